@@ -143,7 +143,10 @@ def assemble(plan: Plan, fabric: Fabric, data: FederatedData, tracker: Tracker) 
     with _seeded(config.seed, "backbone"):
         backbone = plan.backbone(input_shape=plan.description.input_shape)
     optimizer = build("optimizer", config.optimizer, supplied=OPTIMIZER_SUPPLIED)
-    module = ClientModule(backbone, sockets.head, sockets.loss, sockets.regularizer, optimizer)
+    module = ClientModule(
+        backbone, sockets.head, sockets.loss, sockets.regularizer, optimizer, parts
+    )
+    travels, shared = module.travels, sockets.personalization.shared
     setting = Setting(
         seed=config.seed,
         rounds=config.rounds,
@@ -153,6 +156,7 @@ def assemble(plan: Plan, fabric: Fabric, data: FederatedData, tracker: Tracker) 
         clients_per_round=config.clients.per_round,
         class_counts=data.class_counts,
         parameter_shapes={name: value.shape for name, value in module.named_parameters()},
+        shared=frozenset(name for name in module.weights if travels(name) and shared(name)),
     )
     for part in parts.values():
         part.setup(setting)
@@ -164,6 +168,7 @@ def assemble(plan: Plan, fabric: Fabric, data: FederatedData, tracker: Tracker) 
         module=module,
         data=data,
         parts=parts,
+        sampler=sockets.sampler,
         personalization=sockets.personalization,
         store=ClientStore(config.evaluation.personal),
         local=config.local,

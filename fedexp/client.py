@@ -1,6 +1,7 @@
 """The client: a LightningModule that any engine, and a stock Trainer, can train."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 import torch
 from lightning import LightningModule
@@ -11,6 +12,7 @@ from fedexp.data.federated import Batch, ClientData
 from fedexp.heads.base import Head
 from fedexp.losses.base import Forward, Loss
 from fedexp.messages import Tensors
+from fedexp.parts import Part
 from fedexp.regularizers.base import Regularizer
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter], int], Optimizer]
@@ -21,12 +23,17 @@ class ClientModule(LightningModule):
     """Backbone, head, loss and regularizer: the objective of one client's local training.
 
     There is one such module in a process. It is re-seated for each client: weights are copied in
-    place, the parts' ``begin`` sets their buffers, ``data`` and ``round`` say whose turn it is. So
-    the objective is a pure function of (parameters, buffers, batch).
+    place, the parts' ``begin`` sets their buffers, ``start`` says whose turn it is. So the objective
+    is a pure function of (parameters, buffers, batch).
     """
 
     data: ClientData
     round: int
+    learning_rate: float  # of this round's local optimizer
+    steps: int  # gradient steps taken in this round
+    measured: dict[str, Tensors]  # socket -> what its part measures, summed over these steps
+    noted: dict[str, float]  # what parts note for the log: name -> value
+    directions: dict[str, Tensors]  # steps in parameter space that parts note for the log
 
     def __init__(
         self,
@@ -35,11 +42,13 @@ class ClientModule(LightningModule):
         loss: Loss,
         regularizer: Regularizer,
         optimizer: OptimizerFactory,
+        parts: Mapping[str, Part] = MappingProxyType({}),
     ) -> None:
         super().__init__()
         self.backbone, self.head = backbone, head
         self.loss, self.regularizer = loss, regularizer
         self.optimizer = optimizer
+        self.parts = parts
         self._derived = {f"head.{name}" for name in head.derived}
         self._features: tuple[Tensor, Tensor] | None = None
 
@@ -50,16 +59,39 @@ class ClientModule(LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The local objective on one batch, a scalar."""
+        loss, forward = self.objective(batch)
+        self._measure(forward)
+        return loss
+
+    def objective(self, batch: Batch) -> tuple[Tensor, Forward]:
+        """The local objective and the forward pass that it comes from; changes nothing."""
         inputs, targets = batch
         z = self.backbone(inputs)
-        loss: Tensor = self.loss(Forward(z, self.head(z), targets))
+        forward = Forward(z, self.head(z), targets)
+        loss: Tensor = self.loss(forward)
         penalty: Tensor | float = self.regularizer(self.trained_parameters())
-        return loss + penalty
+        return loss + penalty, forward
 
     def configure_optimizers(self) -> Optimizer:
         """A fresh optimizer for this round over the parameters that are being trained."""
         self._features = None  # what they were computed with is about to change
-        return self.optimizer([value for _, value in self.trained_parameters()], self.round)
+        optimizer = self.optimizer([value for _, value in self.trained_parameters()], self.round)
+        self.learning_rate = optimizer.param_groups[0]["lr"]
+        return optimizer
+
+    def start(self, data: ClientData, round: int) -> None:
+        """It is this client's turn."""
+        self.data, self.round, self.steps = data, round, 0
+        self.measured, self.noted, self.directions = {}, {}, {}
+
+    @torch.no_grad()
+    def _measure(self, forward: Forward) -> None:
+        self.steps += 1
+        for name, part in self.parts.items():
+            if found := part.measure(forward):
+                sums = self.measured.setdefault(name, {})
+                for key, value in found.items():
+                    sums[key] = sums[key] + value if key in sums else value
 
     def trained_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """(name, parameter) of everything that local training moves now."""

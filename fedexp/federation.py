@@ -36,13 +36,15 @@ class Federation:
             self.tracker.log(self.run_round(round))
 
     def run_round(self, round: int) -> Record:
-        """One round: choose, send, train, merge, measure."""
-        cohort = self.sampler.select(round)
+        """One round: send, choose, train, merge, measure."""
         message = self.server.broadcast(round)
-        meter = Meter(message, len(cohort))
+        meter = Meter(message)
+        answers = self.engine.probe(self.sampler.candidates(round), message)
+        self.sampler.hear(meter.watch_answers(answers))
+        cohort = meter.watch_choice(self.sampler.select(round))
         updates = self.engine.train(cohort, message)
         self.server.aggregate(meter.watch(updates))
-        metrics = meter.metrics()
+        metrics = meter.metrics() | self.server.metrics()
         result = self.server.broadcast(round)
         scores, figures = self.evaluator(result), self.figures(result)
         return Record(round, metrics | scores.metrics, scores.per_class, figures)

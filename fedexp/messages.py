@@ -30,7 +30,16 @@ class Message:
 class Update:
     """Client to server: the locally trained weights and what the parts report.
 
-    ``metrics`` are for the log and are not counted as traffic.
+    ``metrics`` and ``directions`` are for the log and are not counted as traffic.
+
+    Attributes:
+        client: who sends it.
+        num_samples: n_k.
+        weights: the trained weights that are shared.
+        extras: what the parts report.
+        metrics: name -> value; ``loss``, and what the parts noted in ``ClientModule.noted``.
+        directions: name -> a step in parameter space, to be compared with the global step.
+        draws: how often the sampler drew this client; it trains once and counts so many times.
     """
 
     client: int
@@ -38,15 +47,17 @@ class Update:
     weights: Tensors
     extras: Extras = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
+    directions: Mapping[str, Tensors] = field(default_factory=dict)
+    draws: int = 1
 
     @property
     def nbytes(self) -> int:
         """Bytes of every tensor in the update: what this client uploads."""
         return count_bytes(self.weights, *self.extras.values())
 
-    def without_weights(self) -> "Update":
+    def digest(self, extras: Extras) -> "Update":
         """The small remainder that is kept once the weights are folded into the average."""
-        return replace(self, weights={})
+        return replace(self, weights={}, directions={}, extras=extras)
 
 
 def count_bytes(*groups: Mapping[str, Tensor]) -> int:

@@ -9,16 +9,20 @@ message or an update.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Size, Tensor
 
 from fedexp.messages import Message, Tensors, Update
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from fedexp.client import ClientModule
+    from fedexp.data.dataset import Description
+    from fedexp.losses.base import Forward
 
 Memory = dict[str, Tensor]
 """One client's own persistent tensors for one part; empty at first, kept between rounds."""
@@ -37,6 +41,7 @@ class Setting:
         clients_per_round: K, the size of a cohort.
         class_counts: [N, C] training samples of each class at each client, int64.
         parameter_shapes: name -> shape of every parameter of backbone and head.
+        shared: names of the weights that travel; the others stay with the client.
     """
 
     seed: int
@@ -47,6 +52,7 @@ class Setting:
     clients_per_round: int
     class_counts: Tensor
     parameter_shapes: dict[str, Size]
+    shared: frozenset[str] = frozenset()
 
     @property
     def client_sizes(self) -> Tensor:
@@ -59,7 +65,13 @@ class Part:
 
     Annotate the constructor's arguments with pydantic types (``NonNegativeFloat``, ``Literal``...):
     the config is checked against them before any data is read.
+
+    Attributes:
+        summed: whether the server needs no more of its reports than their sum over the cohort. They
+            are folded in as they arrive, so that a cohort of any size needs the memory of one.
     """
+
+    summed: ClassVar[bool] = False
 
     def setup(self, setting: Setting) -> None:
         """Called once, before the first round; the place to create parameters and buffers."""
@@ -73,8 +85,40 @@ class Part:
         """
         return {}
 
+    def extract(self, update: Update, current: Tensors) -> Tensors:
+        """What to keep of one whole update before its weights are folded into the average.
+
+        ``current`` are the weights w^t that the client started from. What is returned joins this
+        part's extras in the update that ``aggregate`` sees.
+        """
+        return {}
+
     def aggregate(self, updates: Sequence[Update]) -> None:
-        """Merge the cohort's reports (the updates come without their weights)."""
+        """Merge the cohort's reports: updates without their weights and what is ``summed``."""
+
+    def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
+        """The next global weights, given what the aggregator made of the cohort.
+
+        Args:
+            current: the weights w^t of this round.
+            merged: the aggregator's result.
+            sums: float64 sums over the cohort of this part's reports, if they are ``summed``.
+            clients: how many updates came in, at least one.
+        """
+        return merged
+
+    def metrics(self) -> dict[str, float]:
+        """What the server half has to say about the round just merged, for the log."""
+        return {}
+
+    def figures(self, memories: Mapping[int, Memory], about: Description) -> dict[str, Figure]:
+        """Pictures of the whole run, drawn after its last round.
+
+        Args:
+            memories: client -> its memory of this part, of every client that has one.
+            about: the dataset's names of classes and shape of inputs.
+        """
+        return {}
 
     def server_state(self) -> dict[str, Any]:
         """Everything the server half must find again after a restart.
@@ -94,6 +138,14 @@ class Part:
 
     def begin(self, client: ClientModule, message: Message, memory: Memory) -> None:
         """Adapt to this client before its local training. ``client.data`` is its data."""
+
+    def measure(self, batch: Forward) -> Tensors:
+        """What to add up over the steps of local training: ``client.measured`` has the sums.
+
+        A pure function of one batch's forward pass, so that any engine can run it. Called without
+        gradients, before the step.
+        """
+        return {}
 
     def report(self, client: ClientModule, memory: Memory) -> Tensors:
         """What the server needs back after local training; ``client.features()`` may help."""

@@ -1,10 +1,13 @@
 """The server: the global weights and the parts' server halves."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import torch
+
 from fedexp.aggregators.base import Aggregator
-from fedexp.messages import Message, Tensors, Update
+from fedexp.messages import Extras, Message, Tensors, Update
 from fedexp.parts import Part
 
 
@@ -28,14 +31,22 @@ class Server:
         return Message(round, self.weights, {name: sent for name, sent in extras.items() if sent})
 
     def aggregate(self, updates: Iterable[Update]) -> None:
-        """Fold in the cohort's updates as they arrive; the parts see them without their weights."""
+        """Fold in the cohort's updates as they arrive, then let the parts merge what remains."""
         reports = []
+        sums: Extras = defaultdict(dict)
         for update in updates:
             self.aggregator.add(update)
-            reports.append(update.without_weights())
-        self.weights = self.aggregator.merge(self.weights)
-        for part in self.parts.values():
+            reports.append(self._digest(update, sums))
+        merged = self.aggregator.merge(self.weights)
+        for name, part in self.parts.items():
             part.aggregate(reports)
+            if reports:
+                merged = part.correct(self.weights, merged, sums[name], len(reports))
+        self.weights = merged
+
+    def metrics(self) -> dict[str, float]:
+        """What the parts have to say about the round just merged."""
+        return {name: v for part in self.parts.values() for name, v in part.metrics().items()}
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that must be found again after a restart."""
@@ -47,3 +58,23 @@ class Server:
         self.weights = state["weights"]
         for name, part in self.parts.items():
             part.load_server_state(state["parts"][name])
+
+    def _digest(self, update: Update, sums: Extras) -> Update:
+        """What is kept of an update; what its parts want summed goes into ``sums``."""
+        extras: Extras = {}
+        for name, part in self.parts.items():
+            report = update.extras.get(name, {})
+            if part.summed:
+                _add(sums[name], report)
+                report = {}
+            extras[name] = report | part.extract(update, self.weights)
+        return update.digest(extras)
+
+
+def _add(sums: Tensors, report: Tensors) -> None:
+    """Add in float64, so that the order of updates leaves no trace in a float32 result."""
+    for name, value in report.items():
+        if name in sums:
+            sums[name].add_(value)
+        else:
+            sums[name] = value.to(torch.float64, copy=True)

@@ -1,6 +1,7 @@
 """What clients keep for themselves between rounds."""
 
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Literal
 
 from fedexp.messages import Tensors
@@ -31,6 +32,12 @@ class ClientStore:
     def memory(self, client: int, part: str) -> Memory:
         """This client's persistent tensors for this part; changes to the dictionary are kept."""
         return self._memories[client][part]
+
+    def memories(self, part: str) -> Mapping[int, Memory]:
+        """Client -> its memory of this part, of every client that has one."""
+        return {
+            client: drawer[part] for client, drawer in self._memories.items() if drawer.get(part)
+        }
 
     def private(self, client: int) -> Tensors | None:
         """The weights that this client never shares, once it has trained."""

@@ -27,7 +27,7 @@ class Average(Aggregator):
 
     def add(self, update: Update) -> None:
         """Fold in one update."""
-        mass = update.num_samples if self.weighting == "samples" else 1
+        mass = update.draws * (update.num_samples if self.weighting == "samples" else 1)
         self._mass += mass
         rank = (update.num_samples, -update.client)
         is_largest = rank > self._largest

@@ -11,6 +11,7 @@ from fedexp.data.federated import FederatedData
 from fedexp.messages import Message, Tensors, Update
 from fedexp.parts import Part
 from fedexp.personalization.base import Personalization
+from fedexp.samplers.base import Sampler
 from fedexp.schema import Local
 from fedexp.store import ClientStore
 
@@ -40,6 +41,7 @@ class Resources:
         module: the resident module.
         data: the population's data, on Fabric's device.
         parts: socket -> part; their client halves run in the engine.
+        sampler: the one among them whose questions clients answer.
         personalization: what is shared and how a client trains.
         store: what clients keep for themselves.
         local: epochs, batch size, gradient clipping.
@@ -50,6 +52,7 @@ class Resources:
     module: ClientModule
     data: FederatedData
     parts: Mapping[str, Part]
+    sampler: Sampler
     personalization: Personalization
     store: ClientStore
     local: Local
@@ -76,7 +79,14 @@ class Engine:
         self.resources = resources
 
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
-        """Each client's update, as soon as it is there, in any order."""
+        """Each client's update, as soon as it is there, in any order.
+
+        A client that stands in the cohort several times trains once; its update says how often.
+        """
+        raise NotImplementedError
+
+    def probe(self, clients: Sequence[int], message: Message) -> Iterator[tuple[int, Tensors]]:
+        """What each client answers the sampler about the global model: (client, answer)."""
         raise NotImplementedError
 
     def evaluate(self, message: Message) -> Predictions:

@@ -1,5 +1,6 @@
 """The default engine: Fabric drives one resident module over the cohort, client after client."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from fedexp.client import ClientModule
 from fedexp.engines.base import Engine, Predictions, Resources
-from fedexp.messages import Message, Update
+from fedexp.messages import Message, Tensors, Update
 from fedexp.prototypes import class_prototypes
 from fedexp.randomness import seed_layers
 
@@ -24,13 +25,23 @@ class Serial(Engine):
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
         """Each client's update in turn. An error carries the client's number and the round."""
         self.resources.store.begin_round()
-        for client in cohort:
+        for client, draws in Counter(cohort).items():
             try:
-                update = self._train_client(client, message)
+                update = self._train_client(client, draws, message)
             except Exception as error:
                 error.add_note(f"while training client {client} in round {message.round}")
                 raise
             yield update
+
+    def probe(self, clients: Sequence[int], message: Message) -> Iterator[tuple[int, Tensors]]:
+        """Each client's answer in turn."""
+        if not clients:
+            return
+        module = self.resources.seat_global(message)
+        for client in clients:
+            module.seat(self._private(client))
+            module.start(self.resources.data.clients[client], message.round)
+            yield client, self.resources.sampler.answer(module)
 
     def evaluate(self, message: Message) -> Predictions:
         """The global model on the test split."""
@@ -43,7 +54,7 @@ class Serial(Engine):
             self.resources.module.seat(self.resources.store.model(client))
             yield client, self._predict()
 
-    def _train_client(self, client: int, message: Message) -> Update:
+    def _train_client(self, client: int, draws: int, message: Message) -> Update:
         parts, store = self.resources.parts, self.resources.store
         module = self._seat(client, message)
         loss = self._fit(module)
@@ -58,15 +69,21 @@ class Serial(Engine):
             num_samples=module.data.num_samples,
             weights=shared,
             extras={name: report for name, report in reports.items() if report},
-            metrics={"loss": loss.item()},
+            metrics={"loss": loss.item(), **module.noted},
+            directions=module.directions,
+            draws=draws,
         )
+
+    def _private(self, client: int) -> Tensors:
+        """The weights that this client keeps to itself, untrained as long as it has not trained."""
+        return self.resources.store.private(client) or self._untrained
 
     def _seat(self, client: int, message: Message) -> ClientModule:
         """The resident module as this client at the start of local training."""
         data, store = self.resources.data, self.resources.store
         module = self.resources.seat_global(message)
-        module.seat(store.private(client) or self._untrained)
-        module.data, module.round = data.clients[client], message.round
+        module.seat(self._private(client))
+        module.start(data.clients[client], message.round)
         seed_layers(module.device, data.seed, "local", message.round, client)
         for name, part in self.resources.parts.items():
             part.begin(module, message, store.memory(client, name))

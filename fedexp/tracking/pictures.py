@@ -23,7 +23,8 @@ _MAPPED_SAMPLES = 1000
 class Pictures:
     """The partition before training; the prototypes' similarity now and then and at the end.
 
-    At the end also the features of the clients that ``tracking.feature_clients`` names.
+    At the end also what the parts want to show, and the features of the clients that
+    ``tracking.feature_clients`` names.
     """
 
     def __init__(self, settings: Tracking, rounds: int, resources: Resources) -> None:
@@ -43,11 +44,22 @@ class Pictures:
                 figures["heatmap/prototype_similarity"] = similarity_heatmap(
                     prototypes, about.classes, about.superclasses
                 )
+        if is_last:
+            figures |= self._part_figures()
         chosen = set(self.settings.feature_clients) & set(self.resources.store.remembered)
         if is_last and chosen:
             figures["features/clients"] = self._feature_map(sorted(chosen))
         elif is_last and self.settings.feature_clients:
             LOGGER.warning("tracking.feature_clients: none of them has trained, nothing to draw")
+        return figures
+
+    def _part_figures(self) -> dict[str, Figure]:
+        """What the parts want to show of the whole run."""
+        resources = self.resources
+        figures: dict[str, Figure] = {}
+        for name, part in resources.parts.items():
+            memories = resources.store.memories(name)
+            figures |= part.figures(memories, resources.data.description)
         return figures
 
     def _feature_map(self, clients: Sequence[int]) -> Figure:

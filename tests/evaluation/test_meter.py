@@ -12,7 +12,8 @@ def update(client: int, n: int, loss: float) -> Update:
 
 
 def test_losses_and_bytes_by_hand() -> None:
-    meter = Meter(Message(1, {"w": torch.zeros(10)}), cohort_size=3)
+    meter = Meter(Message(1, {"w": torch.zeros(10)}))
+    meter.watch_choice([0, 1, 2])
     updates = [update(0, 1, 1.0), update(1, 3, 2.0)]
     assert list(meter.watch(updates)) == updates
     metrics = meter.metrics()
@@ -23,11 +24,12 @@ def test_losses_and_bytes_by_hand() -> None:
 
 
 def test_an_empty_cohort_has_no_loss() -> None:
-    meter = Meter(Message(1, {}), cohort_size=0)
+    meter = Meter(Message(1, {}))
     assert list(meter.watch([])) == []
     assert set(meter.metrics()) == {
         "cost/download_bytes",
         "cost/upload_bytes",
+        "time/select_s",
         "time/train_s",
         "time/server_s",
     }
@@ -44,7 +46,8 @@ def test_time_waiting_is_training_and_the_rest_is_the_server(
             now[0] += 5
             yield update(client, 1, 0.0)
 
-    meter = Meter(Message(1, {}), cohort_size=2)
+    meter = Meter(Message(1, {}))
+    meter.watch_choice([0, 1])
     for _ in meter.watch(train()):
         now[0] += 1
     metrics = meter.metrics()
