@@ -23,8 +23,8 @@ class ClientModule(LightningModule):
     """Backbone, head, loss and regularizer: the objective of one client's local training.
 
     There is one such module in a process. It is re-seated for each client: weights are copied in
-    place, the parts' ``begin`` sets their buffers, ``start`` says whose turn it is. So the objective
-    is a pure function of (parameters, buffers, batch).
+    place, the parts' ``begin`` sets their buffers, ``start`` says whose turn it is. So the
+    objective is a pure function of (parameters, buffers, batch).
     """
 
     data: ClientData
