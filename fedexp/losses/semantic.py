@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 from torch import Tensor
 
-from fedexp.losses.base import Forward, Loss
+from fedexp.losses.base import Forward, Loss, mean_over
 from fedexp.messages import Message, Tensors, Update
 from fedexp.parts import Memory, Setting
 from fedexp.prototypes import (
@@ -38,6 +38,7 @@ def rpcl(
     holds: Tensor,
     temperature: float = 0.05,
     normalizer: Literal["batch", "none"] | Tensor = "batch",
+    real: Tensor | None = None,
 ) -> Tensor:
     """Relational prototype contrastive learning (FedSC Eq. 13-14).
 
@@ -54,6 +55,7 @@ def rpcl(
         temperature: tau.
         normalizer: what U(r) is: ``batch``, the mean of ||z - r|| over this batch; ``none``, 1; or
             a tensor U [K, C].
+        real: [B], 0 for what is no sample; all are by default.
 
     Returns:
         The loss, a scalar.
@@ -61,7 +63,7 @@ def rpcl(
     rows = relational.flatten(0, 1)  # [K * C, d]
     scores = F.normalize(z, dim=1) @ F.normalize(rows, dim=1).T / temperature
     if normalizer == "batch":
-        normalizer = mean_distances(z.detach(), relational)
+        normalizer = mean_distances(z.detach(), relational, real)
     if isinstance(normalizer, Tensor):
         scores = scores / normalizer.flatten().clamp(min=torch.finfo(scores.dtype).eps)
     # Not -inf: its logsumexp has no gradient where nothing is left.
@@ -69,11 +71,16 @@ def rpcl(
     by_class = scores.reshape(len(z), *holds.shape)
     own = torch.take_along_dim(by_class, y[:, None, None], dim=2).squeeze(2)  # [B, K]
     losses = scores.logsumexp(dim=1) - own.logsumexp(dim=1)
-    return _mean_where(holds.any(dim=0)[y], losses)
+    return _mean_where(holds.any(dim=0)[y], losses, real)
 
 
 def cpdr(
-    z: Tensor, y: Tensor, consistent: Tensor, holds: Tensor, distance: Distance = "mse"
+    z: Tensor,
+    y: Tensor,
+    consistent: Tensor,
+    holds: Tensor,
+    distance: Distance = "mse",
+    real: Tensor | None = None,
 ) -> Tensor:
     """Consistent prototype discrepancy regularisation (FedSC Eq. 15).
 
@@ -88,6 +95,7 @@ def cpdr(
         distance: ``mse``, the squared difference, mean over the d dimensions; ``l1``, the absolute
             difference, sum over the dimensions (its gradient is sqrt(d) long however near o_y is,
             so it wants a small weight); ``l2``, the Euclidean distance.
+        real: [B], 0 for what is no sample; all are by default.
 
     Returns:
         The loss, a scalar.
@@ -97,17 +105,18 @@ def cpdr(
         losses = difference.square().mean(dim=1)
     else:
         losses = torch.linalg.vector_norm(difference, 1 if distance == "l1" else 2, dim=1)
-    return _mean_where(holds[y], losses)
+    return _mean_where(holds[y], losses, real)
 
 
-def mean_distances(z: Tensor, relational: Tensor) -> Tensor:
+def mean_distances(z: Tensor, relational: Tensor, real: Tensor | None = None) -> Tensor:
     """U [K, C] (FedSC Eq. 13): the mean over ``z`` [n, d] of ||z - r||, r in [K, C, d]."""
-    return torch.cdist(z, relational.flatten(0, 1)).mean(dim=0).reshape(relational.shape[:2])
+    distances = torch.cdist(z, relational.flatten(0, 1))
+    return mean_over(distances, real).reshape(relational.shape[:2])
 
 
-def _mean_where(known: Tensor, losses: Tensor) -> Tensor:
+def _mean_where(known: Tensor, losses: Tensor, real: Tensor | None) -> Tensor:
     """The mean of ``losses`` [B] over the samples that are ``known`` [B]; 0 if none is."""
-    return losses.where(known, 0).sum() / known.sum().clamp(min=1)
+    return mean_over(losses, known if real is None else known * real)
 
 
 class RpclCpdr(Loss):
@@ -171,13 +180,13 @@ class RpclCpdr(Loss):
 
     def forward(self, batch: Forward) -> Tensor:
         """The loss, a scalar."""
-        z, logits, y = batch
-        loss = self.ce_weight * F.cross_entropy(logits, y)
+        z, logits, y, real = batch
+        loss = self.ce_weight * batch.mean(F.cross_entropy(logits, y, reduction="none"))
         if not len(self.relational):
             return loss
         normalizer = self.spread if self.normalizer == "dataset" else self.normalizer
-        contrast = rpcl(z, y, self.relational, self.holds, self.temperature, normalizer)
-        discrepancy = cpdr(z, y, self.consistent, self.consistent_holds, self.distance)
+        contrast = rpcl(z, y, self.relational, self.holds, self.temperature, normalizer, real)
+        discrepancy = cpdr(z, y, self.consistent, self.consistent_holds, self.distance, real)
         return loss + self.rpcl_weight * contrast + self.cpdr_weight * discrepancy
 
     def broadcast(self, round: int) -> Tensors:
