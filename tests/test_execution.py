@@ -80,7 +80,7 @@ def test_every_experiment_fits_and_runs_a_tiny_round(
 ) -> None:
     config = compose(override)
     assert plan(config).feature_dim > 0
-    images = ["data=image_folder", f"data.root={image_tree}", "clients.count=3"]
+    images = ["data=image_folder", f"data.root={image_tree}", "clients.count=5"]
     result = run_in(tmp_path / "run", override, *([] if "spiral" in override else images))
     measured = set(result.summary["metrics"])
     assert {published.metric for published in config.paper} <= measured

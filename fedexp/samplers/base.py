@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
-from fedexp.messages import Tensors
-from fedexp.parts import Part, Setting
+from fedexp.messages import Tensors, Update
+from fedexp.parts import Memory, Part, Setting
+from fedexp.samplers.figures import times_chosen_bars
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from fedexp.client import ClientModule
+    from fedexp.data.dataset import Description
 
 
 class Sampler(Part):
@@ -20,10 +25,15 @@ class Sampler(Part):
     Clients without data are never chosen; if fewer than K have data, all of those take part. A
     sampler may question clients about the global model before it chooses; what is sent for that is
     counted as traffic.
+
+    Attributes:
+        times_chosen: [N] int64, how often each client was drawn; a draw counts when the update
+            comes in.
     """
 
     def setup(self, setting: Setting) -> None:
         """Learn who has data."""
+        self.times_chosen = torch.zeros(setting.num_clients, dtype=torch.int64)
         sizes = setting.client_sizes.numpy()
         self.seed = setting.seed
         self.eligible: np.ndarray = np.flatnonzero(sizes)
@@ -44,3 +54,20 @@ class Sampler(Part):
     def select(self, round: int) -> list[int]:
         """The cohort of this round: client numbers, more than once for one that counts double."""
         raise NotImplementedError
+
+    def aggregate(self, updates: Sequence[Update]) -> None:
+        """Count who was chosen."""
+        for update in updates:
+            self.times_chosen[update.client] += update.draws
+
+    def server_state(self) -> dict[str, Any]:
+        """Who was chosen how often."""
+        return {"times_chosen": self.times_chosen.clone()}
+
+    def load_server_state(self, state: dict[str, Any]) -> None:
+        """Inverse of ``server_state``."""
+        self.times_chosen = state["times_chosen"].clone()
+
+    def figures(self, memories: Mapping[int, Memory], about: Description) -> dict[str, Figure]:
+        """How often each client was chosen."""
+        return {"sampler/times_chosen": times_chosen_bars(self.times_chosen)}

@@ -1,0 +1,44 @@
+"""Ward's hierarchical clustering, and where a point belongs that was not clustered itself."""
+
+from typing import Literal
+
+import torch
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import pdist, squareform
+from torch import Tensor
+
+LinkageOn = Literal["rows", "condensed"]
+
+
+def ward(distances: Tensor, clusters: int, linkage_on: LinkageOn) -> Tensor:
+    """Cut the tree of Ward's method (Ward, 1963) into at most ``clusters`` clusters.
+
+    Points that the tree cannot tell apart stay together, so there can be fewer.
+
+    Args:
+        distances: [N, N] symmetric, zero on the diagonal.
+        clusters: the most clusters; if there are no more points, each is one of its own.
+        linkage_on: ``condensed`` takes ``distances`` themselves for the distances of points in
+            space; ``rows`` takes the rows of the matrix for the points, so that two points are
+            close which see all others alike.
+
+    Returns:
+        [N] int64 labels 0, 1, ...
+    """
+    if len(distances) <= clusters:
+        return torch.arange(len(distances))
+    matrix = distances.cpu().numpy()
+    condensed = pdist(matrix) if linkage_on == "rows" else squareform(matrix, checks=False)
+    labels = fcluster(linkage(condensed, "ward"), clusters, "maxclust")
+    return torch.from_numpy(labels).to(torch.int64) - 1
+
+
+def nearest_clusters(distances: Tensor, labels: Tensor) -> Tensor:
+    """[n] int64: the cluster that each point is nearest to, by its mean distance to the members.
+
+    Args:
+        distances: [n, L] of n points to L clustered ones.
+        labels: [L] int64 cluster of each of these, 0 to M-1, none empty.
+    """
+    members = torch.nn.functional.one_hot(labels).to(distances)
+    return (distances @ members / members.sum(dim=0)).argmin(dim=1)

@@ -1,0 +1,97 @@
+"""What samplers share that compare clients by the last update of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedexp.errors import InputError
+from fedexp.messages import Tensors, Update
+from fedexp.parts import Setting
+from fedexp.samplers.base import Sampler
+
+_BLOCK = 16
+"""Clients compared with each other at a time: bounds the memory that it takes."""
+
+
+class LastUpdates(Sampler):
+    """Keeps each client's last update w_k - w^t, and how far any two of them are apart.
+
+    An update is over the shared parameters, without buffers, as one float32 vector [D] on the CPU.
+    So the server, and each checkpoint, holds N D numbers once all have trained. A client that has
+    not trained yet has the update zero; an update that is not finite is not taken in. Only the
+    distances from the latest cohort are computed anew: some K N D operations a round.
+
+    Attributes:
+        updates: client -> [D], of those that have trained.
+        distances: [n, n] float64, zero on the diagonal, between the n clients with data in order.
+    """
+
+    updates: dict[int, Tensor]
+    distances: Tensor
+
+    def between(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """[n, m] float64: how far each of ``rows`` [n, D] is from each of ``columns`` [m, D]."""
+        raise NotImplementedError
+
+    def setup(self, setting: Setting) -> None:
+        """Nothing is known yet. Raises InputError: no parameter is shared."""
+        super().setup(setting)
+        shapes = setting.parameter_shapes
+        self.names = [name for name in shapes if name in setting.shared]
+        if not self.names:
+            raise InputError(
+                "sampler: compares clients by their updates of shared parameters, but none is "
+                "shared; take another, such as random"
+            )
+        self.width = sum(shapes[name].numel() for name in self.names)
+        self.updates = {}
+        zeros = torch.zeros(len(self.eligible), 1)
+        self.distances = self.between(zeros, zeros).fill_diagonal_(0)
+
+    def extract(self, update: Update, current: Tensors) -> Tensors:
+        """The update, [D]."""
+        return {"update": self.flatten({n: update.weights[n] - current[n] for n in self.names})}
+
+    def aggregate(self, updates: Sequence[Update]) -> None:
+        """What was extracted replaces what was known of the cohort."""
+        super().aggregate(updates)
+        extracts = {update.client: update.extras["sampler"] for update in updates}
+        self.take({c: extract["update"] for c, extract in extracts.items() if extract})
+
+    def flatten(self, tensors: Tensors) -> Tensor:
+        """One tensor for each shared parameter as one vector [D], float32."""
+        return torch.cat([tensors[name].flatten().float() for name in self.names])
+
+    def take(self, vectors: Mapping[int, Tensor]) -> None:
+        """Let ``vectors`` [D] be these clients' updates, and bring the distances up to date."""
+        if not vectors:
+            return
+        self.updates |= {c: v.cpu() for c, v in sorted(vectors.items()) if v.isfinite().all()}
+        new = [place for place, client in enumerate(self.eligible) if client in vectors]
+        everyone = torch.split(torch.arange(len(self.eligible)), _BLOCK)
+        for places in torch.split(torch.tensor(new, dtype=torch.int64), _BLOCK):
+            rows = self._vectors(places)
+            fresh = torch.cat([self.between(rows, self._vectors(block)) for block in everyone], 1)
+            self.distances[places] = fresh
+            self.distances[:, places] = fresh.T
+        self.distances.fill_diagonal_(0)
+
+    def server_state(self) -> dict[str, Any]:
+        """Also the updates and their distances."""
+        mine = {"updates": dict(self.updates), "distances": self.distances.clone()}
+        return super().server_state() | mine
+
+    def load_server_state(self, state: dict[str, Any]) -> None:
+        """Inverse of ``server_state``."""
+        super().load_server_state(state)
+        self.updates, self.distances = dict(state["updates"]), state["distances"].clone()
+
+    def _vectors(self, places: Tensor) -> Tensor:
+        """[n, D] the last updates of the clients at these places among those with data."""
+        nothing = torch.zeros(self.width)
+        clients = self.eligible[places.numpy()].tolist()
+        return torch.stack([self.updates.get(client, nothing) for client in clients])

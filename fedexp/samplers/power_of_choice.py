@@ -1,0 +1,75 @@
+"""Power-of-choice (Cho et al., AISTATS 2022): the clients that the global model serves worst."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isnan
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from pydantic import PositiveInt
+
+from fedexp.errors import InputError
+from fedexp.messages import Tensors
+from fedexp.parts import Setting
+from fedexp.randomness import numpy_generator
+from fedexp.samplers.base import Sampler
+
+if TYPE_CHECKING:
+    from fedexp.client import ClientModule
+
+
+class PowerOfChoice(Sampler):
+    """d candidates with odds proportional to n_k; of these, the K with the largest loss.
+
+    The loss is the mean cross-entropy of the global model on all of a candidate's training data, in
+    eval mode: the paper's pi_pow-d, and with d = N its ideal. The paper breaks ties at random; here
+    the lower client number goes first. A loss that is not a number says nothing about the client,
+    which then comes after all others. The paper averages the cohort uniformly
+    (``aggregator=uniform``).
+
+    Args:
+        candidates: d, at least K; no more are asked than have data. None is 2 K.
+    """
+
+    def __init__(self, candidates: PositiveInt | None) -> None:
+        self.wanted = candidates
+        self.losses: dict[int, float] = {}
+
+    def setup(self, setting: Setting) -> None:
+        """How many to question. Raises InputError: d < K."""
+        super().setup(setting)
+        cohort = setting.clients_per_round
+        wanted = 2 * cohort if self.wanted is None else self.wanted
+        if wanted < cohort:
+            raise InputError(
+                f"sampler.candidates={wanted}: must be at least clients.per_round={cohort}"
+            )
+        self.num_candidates = min(wanted, len(self.eligible))
+
+    def candidates(self, round: int) -> list[int]:
+        """A draw without replacement, keyed by the round."""
+        odds = self.sizes / self.sizes.sum()
+        generator = numpy_generator(self.seed, "sampler", round)
+        drawn = generator.choice(self.eligible, self.num_candidates, replace=False, p=odds)
+        return sorted(drawn.tolist())
+
+    @torch.no_grad()
+    def answer(self, client: ClientModule) -> Tensors:
+        """``loss``, a float32 scalar."""
+        z, y = client.features()
+        return {"loss": F.cross_entropy(client.head(z), y).float()}
+
+    def hear(self, answers: Mapping[int, Tensors]) -> None:
+        """Keep the losses until the choice."""
+        self.losses = {client: answer["loss"].item() for client, answer in answers.items()}
+
+    def select(self, round: int) -> list[int]:
+        """The K candidates with the largest loss."""
+
+        def rank(client: int) -> tuple[bool, float, int]:
+            loss = self.losses[client]
+            return isnan(loss), -loss, client
+
+        return sorted(sorted(self.losses, key=rank)[: self.cohort_size])

@@ -1,0 +1,134 @@
+"""What choosing a cohort costs in a large population: seconds and memory.
+
+    python scripts/bench_samplers.py [--json scripts/results/samplers.json]
+
+Each sampler runs in a process of its own, as its YAML file sets it, on updates drawn at random: 100
+classes, 100 clients a round. Seconds are the median of five rounds, what was computed in ``setup``
+not counted; beside them the seconds of one processor, which say more on a machine that others use
+too. Memory is the peak of the process; what importing fedexp takes is shown beside it.
+HiCS-FL is measured with its exact clustering and with the sketch that takes its place above
+``sampler.exact_up_to`` clients.
+"""
+
+import argparse
+import json
+import logging
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import scipy
+import torch
+from omegaconf import OmegaConf
+from rich.console import Console
+from rich.table import Table
+
+from fedexp.parts import Setting
+from fedexp.samplers.base import Sampler
+from fedexp.samplers.hics import HiCS
+from fedexp.schema import build
+from fedexp.train import config_folder
+
+CLASSES = 100
+COHORT = 100
+REPEATS = 5
+ROUNDS = 1_000_000  # beyond every warm-up
+CHANGES: dict[str, tuple[str, dict[str, int]]] = {
+    "random": ("random", {}),
+    "weighted": ("weighted", {}),
+    "hics, exact": ("hics", {"exact_up_to": 10**9}),
+    "hics, sketch": ("hics", {"exact_up_to": 1}),
+}
+JOBS = [
+    ("random", 2_000),
+    ("weighted", 2_000),
+    ("hics, exact", 2_000),
+    ("hics, sketch", 2_000),
+    ("random", 100_000),
+    ("weighted", 100_000),
+    ("hics, sketch", 100_000),
+]
+
+
+def prepare(job: str, clients: int) -> Sampler:
+    """The sampler as its YAML has it, when every client has been heard of."""
+    name, changes = CHANGES[job]
+    node = OmegaConf.load(Path(config_folder()) / "sampler" / f"{name}.yaml")
+    sampler: Sampler = build("sampler", {**node, **changes})
+    draw = np.random.default_rng(0)
+    counts = torch.from_numpy(draw.poisson(1.0, (clients, CLASSES)))
+    sampler.setup(Setting(0, ROUNDS, CLASSES, 1, clients, COHORT, counts, {}))
+    if isinstance(sampler, HiCS):
+        shares = draw.dirichlet(np.full(CLASSES, 0.1), clients)
+        sampler.signals = torch.from_numpy(0.05 * (shares - 1 / CLASSES)).float()
+        sampler.times_chosen += 1
+    return sampler
+
+
+def worker(job: str, clients: int) -> None:
+    logging.disable(logging.WARNING)
+    imported = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    sampler = prepare(job, clients)
+    seconds, busy = [], []
+    for round in range(ROUNDS // 2, ROUNDS // 2 + REPEATS):
+        start, start_busy = time.perf_counter(), time.process_time()
+        cohort = sampler.select(round)
+        seconds.append(time.perf_counter() - start)
+        busy.append(time.process_time() - start_busy)
+        assert len(set(cohort)) == COHORT
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    medians = statistics.median(seconds), statistics.median(busy)
+    print(json.dumps([*medians, peak / 1024, imported / 1024]))
+
+
+def measure(job: str, clients: int) -> dict[str, str | int | float]:
+    command = [sys.executable, __file__, "--worker", job, str(clients)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    seconds, busy, peak, imported = json.loads(done.stdout.splitlines()[-1])
+    return {
+        "sampler": job,
+        "clients": clients,
+        "seconds": round(seconds, 4),
+        "cpu_seconds": round(busy, 4),
+        "peak_mib": round(peak),
+        "import_mib": round(imported),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, help="also write the numbers here")
+    parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.worker:
+        worker(arguments.worker[0], int(arguments.worker[1]))
+        return
+    rows = [measure(job, clients) for job, clients in JOBS]
+    table = Table("sampler", "clients", "s a round", "CPU s", "peak MiB", "of it imports")
+    for row in rows:
+        table.add_row(*map(str, row.values()))
+    console = Console()
+    console.print(table)
+    about = {
+        "classes": CLASSES,
+        "clients_per_round": COHORT,
+        "threads": torch.get_num_threads(),
+        "cpus": os.cpu_count(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+    }
+    console.print(about)
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"setting": about, "results": rows}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from federations import federate
+from torch import Tensor
+
+from fedexp.federation import Federation
+from fedexp.messages import Update
+from fedexp.parts import Setting
+from fedexp.samplers.divfl import DivFL, facility_location
+
+TINY = ["clients.count=6", "clients.per_round=2", "data.subset=200", "local.epochs=1"]
+
+
+def cost(distances: Tensor, chosen: tuple[int, ...]) -> float:
+    return sum(min(row[j] for j in chosen) for row in distances.tolist())
+
+
+def between(points: list[list[float]]) -> Tensor:
+    spots = np.array(points)
+    return torch.from_numpy(np.linalg.norm(spots[:, None] - spots, axis=2))
+
+
+def test_by_hand_on_a_line() -> None:
+    # 0 1 2 . . . 10 11: the median 2 first (cost 2+1+0+8+9=20), then 10 or 11, then an end of 0 1 2
+    distances = between([[0], [1], [2], [10], [11]])
+    assert facility_location(distances, 1) == [2]
+    assert facility_location(distances, 2) == [2, 3]
+    assert facility_location(distances, 5) == [2, 3, 0, 1, 4]
+
+
+def test_ties_go_to_the_lower_number() -> None:
+    assert facility_location(torch.zeros(5, 5, dtype=torch.float64), 3) == [0, 1, 2]
+    assert facility_location(between([[3], [0], [3], [0]]), 2) == [0, 1]
+
+
+def test_rounding_decides_no_tie() -> None:
+    # 1 stands for itself, 0, 2 and 3; far away 4 and 5 for each other: either saves the same
+    distances = between([[0, 0], [0.3, 0.1], [-0.2, 0.2], [0.1, -0.3], [5.1, 4.2], [5.3, 4.7]])
+    generator = np.random.default_rng(0)
+    for _ in range(50):
+        noise = torch.from_numpy(1 + 1e-14 * generator.normal(size=(6, 6)))
+        assert facility_location(distances * noise, 2) == [1, 4]
+
+
+def test_against_brute_force() -> None:
+    generator = np.random.default_rng(0)
+    for _ in range(20):
+        distances = between(generator.normal(size=(9, 2)).tolist())
+        everything = 9 * float(distances.max())
+        for k in (1, 2, 3, 4):
+            greedy = tuple(facility_location(distances, k))
+            assert len(set(greedy)) == k
+            best = min(cost(distances, chosen) for chosen in combinations(range(9), k))
+            saved, possible = everything - cost(distances, greedy), everything - best
+            assert saved >= (1 - 1 / np.e) * possible
+            if k == 1:
+                assert cost(distances, greedy) == pytest.approx(best)
+
+
+def prepared(sizes: list[int], per_round: int) -> DivFL:
+    sampler = DivFL("last_update")
+    counts, shapes = torch.tensor(sizes).unsqueeze(1), {"w": torch.Size([1])}
+    sampler.setup(Setting(0, 10, 1, 1, len(sizes), per_round, counts, shapes, frozenset({"w"})))
+    return sampler
+
+
+def move(sampler: DivFL, steps: dict[int, float]) -> None:
+    updates = [Update(client, 1, {"w": torch.tensor([step])}) for client, step in steps.items()]
+    start = {"w": torch.zeros(1)}
+    sampler.aggregate([u.digest({"sampler": sampler.extract(u, start)}) for u in updates])
+
+
+def test_the_cohort_stands_for_everybody() -> None:
+    sampler = prepared([1, 0, 1, 1, 1, 1, 0], 2)
+    move(sampler, {0: 10.0, 2: 0.0, 3: 2.0, 4: 1.0, 5: 11.0})
+    # the line 0 1 2 10 11 as above: first 2 (client 3), then 10 (client 0)
+    assert sampler.select(1) == sampler.select(2) == [0, 3]
+
+
+def test_those_not_heard_of_need_one_who_stands_for_them() -> None:
+    sampler = prepared([1] * 8, 3)
+    assert sampler.select(1) == [0, 1, 2]
+    move(sampler, {0: 1.0, 1: -1.0, 2: 0.9})
+    assert sampler.select(2) == [0, 1, 3]
+
+
+def test_fewer_clients_with_data_than_places() -> None:
+    assert prepared([0, 4, 0, 1], 3).select(1) == [1, 3]
+
+
+def gradient(federation: Federation, client: int) -> Tensor:
+    """Of the mean cross-entropy at the global model, by one backward pass over everything."""
+    data = federation.engine.resources.data
+    x, y = data.train.gather(data.clients[client].train_index)
+    model = federation.global_model(0)
+    model.train_only(("",))
+    loss = F.cross_entropy(model(x), y)
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    found = torch.autograd.grad(loss, parameters)
+    assert set(names) == set(federation.sampler.names)  # type: ignore[attr-defined]
+    return torch.cat([each.flatten() for each in found])
+
+
+@pytest.mark.parametrize("head", ["linear", "etf"])
+def test_ideal_rounds_compare_true_gradients_and_are_counted(head: str) -> None:
+    federation = federate("sampler=divfl", "sampler.signal=ideal", f"head={head}", *TINY)
+    sampler = federation.sampler
+    assert isinstance(sampler, DivFL)
+    for round in (1, 2):
+        asked = sampler.candidates(round)
+        assert asked == sampler.eligible.tolist()
+        gradients = [gradient(federation, client).double().tolist() for client in asked]
+        expected = between(gradients)
+        before, message = sampler.times_chosen.clone(), federation.server.broadcast(round).nbytes
+        metrics = federation.run_round(round).metrics
+        torch.testing.assert_close(sampler.distances, expected, atol=1e-5, rtol=1e-4)
+        places = facility_location(expected, 2)
+        chosen = (sampler.times_chosen - before).nonzero().flatten().tolist()
+        assert chosen == sorted(asked[place] for place in places)
+        assert metrics["cost/download_bytes"] == len(asked) * message
+        answers = len(asked) * 4 * sampler.width
+        assert metrics["cost/upload_bytes"] == answers + 2 * message
+        assert metrics["time/probe_s"] > 0
+    assert sampler.updates == {}  # nothing is kept that will be asked again
+
+
+def test_an_answer_changes_nothing_and_does_not_depend_on_what_is_frozen() -> None:
+    federation = federate(
+        "sampler=divfl", "sampler.signal=ideal", "head=etf", "head.feature_norm=batchnorm", *TINY
+    )
+    message, engine = federation.server.broadcast(1), federation.engine
+    module = engine.resources.module
+    engine.resources.seat_global(message)
+    before = {name: value.clone() for name, value in module.weights.items()}
+    answers = []
+    for frozen in ((), ("head.",), ("",)):
+        module.train_only(frozen)
+        ((_, answer),) = engine.probe([2], message)
+        answers.append(answer["gradient"])
+        assert all(value.grad is None for value in module.parameters())
+    assert answers[0].norm() > 0
+    assert torch.equal(answers[0], answers[1])
+    assert torch.equal(answers[0], answers[2])
+    assert all(torch.equal(before[name], value) for name, value in module.weights.items())
+
+
+@pytest.mark.parametrize("head", ["linear", "etf"])
+def test_two_rounds_by_last_updates_ask_nobody(head: str) -> None:
+    federation = federate("sampler=divfl", f"head={head}", *TINY)
+    sampler = federation.sampler
+    assert isinstance(sampler, DivFL)
+    for round in (1, 2):
+        cohort = sampler.select(round)
+        assert len(set(cohort)) == 2
+        metrics = federation.run_round(round).metrics
+        message = federation.server.broadcast(round).nbytes
+        assert metrics["cost/download_bytes"] == 2 * message
+        assert metrics["cost/upload_bytes"] == 2 * message
+        assert "time/probe_s" not in metrics
+        assert set(cohort) <= set(sampler.updates)

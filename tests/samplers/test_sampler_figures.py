@@ -1,0 +1,55 @@
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedexp.samplers.figures import entropy_scatter, membership_heatmap, times_chosen_bars
+from fedexp.tracking.figures import pixels
+
+
+def test_bars_are_the_counts_in_the_order_of_the_clients() -> None:
+    (axes,) = times_chosen_bars(torch.tensor([3, 0, 5])).axes
+    (outline,) = axes.patches
+    steps: Any = outline
+    heights, edges, _ = steps.get_data()
+    assert heights.tolist() == [3, 0, 0, 0, 5]  # bars and the gaps between them
+    assert edges.reshape(3, 2).mean(axis=1) == pytest.approx([0, 1, 2])
+    (mean,) = axes.lines
+    assert list(mean.get_ydata()) == pytest.approx([8 / 3, 8 / 3])
+
+
+@pytest.mark.parametrize("clients", [1, 10, 1000, 5000])
+def test_any_population_fits_on_a_page(clients: int) -> None:
+    bars = times_chosen_bars(torch.arange(clients))
+    shown = torch.arange(0, clients, -(-clients // 500))
+    heatmap = membership_heatmap({1: torch.zeros(len(shown)), 2: shown % 7}, shown)
+    for figure in (bars, heatmap):
+        height, width, _ = pixels(figure).shape
+        assert max(height, width) <= 2000
+
+
+def test_scatter_shows_both_entropies_and_how_they_agree() -> None:
+    figure = entropy_scatter(torch.tensor([0.0, 1.0, 2.0]), torch.tensor([0.5, 2.0, 1.5]))
+    (points,) = figure.axes[0].collections
+    np.testing.assert_allclose(points.get_offsets(), [[0, 0.5], [1, 2], [2, 1.5]])
+    # ranks 1 2 3 and 1 3 2: 1 - 6 (0 + 1 + 1) / (3 (9 - 1)) = 0.5
+    assert "rho 0.50" in figure.axes[0].get_title()
+
+
+def test_scatter_of_clients_that_are_all_alike_has_no_correlation() -> None:
+    figure = entropy_scatter(torch.ones(3), torch.tensor([0.5, 2.0, 1.5]))
+    assert "rho" not in figure.axes[0].get_title()
+    assert pixels(figure).size > 0
+
+
+def test_memberships_are_blank_where_there_were_none() -> None:
+    memberships = {3: torch.tensor([0, -1, 1]), 5: torch.tensor([2, -1, 0])}
+    figure = membership_heatmap(memberships, torch.tensor([0, 4, 8]))
+    cells: Any = figure.axes[0].collections[0]
+    shown = cells.get_array()
+    assert shown.filled(-1).tolist() == [[0, -1, 2], [-1, -1, -1], [1, -1, 0]]
+    assert cells.norm.boundaries.tolist() == [-0.5, 0.5, 1.5, 2.5]
+    assert figure.axes[0].get_ylim() == (2.5, -0.5)  # the first client is on top
+    label = figure.axes[0].yaxis.get_major_formatter()
+    assert [label(row) for row in (-1, 0, 1, 2, 3)] == ["", "0", "4", "8", ""]
