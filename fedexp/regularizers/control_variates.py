@@ -1,0 +1,119 @@
+"""SCAFFOLD: each client's gradients are corrected by how they differ from everybody's."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from fedexp.messages import Message, Tensors
+from fedexp.parts import Memory, Setting
+from fedexp.regularizers.base import (
+    Anchors,
+    Regularizer,
+    combine,
+    population,
+    prefixed,
+    shared_parameters,
+    total,
+    with_prefix,
+)
+
+if TYPE_CHECKING:
+    from fedexp.client import ClientModule, OptimizerFactory
+
+LOGGER = logging.getLogger(__name__)
+
+
+class ControlVariates(Regularizer):
+    """<c - c_k, w> over the trained shared parameters (Karimireddy et al., ICML 2020, Alg. 1).
+
+    It turns a local gradient g into g - c_k + c. The client's control variate c_k estimates its own
+    gradient, the server's c the population's. After training (option II)
+
+        c_k <- c_k - c + (w^t - w_k) / (steps * learning rate),
+
+    the client reports by how much that changed, and c moves by the sum of these changes over N, so
+    that it stays the mean of all c_k; N counts the clients that have data. All start from zero: in
+    the first round the server sends none. The server's learning rate is the aggregator's; with the
+    mean of the cohort, ``aggregator=uniform``, it is the paper's 1.
+
+    That c_k is a mean of gradients is an identity of plain SGD. Momentum m makes the last term up
+    to 1 / (1 - m) times as long, with which the recursion diverges, and an adaptive step is no
+    gradient: both are warned of, once. Weight decay counts as part of the gradient, and a clipped
+    gradient as it was clipped. ``steps`` are those of the whole round, also for a parameter that a
+    personalization trains in one of several phases: its variates are then too short.
+    """
+
+    summed = True
+
+    def setup(self, setting: Setting) -> None:
+        """Room for c - c_k; the server's c is not there yet, which is zero."""
+        self.correction = Anchors(shared_parameters(setting))
+        self.population = population(setting)
+        self.mean: Tensors = {}
+        self._warned = False
+
+    def broadcast(self, round: int) -> Tensors:
+        """The server's c, from the second round."""
+        return prefixed("variate", self.mean)
+
+    def begin(self, client: ClientModule, message: Message, memory: Memory) -> None:
+        """How this client's gradients are corrected."""
+        self._message = message
+        self.correction.fill(combine(self._sent(), with_prefix("variate", memory), -1))
+        if not self._warned:
+            self._warned = True
+            _warn_unless_plain_sgd(client.optimizer, message.round)
+
+    def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
+        """The linear term, a scalar."""
+        return total(
+            [(self.correction[n] * w).sum() for n, w in parameters if n in self.correction]
+        )
+
+    def report(self, client: ClientModule, memory: Memory) -> Tensors:
+        """The change of c_k."""
+        start, weights = self._message.weights, client.weights
+        distance = client.steps * client.learning_rate
+        step = {name: (start[name] - weights[name]) / distance for name in self.correction}
+        change = prefixed("variate", combine(step, self._expected(memory), -1))
+        memory.update(combine(memory, change))
+        return change
+
+    def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
+        """Move the server's c; the weights are what the aggregator made of them."""
+        changes = with_prefix("variate", sums)
+        steps = {n: (s / self.population).to(current[n].dtype) for n, s in changes.items()}
+        self.mean = combine(self.mean, steps)
+        return merged
+
+    def server_state(self) -> dict[str, Any]:
+        """The server's c."""
+        return {"mean": dict(self.mean)}
+
+    def load_server_state(self, state: dict[str, Any]) -> None:
+        """Inverse of ``server_state``."""
+        self.mean = dict(state["mean"])
+
+    def _sent(self) -> Tensors:
+        """The server's c as it came."""
+        return with_prefix("variate", self._message.extras.get("regularizer", {}))
+
+    def _expected(self, memory: Memory) -> Tensors:
+        """The mean step at which c_k stays as it is."""
+        return self._sent()
+
+
+def _warn_unless_plain_sgd(factory: OptimizerFactory, round: int) -> None:
+    optimizer = factory([nn.Parameter(torch.zeros(1))], round)
+    if not isinstance(optimizer, torch.optim.SGD):
+        name = type(optimizer).__name__.lower()
+        LOGGER.warning("optimizer=%s: control variates are meant for plain SGD", name)
+    elif momentum := optimizer.defaults["momentum"]:
+        LOGGER.warning(
+            "optimizer.momentum=%g: control variates may diverge with momentum; 0 is safe", momentum
+        )

@@ -1,0 +1,110 @@
+"""FedDC: the local drift is told apart from the local model, and gradients are corrected too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import NonNegativeFloat
+from torch import Tensor
+
+from fedexp.messages import Message, Tensors
+from fedexp.parts import Memory, Setting
+from fedexp.regularizers.base import combine, prefixed, total, with_prefix
+from fedexp.regularizers.control_variates import ControlVariates
+from fedexp.regularizers.dynamic import Dynamic
+
+if TYPE_CHECKING:
+    from fedexp.client import ClientModule
+
+
+class LastSteps(ControlVariates):
+    """Control variates that are the last mean step as it was taken, corrections and all."""
+
+    def _expected(self, memory: Memory) -> Tensors:
+        return with_prefix("variate", memory)
+
+
+class DriftCorrection(Dynamic):
+    """(alpha/2) ||w + d_k - w^t||^2 + <w, g - g_k> over the trained shared parameters (FedDC).
+
+    Gao et al., CVPR 2022. The drift is the sum of a client's steps, d_k <- d_k + w_k - w^t, and the
+    server adds drifts to the mean of the cohort's models. g_k is a client's mean step in its last
+    round, (w^t - w_k) / (steps * learning rate), and g the population's mean of these. (The paper
+    writes the updates -g_k * steps * learning rate for them, hence its other sign.) So the first
+    term and the server do what FedDyn does, and the second what SCAFFOLD does: what is said of
+    their optimizers and aggregators holds here too.
+
+    Traffic: g comes with the weights from the second round, the change of g_k goes with the update,
+    and so does d_k with ``drifts=cohort``.
+
+    alpha = 0 switches everything off, g - g_k too, and is FedAvg to the bit. It is not the limit of
+    a small alpha, with which the drifts and g - g_k remain.
+
+    Args:
+        alpha: the penalty's strength.
+        estimate: ``corrected`` (released): g_k as SCAFFOLD has it, g_k - g + the mean step; or
+            ``last`` (paper), the mean step itself.
+        drifts: which drifts the server adds the mean of: those of ``all`` clients (released), which
+            cancel out in the end; or the ``cohort``'s, the mean of w_k + d_k, which is the same if
+            all take part and never comes to rest if not.
+    """
+
+    summed = True
+
+    def __init__(
+        self,
+        alpha: NonNegativeFloat,
+        estimate: Literal["corrected", "last"],
+        drifts: Literal["all", "cohort"],
+    ) -> None:
+        super().__init__(alpha)
+        self.variates = ControlVariates() if estimate == "corrected" else LastSteps()
+        self.drifts = drifts
+
+    def setup(self, setting: Setting) -> None:
+        """Room for both halves."""
+        super().setup(setting)
+        self.variates.setup(setting)
+
+    def broadcast(self, round: int) -> Tensors:
+        """g, from the second round."""
+        return self.variates.broadcast(round)
+
+    def begin(self, client: ClientModule, message: Message, memory: Memory) -> None:
+        """Where this client starts, how far it has drifted, how its gradients are corrected."""
+        super().begin(client, message, memory)
+        self.variates.begin(client, message, memory)
+
+    def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
+        """The penalty and the linear term, a scalar."""
+        shared = [(name, value) for name, value in parameters if name in self.start]
+        gaps = [value + self.drift[name] - self.start[name] for name, value in shared]
+        penalty = 0.5 * self.alpha * total([gap.square().sum() for gap in gaps])
+        return penalty + self.variates.forward(shared)
+
+    def report(self, client: ClientModule, memory: Memory) -> Tensors:
+        """The change of g_k, and the drift if the server averages the cohort's."""
+        if self.alpha == 0:
+            return {}
+        change = self.variates.report(client, memory)
+        super().report(client, memory)
+        drift = with_prefix("drift", memory) if self.drifts == "cohort" else {}
+        return change | prefixed("drift", drift)
+
+    def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
+        """The mean of the cohort's models plus a mean of drifts."""
+        merged = self.variates.correct(current, merged, sums, clients)
+        if self.drifts == "all":
+            return super().correct(current, merged, sums, clients)
+        drifts = with_prefix("drift", sums)
+        return combine(merged, {n: (s / clients).to(current[n].dtype) for n, s in drifts.items()})
+
+    def server_state(self) -> dict[str, Any]:
+        """The mean drift and g."""
+        return super().server_state() | {"variates": self.variates.server_state()}
+
+    def load_server_state(self, state: dict[str, Any]) -> None:
+        """Inverse of ``server_state``."""
+        super().load_server_state(state)
+        self.variates.load_server_state(state["variates"])

@@ -1,0 +1,71 @@
+"""Pictures of what regularizers learn."""
+
+import math
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedexp.data.dataset import Description
+
+_DPI = 130
+_LABELLED = 50
+
+
+def synthetic_images(images: Tensor, about: Description) -> Figure | None:
+    """A grid of images, one row for each class, each stretched to its own darkest and brightest.
+
+    Args:
+        images: [C * ipc, *input_shape], in the order of their classes.
+        about: the dataset; its inputs are grey or colour images, or flattened square ones.
+
+    Returns:
+        The figure, or None if the inputs are no images.
+    """
+    shape = _image_shape(about.input_shape)
+    if shape is None:
+        return None
+    pictures = images.detach().cpu().double().reshape(about.num_classes, -1, *shape)
+    canvas = _tiled(_stretched(pictures).permute(0, 1, 3, 4, 2).numpy())
+    height, width = canvas.shape[:2]
+    scale = min(8 / width, 10 / height, 0.4 / (shape[2] + 1))
+    figure = Figure(
+        figsize=(max(3.0, scale * width + 1.5), max(2.5, scale * height + 1)),
+        dpi=_DPI,
+        layout="constrained",
+    )
+    axes = figure.subplots()
+    axes.imshow(canvas.squeeze(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+    every = -(-about.num_classes // _LABELLED)
+    centres = (np.arange(about.num_classes) + 0.5) * (shape[1] + 1) - 1
+    axes.set_yticks(centres[::every], list(about.classes[::every]), fontsize=8)
+    axes.set_xticks([])
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    axes.set_title("Synthetic dataset")
+    return figure
+
+
+def _image_shape(input_shape: tuple[int, ...]) -> tuple[int, int, int] | None:
+    """[channels, height, width] with one channel or three, if inputs can be seen like that."""
+    if len(input_shape) == 3 and input_shape[0] in (1, 3):
+        return input_shape
+    side = math.isqrt(math.prod(input_shape))
+    if len(input_shape) == 1 and side > 1 and side**2 == input_shape[0]:
+        return 1, side, side
+    return None
+
+
+def _stretched(images: Tensor) -> Tensor:
+    """Each of [C, ipc, channels, height, width] from 0 to 1; a flat one is 0."""
+    low, high = images.amin(dim=(2, 3, 4), keepdim=True), images.amax(dim=(2, 3, 4), keepdim=True)
+    return (images - low) / (high - low).clamp(min=1e-12)
+
+
+def _tiled(images: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[rows, columns, height, width, channels] side by side with white lines between them."""
+    lined = np.pad(images, [(0, 0), (0, 0), (0, 1), (0, 1), (0, 0)], constant_values=1.0)
+    rows, columns, height, width, channels = lined.shape
+    grid = lined.transpose(0, 2, 1, 3, 4).reshape(rows * height, columns * width, channels)
+    return grid[:-1, :-1]

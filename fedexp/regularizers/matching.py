@@ -1,0 +1,170 @@
+"""A small synthetic dataset, learnt so that training on it repeats a step of the global model.
+
+What MTT does for dataset distillation (Cazenavette et al., CVPR 2022) and FedPTR for federated
+learning: gradients reach the images through the gradient steps taken on them.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from fedexp.messages import Tensors
+
+FunctionalLoss = Callable[[Tensors, Tensor, Tensor], Tensor]
+"""(parameters, inputs, labels) -> the loss, a scalar; twice differentiable."""
+
+
+def match_trajectory(
+    functional_loss: FunctionalLoss,
+    start: Tensors,
+    end: Tensors,
+    synthetic: Tensor,
+    labels: Tensor,
+    step_size: Tensor,
+    outer_steps: int = 20,
+    inner_steps: int = 10,
+    image_lr: float = 1000.0,
+    step_lr: float = 1e-5,
+    momentum: float = 0.5,
+    recompute: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Learn images and a step size that lead from ``start`` to ``end`` (FedPTR, Alg. 2).
+
+    Each outer step is one step of SGD with momentum on ``matching_loss``. Nothing that is given is
+    changed. The numbers may diverge: check them.
+
+    Args:
+        functional_loss: what the inner steps descend.
+        start: name -> parameter, where the inner steps begin.
+        end: where they should arrive; not all equal to ``start``.
+        synthetic: images [n, *input_shape] to begin with.
+        labels: their labels [n], which stay.
+        step_size: the inner learning rate to begin with, a scalar.
+        outer_steps: updates of the images and of the step size.
+        inner_steps: gradient steps from ``start`` in each of them.
+        image_lr: learning rate of the images.
+        step_lr: learning rate of the step size.
+        momentum: of both; it starts at zero.
+        recompute: as in ``matching_loss``.
+
+    Returns:
+        The images, the step size (it may have become negative) and the losses [outer_steps], each
+        from before its update.
+    """
+    images = synthetic.detach().clone().requires_grad_()
+    size = step_size.detach().clone().requires_grad_()
+    optimizer = torch.optim.SGD(
+        [{"params": [images], "lr": image_lr}, {"params": [size], "lr": step_lr}],
+        lr=image_lr,
+        momentum=momentum,
+    )
+    losses = []
+    for _ in range(outer_steps):
+        loss = matching_loss(
+            functional_loss, start, end, images, labels, size, inner_steps, recompute
+        )
+        images.grad, size.grad = torch.autograd.grad(loss, (images, size))
+        optimizer.step()
+        losses.append(loss.detach())
+    return images.detach(), size.detach(), torch.stack(losses)
+
+
+def matching_loss(
+    functional_loss: FunctionalLoss,
+    start: Tensors,
+    end: Tensors,
+    synthetic: Tensor,
+    labels: Tensor,
+    step_size: Tensor,
+    inner_steps: int,
+    recompute: bool = False,
+) -> Tensor:
+    """||w_R - end||^2 / ||start - end||^2: how far from ``end`` the inner steps arrive, a scalar.
+
+    w_0 = start and w_(r+1) = w_r - step_size * gradient(w_r) on all of ``synthetic``. The loss is
+    differentiable in ``synthetic`` and ``step_size``; 1 is what standing still would give.
+
+    Args:
+        functional_loss: as in ``match_trajectory``, as are the next five.
+        start: where the inner steps begin.
+        end: where they should arrive.
+        synthetic: images [n, *input_shape].
+        labels: their labels [n].
+        step_size: the inner learning rate, a scalar.
+        inner_steps: R.
+        recompute: take each inner step again in the backward pass instead of keeping the
+            activations of all of them: the memory of one step and R copies of the parameters. The
+            result is the same up to the order of sums.
+    """
+
+    def step(images: Tensor, size: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
+        loss = functional_loss(dict(zip(start, values, strict=True)), images, labels)
+        gradients = torch.autograd.grad(loss, values, create_graph=True, materialize_grads=True)
+        return tuple(w - size * g for w, g in zip(values, gradients, strict=True))
+
+    values = tuple(value.detach().requires_grad_() for value in start.values())
+    for _ in range(inner_steps):
+        if recompute:
+            values = _Recomputed.apply(step, synthetic, step_size, *values)
+        else:
+            values = step(synthetic, step_size, *values)
+    arrived = dict(zip(start, values, strict=True))
+    return squared_distance(arrived, end) / squared_distance(start, end)
+
+
+def project(
+    functional_loss: FunctionalLoss,
+    start: Tensors,
+    synthetic: Tensor,
+    labels: Tensor,
+    steps: int = 5,
+    lr: float = 0.01,
+) -> Tensors:
+    """Where ``steps`` plain gradient steps on the synthetic data lead from ``start``: w~."""
+    projected = {name: value.detach() for name, value in start.items()}
+    for _ in range(steps):
+        leaves = {name: value.requires_grad_() for name, value in projected.items()}
+        loss = functional_loss(leaves, synthetic, labels)
+        gradients = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
+        moves = zip(leaves.items(), gradients, strict=True)
+        projected = {name: value.detach() - lr * gradient for (name, value), gradient in moves}
+    return projected
+
+
+def squared_distance(a: Tensors, b: Tensors) -> Tensor:
+    """||a - b||^2 over all tensors of ``a``, a scalar."""
+    return torch.stack([(value - b[name]).square().sum() for name, value in a.items()]).sum()
+
+
+class _Recomputed(torch.autograd.Function):
+    """A step whose graph is built when gradients come back, and dropped again.
+
+    Not ``torch.utils.checkpoint``: a step contains a backward pass of its own, which would ask for
+    what is to be forgotten.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, step: Callable[..., tuple[Tensor, ...]], *inputs: Tensor
+    ) -> tuple[Tensor, ...]:
+        ctx.step = step
+        ctx.save_for_backward(*inputs)
+        return tuple(output.detach() for output in _taken(step, inputs)[1])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        leaves, outputs = _taken(ctx.step, ctx.saved_tensors)
+        return (None, *torch.autograd.grad(outputs, leaves, gradients))
+
+
+def _taken(
+    step: Callable[..., tuple[Tensor, ...]], inputs: tuple[Tensor, ...]
+) -> tuple[list[Tensor], tuple[Tensor, ...]]:
+    """The step from leaves of their own: (leaves, outputs)."""
+    leaves = [value.detach().requires_grad_() for value in inputs]
+    with torch.enable_grad():
+        return leaves, step(*leaves)

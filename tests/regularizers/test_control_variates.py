@@ -1,0 +1,158 @@
+import io
+import logging
+
+import numpy as np
+import pytest
+import torch
+from federations import federate
+from quadratic import CLIENTS, LR, NAME, STEPS, OneNumber, Parabolas
+
+from fedexp.regularizers.control_variates import ControlVariates
+
+SMALL = ["clients.count=5", "clients.per_round=3", "local.epochs=1", "data.subset=300"]
+KEY = f"variate/{NAME}"
+
+
+def test_two_rounds_by_hand() -> None:
+    scene = OneNumber(ControlVariates())
+    scene.begin(0, w=1.0)
+    assert scene.gradient(5.0) == 0
+    report = scene.end(0, w=0.5, steps=2, lr=0.5)  # c_0 = (1 - 0.5) / (2 * 0.5)
+    assert report == {"variate/w": pytest.approx(0.5)}
+    assert scene.merge(1.0, 0.5, report) == 0.5  # c = 0.5 / 2
+    scene.begin(0, w=2.0)
+    assert scene.gradient(5.0) == pytest.approx(0.25 - 0.5)
+    first = scene.end(0, w=1.0, steps=4, lr=0.5)  # c_0 = 0.5 - 0.25 + 0.5
+    scene.begin(1, w=2.0)
+    assert scene.gradient(5.0) == pytest.approx(0.25)
+    second = scene.end(1, w=2.5, steps=4, lr=0.5)  # c_1 = 0 - 0.25 - 0.25
+    assert scene.memories[0]["variate/w"].item() == pytest.approx(0.75)
+    assert scene.memories[1]["variate/w"].item() == pytest.approx(-0.5)
+    assert scene.merge(2.0, 1.75, first, second) == 1.75
+    assert scene.part.broadcast(3)["variate/w"].item() == pytest.approx((0.75 - 0.5) / 2)
+
+
+def test_clients_without_data_are_not_counted() -> None:
+    scene = OneNumber(ControlVariates(), class_counts=torch.tensor([[3], [0], [0], [2]]))
+    scene.begin(0, w=1.0)
+    scene.merge(1.0, 0.5, scene.end(0, w=0.5, steps=1, lr=1.0))
+    assert scene.part.broadcast(2)["variate/w"].item() == pytest.approx(0.5 / 2)
+
+
+def test_private_parameters_alone_are_not_corrected() -> None:
+    scene = OneNumber(ControlVariates())
+    scene.begin(0, w=1.0)
+    assert scene.part([("v", torch.tensor([7.0], requires_grad=True))]) == 0
+    assert set(scene.end(0, w=0.5, steps=1, lr=1.0)) == {"variate/w"}
+
+
+def test_rounds_of_partial_cohorts_against_numpy() -> None:
+    rounds = 6
+    scene = Parabolas("regularizer=control_variates", "clients.per_round=2")
+    w, c, own = np.zeros(2), np.zeros(2), np.zeros((CLIENTS, 2))
+    for cohort in scene.cohorts(rounds):
+        trained, before = [], own.copy()
+        for k in cohort:
+            local = w.copy()
+            for _ in range(STEPS):
+                gradient = scene.curvature[k] * local - scene.pull[k]
+                local = local - LR * (gradient - before[k] + c)
+            own[k] = before[k] - c + (w - local) / (STEPS * LR)
+            trained.append(local)
+        w, c = np.mean(trained, axis=0), c + (own - before).sum(axis=0) / CLIENTS
+    scene.run(rounds)
+    np.testing.assert_allclose(scene.w, w, atol=1e-5)
+    np.testing.assert_allclose(scene.part.broadcast(0)[KEY], c, atol=1e-5)
+    for k in range(CLIENTS):
+        np.testing.assert_allclose(scene.memory(k).get(KEY, np.zeros(2)), own[k], atol=1e-5)
+
+
+def test_an_absent_client_keeps_its_variate() -> None:
+    scene = Parabolas("regularizer=control_variates", "clients.per_round=1")
+    (first,), (second,) = scene.cohorts(2)
+    assert first != second
+    scene.run(1)
+    before = scene.memory(first)[KEY].copy()
+    scene.federation.run_round(2)
+    assert (scene.memory(first)[KEY] == before).all()
+    assert before.any()
+
+
+def test_the_servers_variate_is_the_mean_of_the_clients() -> None:
+    federation = federate(*SMALL, "algorithm=scaffold")
+    for round in (1, 2, 3):
+        federation.run_round(round)
+    memories = federation.engine.resources.store.memories("regularizer")
+    assert 3 <= len(memories) <= 5
+    for key, mean in federation.server.broadcast(4).extras["regularizer"].items():
+        total = sum(memory[key].double() for memory in memories.values())
+        torch.testing.assert_close(mean.double(), total / 5, atol=1e-6, rtol=0)
+
+
+def test_it_ends_at_the_global_optimum_and_fedavg_does_not() -> None:
+    scene = Parabolas("regularizer=control_variates", "clients.per_round=4")
+    scene.run(14)
+    np.testing.assert_allclose(scene.w, scene.optimum, atol=2e-3)
+    fedavg = Parabolas("clients.per_round=4")
+    fedavg.run(14)
+    assert np.abs(fedavg.w - fedavg.optimum).max() > 0.1
+
+
+def test_the_first_round_is_fedavgs_to_the_bit() -> None:
+    plain = federate(*SMALL, "aggregator=uniform", "optimizer.momentum=0", "optimizer.lr=0.05")
+    corrected = federate(*SMALL, "algorithm=scaffold", "optimizer.lr=0.05")
+    for each in (plain, corrected):
+        each.run_round(1)
+    for name, value in plain.server.weights.items():
+        assert torch.equal(value, corrected.server.weights[name])
+
+
+def test_what_crosses_the_network() -> None:
+    """Twice the model up, and from the second round twice the model down."""
+    federation = federate(*SMALL, "algorithm=scaffold")
+    model = sum(value.nbytes for value in federation.server.weights.values())
+    records = [federation.run_round(round) for round in (1, 2)]
+    assert [record.metrics["cost/upload_bytes"] for record in records] == [6 * model, 6 * model]
+    assert [record.metrics["cost/download_bytes"] for record in records] == [3 * model, 6 * model]
+
+
+def test_a_server_goes_on_where_it_was() -> None:
+    scene = Parabolas("regularizer=control_variates", "clients.per_round=2")
+    scene.run(2)
+    file = io.BytesIO()
+    torch.save(scene.part.server_state(), file)
+    file.seek(0)
+    revived = OneNumber(ControlVariates()).part
+    assert revived.broadcast(3) == {}
+    revived.load_server_state(torch.load(file, weights_only=True))
+    assert torch.equal(revived.broadcast(3)[KEY], scene.part.broadcast(3)[KEY])
+    assert revived.broadcast(3)[KEY].any()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "warning"),
+    [
+        (["optimizer=sgd", "optimizer.momentum=0.9"], "optimizer.momentum=0.9: "),
+        (["optimizer=adam"], "optimizer=adam: "),
+        (["optimizer=sgd", "optimizer.momentum=0"], None),
+    ],
+)
+def test_it_warns_once_unless_steps_are_gradients(
+    overrides: list[str], warning: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    federation = federate(*SMALL, "regularizer=control_variates", *overrides)
+    with caplog.at_level(logging.WARNING, "fedexp.regularizers"):
+        for round in (1, 2):
+            federation.run_round(round)
+    found = [record.getMessage() for record in caplog.records]
+    assert len(found) == (warning is not None)
+    assert warning is None or found[0].startswith(warning)
+
+
+def test_with_a_fixed_head_and_prototypes() -> None:
+    federation = federate(
+        *SMALL, "algorithm=scaffold", "head=etf", "loss=rpcl_cpdr", "local.grad_clip=10"
+    )
+    losses = [federation.run_round(round).metrics["train/loss"] for round in (1, 2)]
+    assert np.isfinite(losses).all()
+    assert not any("head" in key for key in federation.server.broadcast(3).extras["regularizer"])

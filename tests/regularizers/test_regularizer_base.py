@@ -1,0 +1,34 @@
+import torch
+
+from fedexp.regularizers.base import Anchors, combine, prefixed, total, with_prefix
+
+
+def test_anchors_that_are_not_given_become_zero() -> None:
+    anchors = Anchors({"a.b": torch.Size([2]), "c": torch.Size([1])})
+    anchors.set({"a.b": torch.tensor([1.0, 2.0]), "c": torch.tensor([3.0])})
+    anchors.fill({"a.b": torch.tensor([4.0, 5.0]), "d": torch.tensor([6.0])})
+    assert anchors["a.b"].tolist() == [4, 5]
+    assert anchors["c"].tolist() == [0]
+    assert "a.b" in anchors
+    assert "a/b" not in anchors
+
+
+def test_combine_takes_what_is_missing_for_zero_and_changes_nothing() -> None:
+    left = {"a": torch.tensor(1.0), "b": torch.tensor(2.0)}
+    right = {"b": torch.tensor(3.0), "c": torch.tensor(4.0)}
+    result = combine(left, right, -2)
+    assert {name: value.item() for name, value in result.items()} == {"a": 1, "b": -4, "c": -8}
+    assert left["b"].item() == 2
+    assert combine({}, right)["c"] is not right["c"]
+
+
+def test_prefixes_come_and_go() -> None:
+    tensors = {"a.weight": torch.tensor(1.0)}
+    both = prefixed("x", tensors) | prefixed("xy", {"b": torch.tensor(2.0)})
+    assert set(both) == {"x/a.weight", "xy/b"}
+    assert with_prefix("x", both) == tensors
+
+
+def test_the_sum_of_nothing() -> None:
+    assert total([]) == 0
+    assert total([torch.tensor(1.0), torch.tensor(2.5)]) == 3.5

@@ -1,0 +1,473 @@
+from io import BytesIO
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from federations import federate
+from omegaconf import OmegaConf
+from torch import Size, Tensor
+from torch.func import functional_call, grad, vmap
+
+from fedexp.data.dataset import Description
+from fedexp.errors import InputError
+from fedexp.federation import Federation
+from fedexp.messages import Message, Tensors
+from fedexp.parts import Functional, Setting
+from fedexp.regularizers.figures import synthetic_images
+from fedexp.regularizers.trajectory import Trajectory, real_images
+from fedexp.train import config_folder
+
+DEFAULTS: dict[str, Any] = {
+    str(key): value
+    for key, value in OmegaConf.load(f"{config_folder()}/regularizer/trajectory.yaml").items()
+    if key != "_target_"
+}
+CLASSES, FEATURES = 2, 3
+LABELS = np.array([0, 0, 1, 1])
+
+
+def linear(round: int, weights: Tensors) -> Functional:
+    """A global model with logits = x W^T."""
+    return lambda given, inputs: inputs @ (weights | given)["w"].T
+
+
+def part(shapes: dict[str, Size] | None = None, private: str = "", **overrides: Any) -> Trajectory:
+    """The part for a model of ``w`` [2, 3] and ``b`` [2], which the model above does not use."""
+    shapes = shapes or {"w": Size([CLASSES, FEATURES]), "b": Size([CLASSES])}
+    small: dict[str, Any] = {"ipc": 2, "outer_steps": 2, "inner_steps": 2, "image_lr": 1.0}
+    made = Trajectory(**DEFAULTS | small | overrides)
+    made.setup(
+        Setting(
+            *(0, 9, CLASSES, FEATURES, 1, 1, torch.ones(1, CLASSES), shapes),
+            shared=frozenset(shapes) - {private},
+            input_shape=(FEATURES,),
+            functional=linear,
+        )
+    )
+    return made
+
+
+def model(number: int, bias: float = 0.0) -> Tensors:
+    """The global weights of one round."""
+    draw = torch.Generator().manual_seed(number)
+    return {"w": torch.randn(CLASSES, FEATURES, generator=draw), "b": torch.full((2,), bias)}
+
+
+def after(server: Trajectory, current: Tensors, merged: Tensors) -> Tensors:
+    """What the server sends once it has seen a round that led from ``current`` to ``merged``."""
+    server.aggregate([])
+    assert server.correct(current, merged, {}, 1) is merged
+    return server.broadcast(0)
+
+
+def descended(w: Tensor, images: Tensor, steps: int, lr: float) -> np.ndarray:
+    """Gradient descent on the cross-entropy of x W^T, in NumPy."""
+    found, x = w.double().numpy(), images.double().numpy()
+    for _ in range(steps):
+        scores = np.exp(x @ found.T)
+        error = scores / scores.sum(1, keepdims=True) - np.eye(CLASSES)[LABELS]
+        found = found - lr * error.T @ x / len(x)
+    return found
+
+
+def anchored(anchor: Tensors, **overrides: Any) -> Trajectory:
+    """A part whose server has sent this w~."""
+    made = part({name: value.shape for name, value in anchor.items()}, side="server", **overrides)
+    weights = {name: torch.zeros_like(value) for name, value in anchor.items()}
+    begin(made, Message(2, weights, {"regularizer": anchor}))
+    return made
+
+
+def begin(made: Trajectory, message: Message) -> None:
+    client: Any = SimpleNamespace(noted={}, directions={})
+    made.begin(client, message, {})
+
+
+# The penalty.
+
+
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_value_and_gradient_by_hand(adaptive: bool) -> None:
+    anchor = {"v": torch.tensor([1.0, 2.0]), "u": torch.tensor([5.0])}
+    made = anchored(anchor, adaptive=adaptive, lam=0.3)
+    w = {
+        "v": torch.tensor([4.0, 6.0], requires_grad=True),
+        "u": torch.tensor([4.5], requires_grad=True),
+    }
+    penalty = made(w.items())
+    penalty.backward()
+    length_v, length_u = 5.0, 0.5
+    if adaptive:  # lam / 2 * length, but the gradient lam * (w - w~) / length: lam_j is a constant
+        assert penalty.item() == pytest.approx(0.15 * (length_v + length_u))
+        assert w["v"].grad.tolist() == pytest.approx([0.3 * 3 / 5, 0.3 * 4 / 5])  # type: ignore[union-attr]
+        assert w["u"].grad == pytest.approx(-0.3)
+    else:
+        assert penalty.item() == pytest.approx(0.15 * (length_v**2 + length_u**2))
+        assert w["v"].grad.tolist() == pytest.approx([0.3 * 3, 0.3 * 4])  # type: ignore[union-attr]
+        assert w["u"].grad == pytest.approx(-0.3 * 0.5)
+
+
+def test_at_the_anchor_there_is_no_pull() -> None:
+    made = anchored({"v": torch.tensor([1.0, 2.0])})
+    v = torch.tensor([1.0, 2.0], requires_grad=True)
+    made([("v", v)]).backward()
+    assert v.grad.tolist() == [0, 0]  # type: ignore[union-attr]
+
+
+def test_without_an_anchor_there_is_no_term() -> None:
+    made = anchored({"v": torch.tensor([1.0, 2.0])})
+    assert made([("v", torch.zeros(2))]) > 0
+    begin(made, Message(3, {"v": torch.zeros(2)}))
+    v = torch.zeros(2, requires_grad=True)
+    penalty = made([("v", v)])
+    penalty.backward()
+    assert penalty == 0
+    assert v.grad.tolist() == [0, 0]  # type: ignore[union-attr]
+
+
+def test_it_is_no_part_of_the_model() -> None:
+    assert anchored({"v": torch.zeros(2)}).state_dict() == {}
+
+
+def test_what_stays_with_the_client_is_not_pulled() -> None:
+    made = part(private="b")
+    assert made([("b", torch.ones(2))]) == 0
+    made.active.fill_(1)
+    assert made([("b", torch.ones(2))]) == 0
+
+
+def test_several_clients_at_once() -> None:
+    """Two clients with anchors of their own and one without, stacked by torch.func."""
+    made = anchored({"v": torch.zeros(2)})
+    anchors = torch.tensor([[0.0, 0.0], [1.0, 0.0], [7.0, 7.0]])
+    buffers = {"anchors.v": anchors, "active": torch.tensor([1.0, 1.0, 0.0])}
+    assert buffers.keys() == dict(made.named_buffers()).keys()
+    v = torch.tensor([[3.0, 4.0], [1.0, 2.0], [1.0, 2.0]])
+
+    def penalty(v: Tensor, buffers: Tensors) -> Tensor:
+        found: Tensor = functional_call(made, buffers, ([("v", v)],))
+        return found
+
+    pulls = vmap(grad(penalty))(v, buffers)
+    expected = DEFAULTS["lam"] * torch.tensor([[0.6, 0.8], [0.0, 1.0], [0.0, 0.0]])
+    torch.testing.assert_close(pulls, expected)
+
+
+# Looking ahead, at the server.
+
+
+def test_the_projection_starts_from_each_rounds_own_weights() -> None:
+    server = part(side="server")
+    for number in (1, 2, 3):
+        now = model(number + 1)
+        sent = after(server, model(number), now)
+        images = server.server_state()["memory"]["synthetic"]
+        expected = descended(now["w"], images, DEFAULTS["project_steps"], DEFAULTS["project_lr"])
+        np.testing.assert_allclose(sent["w"], expected, rtol=1e-5)
+        assert server.broadcast(number + 1).keys() == sent.keys()
+
+
+def test_images_and_step_size_are_learnt_further() -> None:
+    server = part(side="server")
+    memories = []
+    for number in (1, 2, 3):
+        after(server, model(number), model(number + 1))
+        memories.append(dict(server.server_state()["memory"]))
+    for old, new in pairwise(memories):
+        assert not torch.equal(old["synthetic"], new["synthetic"])
+        assert not torch.equal(old["step_size"], new["step_size"])
+        assert (old["synthetic"] - new["synthetic"]).norm() < 0.5 * old["synthetic"].norm()
+
+
+@pytest.mark.parametrize("lag", [1, 3])
+def test_a_model_of_m_rounds_ago_is_needed_and_used(
+    lag: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = part(side="server", lag=lag)
+    steps = []
+
+    def watch(loss: Any, start: Tensors, end: Tensors, images: Tensor, *rest: Any) -> Any:
+        steps.append((start["w"], end["w"]))
+        return images, torch.tensor(0.01), torch.zeros(1)
+
+    monkeypatch.setattr(server, "_match", watch)
+    models = [model(number) for number in range(7)]
+    for round in range(1, 6):  # w^t is models[t]
+        sent = after(server, models[round], models[round + 1])
+        assert bool(sent) == (round + 1 > lag)
+    expected = [(models[t - lag]["w"], models[t]["w"]) for t in range(lag + 1, 7)]
+    assert len(steps) == len(expected)
+    for found, wanted in zip(steps, expected, strict=True):
+        assert all(map(torch.equal, found, wanted))
+
+
+def test_a_round_in_which_nothing_moves_is_skipped() -> None:
+    server = part(side="server")
+    assert after(server, model(1), model(1)) == {}
+    assert server.metrics() == {}
+    assert "synthetic" not in server.server_state()["memory"]
+    assert after(server, model(1), model(2)).keys() == {"w", "b"}
+    before = server.server_state()["memory"]["synthetic"].clone()
+    assert after(server, model(2), model(2)) == {}
+    assert torch.equal(server.server_state()["memory"]["synthetic"], before)
+    assert after(server, model(2), model(3))
+
+
+def test_what_does_not_move_is_not_projected(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = part(side="server")
+    names = []
+    match = server._match
+    monkeypatch.setattr(
+        server, "_match", lambda *given: (names.append(given[1].keys()), match(*given))[1]
+    )
+    sent = after(server, model(1, bias=4), model(2, bias=4))
+    assert sent["b"].tolist() == [4, 4]
+    assert names == [{"w"}]
+
+
+@pytest.mark.parametrize(
+    ("update_every", "learnt"), [(1, [2, 3, 4, 5, 6]), (2, [2, 4, 6]), (4, [2, 6]), (None, [2])]
+)
+def test_update_every(update_every: int | None, learnt: list[int]) -> None:
+    server = part(side="server", update_every=update_every)
+    found, before = [], torch.zeros(0)
+    for round in range(2, 7):
+        sent = after(server, model(round - 1), model(round))
+        images = server.server_state()["memory"]["synthetic"]
+        if not torch.equal(images, before):
+            found.append(round)
+        assert ("trajectory/matching_loss" in server.metrics()) == (round in learnt)
+        assert "trajectory/step_size" in server.metrics()
+        expected = descended(model(round)["w"], images, 5, 0.01)
+        np.testing.assert_allclose(sent["w"], expected, rtol=1e-5)
+        before = images
+    assert found == learnt
+
+
+def test_a_step_size_may_become_negative_and_is_logged() -> None:
+    server = part(side="server", step_size=1e-6, step_lr=10.0, image_lr=0)
+    for number in range(1, 8):
+        assert after(server, model(number), model(number + 1))
+        step_size = server.metrics()["trajectory/step_size"]
+        assert step_size == server.server_state()["memory"]["step_size"].item()
+        if step_size < 0:
+            return
+    pytest.fail("it was always positive")
+
+
+def test_what_diverges_is_thrown_away() -> None:
+    server = part(side="server")
+    after(server, model(1), model(2))
+    before = dict(server.server_state()["memory"])
+    diverging = part(side="server", image_lr=1e38)
+    assert after(diverging, model(1), model(2)) == {}
+    assert diverging.metrics() == {"trajectory/diverged": 1.0}
+    assert "synthetic" not in diverging.server_state()["memory"]
+    diverging.load_server_state({"round": 1, "memory": before, "projected": {}})
+    sent = after(diverging, model(2), model(3))
+    expected = descended(model(3)["w"], before["synthetic"], 5, 0.01)
+    np.testing.assert_allclose(sent["w"], expected, rtol=1e-5)
+    assert diverging.metrics()["trajectory/diverged"] == 1
+    far = part(side="server", project_lr=1e40)
+    assert after(far, model(1), model(2)) == {}
+    assert far.metrics()["trajectory/diverged"] == 1
+
+
+def test_a_round_without_updates_keeps_what_there_is() -> None:
+    server = part(side="server")
+    sent = after(server, model(1), model(2))
+    server.aggregate([])
+    assert server.metrics() == {}
+    assert torch.equal(server.broadcast(3)["w"], sent["w"])
+
+
+def test_the_server_goes_on_after_a_restart() -> None:
+    server, again = part(side="server", lag=2), part(side="server", lag=2)
+    for number in (1, 2, 3):
+        after(server, model(number), model(number + 1))
+    file = BytesIO()
+    torch.save(server.server_state(), file)
+    file.seek(0)
+    again.load_server_state(torch.load(file, weights_only=True))
+    assert torch.equal(again.broadcast(4)["w"], server.broadcast(4)["w"])
+    for number in (4, 5):
+        a = after(server, model(number), model(number + 1))
+        b = after(again, model(number), model(number + 1))
+        assert torch.equal(a["w"], b["w"])
+        assert server.metrics() == again.metrics()
+
+
+def test_a_server_must_have_the_whole_model() -> None:
+    with pytest.raises(InputError, match=r"^regularizer\.side=server: .*b stays with the clients"):
+        part(side="server", private="b")
+    part(side="client", private="b")
+
+
+# Whole federations.
+
+TINY = [
+    *["clients.count=4", "clients.per_round=4", "local.epochs=1", "data.subset=200"],
+    *["partition.beta=0.1", "evaluation.personal=off"],
+]
+QUICK = ["ipc=2", "outer_steps=2", "inner_steps=2"]
+
+
+def fedptr(*overrides: str, side: str = "client", lam: float = 0.05) -> Federation:
+    quick = [f"regularizer.{each}" for each in (*QUICK, f"lam={lam}", f"side={side}")]
+    return federate(*TINY, "algorithm=fedptr", *quick, *overrides)
+
+
+def weights_after(federation: Federation, rounds: int) -> Tensors:
+    for round in range(1, rounds + 1):
+        federation.run_round(round)
+    return federation.server.weights
+
+
+def same(a: Tensors, b: Tensors) -> bool:
+    return all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize("side", ["client", "server"])
+def test_without_strength_it_is_fedavg_to_the_bit(side: str) -> None:
+    fedavg = federate(*TINY, "algorithm=fedavg")
+    assert same(weights_after(fedptr(side=side, lam=0), 3), weights_after(fedavg, 3))
+
+
+@pytest.mark.parametrize("side", ["client", "server"])
+def test_it_is_fedavg_until_there_is_a_model_m_rounds_older(side: str) -> None:
+    fedavg = federate(*TINY, "algorithm=fedavg")
+    federation = fedptr("regularizer.lag=2", side=side)
+    message = federation.server.broadcast(1).nbytes
+    for round in (1, 2):
+        metrics = federation.run_round(round).metrics
+        assert metrics["cost/download_bytes"] == 4 * message
+        fedavg.run_round(round)
+    assert same(federation.server.weights, fedavg.server.weights)
+    metrics = federation.run_round(3).metrics
+    fedavg.run_round(3)
+    assert not same(federation.server.weights, fedavg.server.weights)
+    assert {"trajectory/step_size", "trajectory/matching_loss"} <= metrics.keys()
+    assert metrics["cost/download_bytes"] == 4 * message * (2 if side == "server" else 1)
+
+
+@pytest.mark.parametrize("side", ["client", "server"])
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["head=linear", "regularizer.adaptive=false", "regularizer.recompute=false"],
+        ["head=etf", "local.grad_clip=10"],
+        ["head=prototype", "local.grad_clip=10"],
+        ["loss=rpcl_cpdr"],
+    ],
+    ids=lambda overrides: overrides[0],
+)
+def test_with_other_parts(side: str, overrides: list[str]) -> None:
+    federation = fedptr(*overrides, side=side)
+    for round in (1, 2, 3):
+        metrics = federation.run_round(round).metrics
+    assert all(value.isfinite().all() for value in federation.server.weights.values())
+    assert 0 < metrics["train/loss"] < 100
+    assert metrics["trajectory/diverged"] == 0
+
+
+def test_each_client_counts_the_models_that_it_has_seen() -> None:
+    federation = fedptr("sampler=round_robin", "clients.per_round=2", "partition.beta=100")
+    resources = federation.engine.resources
+    sent = {}
+    for round in range(1, 6):
+        sent[round] = federation.server.weights
+        metrics = federation.run_round(round).metrics
+        assert ("trajectory/step_size" in metrics) == (round > 2)
+    for client, seen, latest in ((0, 3, 5), (1, 3, 5), (2, 2, 4), (3, 2, 4)):
+        memory = resources.store.memories("regularizer")[client]
+        assert memory["seen"] == seen
+        assert torch.equal(memory["0/head.linear.bias"], sent[latest]["head.linear.bias"])
+        assert memory["synthetic"].shape == (20, 1, 8, 8)
+
+
+def test_a_clients_direction_leads_to_its_anchor() -> None:
+    federation = fedptr()
+    for round in (1, 2):
+        message = federation.server.broadcast(round)
+        updates = list(federation.engine.train([0, 1], message))
+        federation.server.aggregate(updates)
+    anchors = federation.engine.resources.module.regularizer.anchors
+    last = updates[-1].directions["projected"]
+    assert isinstance(federation.engine.resources.module.regularizer, Trajectory)
+    for name, step in last.items():
+        assert torch.equal(step, anchors[name] - message.weights[name])
+    assert any(step.norm() > 0 for step in last.values())
+    other = updates[0].directions["projected"]
+    assert not torch.equal(other["head.linear.bias"], last["head.linear.bias"])
+
+
+def test_clients_begin_with_their_own_images_and_noise() -> None:
+    federation = fedptr("data.subset=60", "regularizer.ipc=3", "regularizer.image_lr=0")
+    resources = federation.engine.resources
+    weights_after(federation, 2)
+    repeated = False
+    for data in (resources.data.clients[client] for client in range(4)):
+        synthetic = resources.store.memories("regularizer")[data.client]["synthetic"]
+        inputs, labels = next(data.batches(1000))
+        for label in range(10):
+            own = {tuple(image.flatten().tolist()) for image in inputs[labels == label]}
+            found = synthetic[3 * label : 3 * label + 3].flatten(1)
+            used = {tuple(image.tolist()) for image in found}
+            if own:
+                assert used <= own
+                assert len(used) == min(3, len(own))
+                repeated |= len(own) < 3
+            else:
+                assert found.mean().abs() < 4 / found.numel() ** 0.5
+                assert found.std() == pytest.approx(1, abs=0.3)
+    assert repeated
+
+
+def test_real_images_are_drawn_by_client_and_round() -> None:
+    data = federate("clients.count=2", "clients.per_round=2").engine.resources.data.clients[0]
+    label = int(data.class_counts.argmax())
+    first = real_images(data, label, 5, seed=0, round=2)
+    assert torch.equal(first, real_images(data, label, 5, seed=0, round=2))
+    assert not torch.equal(first, real_images(data, label, 5, seed=0, round=3))
+
+
+@pytest.mark.parametrize("side", ["client", "server"])
+def test_the_images_are_drawn_after_the_last_round(side: str) -> None:
+    federation = fedptr(side=side)
+    federation.figures.rounds = 2  # type: ignore[attr-defined]
+    federation.run_round(1)
+    assert "trajectory/synthetic" in federation.run_round(2).figures
+
+
+# The picture.
+
+
+def about(shape: tuple[int, ...]) -> Description:
+    return Description("toy", shape, ("cat", "dog"))
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 5), (1, 4, 4), (16,)])
+def test_a_picture_has_one_row_for_each_class(shape: tuple[int, ...], tmp_path: Path) -> None:
+    images = torch.randn(6, *shape, generator=torch.Generator().manual_seed(0))
+    figure = synthetic_images(images, about(shape))
+    assert figure is not None
+    (axes,) = figure.axes
+    height, width = shape[-2:] if len(shape) > 1 else (4, 4)
+    drawn = np.asarray(axes.images[0].get_array())
+    assert drawn.shape[:2] == (2 * height + 1, 3 * width + 2)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["cat", "dog"]
+    dog = drawn[height + 1 :, :width].astype(float)
+    assert (dog.min(), dog.max()) == (0, 1)
+    wanted = images[3].reshape(-1, height, width).double().numpy()
+    stretched = (wanted - wanted.min()) / (wanted.max() - wanted.min())
+    np.testing.assert_allclose(dog.reshape(height, width, -1), stretched.transpose(1, 2, 0))
+    figure.savefig(tmp_path / "figure.png")
+
+
+@pytest.mark.parametrize("shape", [(2,), (15,), (2, 4, 4)])
+def test_what_is_no_image_is_not_drawn(shape: tuple[int, ...]) -> None:
+    assert synthetic_images(torch.zeros(6, *shape), about(shape)) is None
