@@ -4,6 +4,8 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import torch
 from lightning.fabric import Fabric
@@ -19,12 +21,15 @@ from fedexp.data.split import class_counts, match, stratified
 from fedexp.engines.base import Resources
 from fedexp.errors import InputError
 from fedexp.evaluation.evaluator import Evaluator
+from fedexp.evaluation.membership import MembershipAttack
 from fedexp.federation import Federation
+from fedexp.functional import functional
 from fedexp.heads.base import Head
 from fedexp.losses.base import Loss
 from fedexp.memory import keep_freed_memory
+from fedexp.messages import Message, Tensors
 from fedexp.models.shape import feature_dim, trains_on_one
-from fedexp.parts import Part, Setting
+from fedexp.parts import Functional, Part, Setting
 from fedexp.personalization.base import Personalization
 from fedexp.randomness import key
 from fedexp.regularizers.base import Regularizer
@@ -134,8 +139,22 @@ def deal(config: Config, source: Source, device: torch.device) -> FederatedData:
     return FederatedData(dataset, clients, tests, config.data.augment, config.seed, device)
 
 
-def assemble(plan: Plan, fabric: Fabric, data: FederatedData, tracker: Tracker) -> Federation:
-    """Wire everything together."""
+def assemble(
+    plan: Plan,
+    fabric: Fabric,
+    data: FederatedData,
+    tracker: Tracker,
+    client_folder: Path | None = None,
+) -> Federation:
+    """Wire everything together.
+
+    Args:
+        plan: the checked config and what was built from it.
+        fabric: where and how tensors are computed.
+        data: the population's data.
+        tracker: is told of every round.
+        client_folder: for what clients keep and RAM has no room for; None makes a temporary one.
+    """
     _check_last_batches(plan, data)
     if fabric.device.type == "cpu":
         keep_freed_memory()
@@ -157,9 +176,12 @@ def assemble(plan: Plan, fabric: Fabric, data: FederatedData, tracker: Tracker) 
         class_counts=data.class_counts,
         parameter_shapes={name: value.shape for name, value in module.named_parameters()},
         shared=frozenset(name for name in module.weights if travels(name) and shared(name)),
+        input_shape=plan.description.input_shape,
+        functional=partial(_global_model, module),
     )
     for part in parts.values():
         part.setup(setting)
+    module.make_references()
     if config.engine.channels_last:
         module.to(memory_format=torch.channels_last)
     module.to(fabric.device)
@@ -170,16 +192,26 @@ def assemble(plan: Plan, fabric: Fabric, data: FederatedData, tracker: Tracker) 
         parts=parts,
         sampler=sockets.sampler,
         personalization=sockets.personalization,
-        store=ClientStore(config.evaluation.personal),
+        store=ClientStore(
+            config.evaluation.personal, config.clients.ram_gib * 2**30, client_folder
+        ),
         local=config.local,
         eval_batch_size=config.evaluation.batch_size,
     )
     initial = {name: w.clone() for name, w in resources.split(module.weights)[0].items()}
     server = Server(initial, sockets.aggregator, parts)
     engine = build("engine", config.engine.node, supplied=ENGINE_SUPPLIED)(resources=resources)
-    evaluator = Evaluator(config.evaluation, config.rounds, engine, data)
+    attack = MembershipAttack(config.evaluation.membership, resources)
+    parameters = setting.shared & setting.parameter_shapes.keys()
+    evaluator = Evaluator(config.evaluation, config.rounds, engine, data, parameters, attack)
     pictures = Pictures(config.tracking, config.rounds, resources)
     return Federation(server, sockets.sampler, engine, evaluator, tracker, pictures)
+
+
+def _global_model(module: ClientModule, round: int, weights: Tensors) -> Functional:
+    """The global model that the server has, as a function; its head's own state comes along."""
+    extras = {"head": module.head.broadcast(round)}
+    return functional(module, Message(round, weights, extras))
 
 
 def _try_optimizer(config: Config) -> None:

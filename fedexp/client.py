@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from lightning import LightningModule
@@ -13,10 +14,14 @@ from fedexp.heads.base import Head
 from fedexp.losses.base import Forward, Loss
 from fedexp.messages import Tensors
 from fedexp.parts import Part
+from fedexp.reference import References
 from fedexp.regularizers.base import Regularizer
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter], int], Optimizer]
 """(parameters, round) -> a fresh local optimizer."""
+
+
+_TURN = ("data", "round", "steps", "measured", "noted", "directions")
 
 
 class ClientModule(LightningModule):
@@ -49,8 +54,14 @@ class ClientModule(LightningModule):
         self.loss, self.regularizer = loss, regularizer
         self.optimizer = optimizer
         self.parts = parts
+        self.references = References((), backbone, head)
+        self._trains: tuple[str, ...] = ("",)
         self._derived = {f"head.{name}" for name in head.derived}
         self._features: tuple[Tensor, Tensor] | None = None
+
+    def make_references(self) -> None:
+        """The other models that the loss asks for; once, when the parts are set up."""
+        self.references = References(self.loss.references, self.backbone, self.head)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits [B, C]."""
@@ -60,42 +71,67 @@ class ClientModule(LightningModule):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The local objective on one batch, a scalar."""
         loss, forward = self.objective(batch)
-        self._measure(forward)
+        self.steps += 1
+        self.add_up(self.measure(forward))
         return loss
 
-    def objective(self, batch: Batch) -> tuple[Tensor, Forward]:
-        """The local objective and the forward pass that it comes from; changes nothing."""
+    def objective(self, batch: Batch, real: Tensor | None = None) -> tuple[Tensor, Forward]:
+        """The local objective and the forward pass that it comes from; changes nothing.
+
+        ``real`` [B] is as in ``Forward``.
+        """
         inputs, targets = batch
         z = self.backbone(inputs)
-        forward = Forward(z, self.head(z), targets)
-        loss: Tensor = self.loss(forward)
+        forward = Forward(z, self.head(z), targets, real)
+        loss: Tensor = self.loss(forward, **self.references(inputs))
         penalty: Tensor | float = self.regularizer(self.trained_parameters())
         return loss + penalty, forward
 
     def configure_optimizers(self) -> Optimizer:
         """A fresh optimizer for this round over the parameters that are being trained."""
+        return self.optimizer_for(value for _, value in self.trained_parameters())
+
+    def optimizer_for(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
+        """A fresh optimizer for this round over these parameters."""
         self._features = None  # what they were computed with is about to change
-        optimizer = self.optimizer([value for _, value in self.trained_parameters()], self.round)
+        optimizer = self.optimizer(list(parameters), self.round)
         self.learning_rate = optimizer.param_groups[0]["lr"]
         return optimizer
 
     def start(self, data: ClientData, round: int) -> None:
-        """It is this client's turn."""
+        """It is this client's turn; the weights are those it starts from, no part has begun."""
         self.data, self.round, self.steps = data, round, 0
         self.measured, self.noted, self.directions = {}, {}, {}
+        if self.references:
+            self.references.set(self.weights)
+
+    def leave(self) -> dict[str, Any]:
+        """Whose turn it is, to come back to it with ``resume``."""
+        return {name: getattr(self, name) for name in _TURN}
+
+    def resume(self, turn: Mapping[str, Any]) -> None:
+        """It is the turn again of the client that ``leave`` told of; weights are not touched."""
+        self._features = None
+        for name, value in turn.items():
+            setattr(self, name, value)
 
     @torch.no_grad()
-    def _measure(self, forward: Forward) -> None:
-        self.steps += 1
-        for name, part in self.parts.items():
-            if found := part.measure(forward):
-                sums = self.measured.setdefault(name, {})
-                for key, value in found.items():
-                    sums[key] = sums[key] + value if key in sums else value
+    def measure(self, forward: Forward) -> dict[str, Tensors]:
+        """What the parts want to know of one step: socket -> named tensors."""
+        found = {name: part.measure(forward) for name, part in self.parts.items()}
+        return {name: tensors for name, tensors in found.items() if tensors}
+
+    def add_up(self, found: Mapping[str, Tensors]) -> None:
+        """Add what was measured to ``measured``."""
+        for name, tensors in found.items():
+            sums = self.measured.setdefault(name, {})
+            for key, value in tensors.items():
+                sums[key] = sums[key] + value if key in sums else value
 
     def trained_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """(name, parameter) of everything that local training moves now."""
-        return ((name, value) for name, value in self.named_parameters() if value.requires_grad)
+        # By name: where ``torch.func`` stacks clients, parameters do not say that they are trained.
+        return ((n, value) for n, value in self.named_parameters() if n.startswith(self._trains))
 
     @property
     def weights(self) -> Tensors:
@@ -129,5 +165,6 @@ class ClientModule(LightningModule):
 
     def train_only(self, prefixes: tuple[str, ...]) -> None:
         """Let only the parameters move whose name starts with one of ``prefixes``."""
+        self._trains = prefixes
         for name, value in self.named_parameters():
             value.requires_grad_(name.startswith(prefixes))

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,8 +83,10 @@ def execute(config: Config, folder: Path, launch: Launch) -> RunResult:
     folder.mkdir(parents=True, exist_ok=True)
     history = History()
     with _tracking(config, folder, launch) as tracker:
-        federation = assemble(planned, fabric, data, Trackers([history, tracker]))
-        federation.run(config.rounds)
+        trackers = Trackers([history, tracker])
+        federation = assemble(planned, fabric, data, trackers, folder / "clients")
+        with closing(federation.engine.resources.store):
+            federation.run(config.rounds)
         model = federation.global_model(config.rounds)
         weights = model.weights
         summary = summarize(

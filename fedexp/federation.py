@@ -43,7 +43,7 @@ class Federation:
         self.sampler.hear(meter.watch_answers(answers))
         cohort = meter.watch_choice(self.sampler.select(round))
         updates = self.engine.train(cohort, message)
-        self.server.aggregate(meter.watch(updates))
+        self.server.aggregate(self.evaluator.watch(meter.watch(updates), message))
         metrics = meter.metrics() | self.server.metrics()
         result = self.server.broadcast(round)
         scores, figures = self.evaluator(result), self.figures(result)

@@ -9,7 +9,7 @@ message or an update.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 Memory = dict[str, Tensor]
 """One client's own persistent tensors for one part; empty at first, kept between rounds."""
 
+Functional = Callable[[Tensors, Tensor], Tensor]
+"""A model as a pure function: (weights, inputs [B, ...]) -> logits [B, C]."""
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -42,6 +45,9 @@ class Setting:
         class_counts: [N, C] training samples of each class at each client, int64.
         parameter_shapes: name -> shape of every parameter of backbone and head.
         shared: names of the weights that travel; the others stay with the client.
+        input_shape: shape of one input.
+        functional: (round, weights) -> the global model of that round, for a server half that must
+            run it. It may be called with other weights; those not given are of ``weights``.
     """
 
     seed: int
@@ -53,6 +59,8 @@ class Setting:
     class_counts: Tensor
     parameter_shapes: dict[str, Size]
     shared: frozenset[str] = frozenset()
+    input_shape: tuple[int, ...] = ()
+    functional: Callable[[int, Tensors], Functional] | None = None
 
     @property
     def client_sizes(self) -> Tensor:

@@ -48,6 +48,7 @@ class Clients(Group):
 
     count: PositiveInt
     per_round: PositiveInt
+    ram_gib: PositiveFloat
 
 
 class Local(Group):
@@ -90,13 +91,25 @@ class Engine(Common):
     channels_last: bool
 
 
+class Membership(Group):
+    """Membership inference on the final global model."""
+
+    attack: Literal["off", "loss", "lira"]
+    samples: PositiveInt
+    shadows: Annotated[int, Field(ge=4, multiple_of=2)]
+    epochs: PositiveInt
+
+
 class Evaluation(Group):
     """What is measured, and when."""
 
     every: PositiveInt
+    targets: list[Annotated[float, Field(gt=0, le=1)]]
     personal: Literal["all", "cohort", "off"]
     personal_every: PositiveInt
     batch_size: PositiveInt
+    step_cosine: bool
+    membership: Membership
 
 
 class Wandb(Group):

@@ -8,7 +8,10 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from fedexp.build import assemble, deal, plan
+from fedexp.client import ClientModule
+from fedexp.engines.base import Engine
 from fedexp.federation import Federation
+from fedexp.messages import Message
 from fedexp.schema import Config, validate
 from fedexp.tracking.tracker import Trackers
 from fedexp.train import config_folder
@@ -35,3 +38,9 @@ def federate(*overrides: str) -> Federation:
     fabric = Fabric(accelerator="cpu", devices=1)
     data = deal(planned.config, planned.source, fabric.device)
     return assemble(planned, fabric, data, Trackers([]))
+
+
+def seat(engine: Engine, client: int, message: Message) -> ClientModule:
+    """The resident module as this client at the start of local training."""
+    with engine.resources.store.open(client) as drawer:
+        return engine.begin(client, message, drawer)

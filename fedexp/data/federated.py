@@ -79,10 +79,13 @@ class LocalBatches(IterableDataset[Batch]):
         return -(-len(self.index) // self.batch_size)
 
     def __iter__(self) -> Iterator[Batch]:
-        permutation = torch.randperm(len(self.index), generator=self.order)
-        shuffled = self.index[permutation.to(self.index.device)]
-        for chunk in torch.split(shuffled, self.batch_size):
+        for chunk in self.chunks():
             yield self.samples.gather(chunk, self.augment, self.draws)
+
+    def chunks(self) -> Sequence[Tensor]:
+        """The samples of each of the next epoch's batches, [B] and a shorter last one."""
+        permutation = torch.randperm(len(self.index), generator=self.order)
+        return torch.split(self.index[permutation.to(self.index.device)], self.batch_size)
 
 
 @dataclass(frozen=True)

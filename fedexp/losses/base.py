@@ -1,6 +1,6 @@
 """What every loss is."""
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
@@ -40,7 +40,15 @@ class Loss(Part, nn.Module):
 
     What differs between clients must be a buffer (``persistent=False``: it is not part of the
     model), set in ``begin``; then the loss is a pure function of parameters, buffers and batch.
+
+    Attributes:
+        references: other models that the loss asks about the batch: ``forward`` gets their
+            ``Outputs`` as keyword arguments of these names, and each costs one forward pass.
+            ``client.references`` has them; before ``begin`` they are all the model that the client
+            starts from. ``global`` stays that; ``previous`` is the loss's to set.
     """
+
+    references: ClassVar[tuple[str, ...]] = ()
 
     def forward(self, batch: Forward) -> Tensor:
         """The loss, a scalar."""

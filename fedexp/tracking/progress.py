@@ -70,7 +70,10 @@ def print_report(
 
 
 def final_table(summary: Mapping[str, Any]) -> Table:
-    """Each headline metric's final, best and recent value; below them, what the run cost."""
+    """Each headline metric's final, best and recent value; below them, what the run cost.
+
+    ``rounds_to/<target>`` has one value, the number of the round.
+    """
     down, up = (decimal(summary["total"][f"cost/{way}_bytes"]) for way in ("download", "upload"))
     effort = f"{summary['rounds']} rounds, {summary['wall_time_s']:.1f} s on {summary['device']}"
     table = Table(caption=f"{effort}, {down} down, {up} up")
@@ -78,9 +81,16 @@ def final_table(summary: Mapping[str, Any]) -> Table:
     for heading in ("final", "best", "mean of last 5 rounds"):
         table.add_column(heading, justify="right")
     for name, values in summary["metrics"].items():
-        cells = (f"{values[statistic]:.4f}" for statistic in ("final", "best", "mean_last5"))
+        cells = (_cell(values.get(statistic)) for statistic in ("final", "best", "mean_last5"))
         table.add_row(name, *cells)
     return table
+
+
+def _cell(value: float | None) -> str:
+    """A measurement with four digits, the number of a round as it is, nothing as nothing."""
+    if value is None:
+        return ""
+    return str(value) if isinstance(value, int) else f"{value:.4f}"
 
 
 def _accuracies(values: Mapping[str, float]) -> str:

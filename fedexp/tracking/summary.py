@@ -26,6 +26,8 @@ HEADLINES: dict[str, Callable[..., float]] = {
     "personal/worst_decile": max,
     "personal/std": min,
     "train/loss": min,
+    "membership/loss_auc": min,
+    "membership/lira_auc": min,
 }
 """The metrics a run is judged by, and which of their values is the best."""
 
@@ -53,7 +55,8 @@ def summarize(
         wall_time_s: seconds from start to end.
     """
     return {
-        "metrics": headline_statistics(history),
+        "metrics": headline_statistics(history)
+        | rounds_to(config["evaluation"]["targets"], history),
         "total": {
             name: _total(history, name) for name in ("cost/download_bytes", "cost/upload_bytes")
         },
@@ -88,6 +91,26 @@ def headline_statistics(history: Iterable[Mapping[str, float]]) -> dict[str, dic
                 "mean_last5": sum(recent) / len(recent) if recent else math.nan,
             }
     return statistics
+
+
+def rounds_to(
+    targets: Iterable[float], history: Sequence[Mapping[str, float]]
+) -> dict[str, dict[str, float]]:
+    """``rounds_to/<target>``: the first round whose ``global/accuracy`` is at least the target.
+
+    Under ``final`` alone, as it has one value; a target that was never reached is absent. A round
+    that did not measure the accuracy does not count.
+    """
+    accuracies = [row.get("global/accuracy", math.nan) for row in history]
+    firsts = {
+        target: next((n for n, each in enumerate(accuracies, start=1) if each >= target), None)
+        for target in targets
+    }
+    return {
+        f"rounds_to/{target:g}": {"final": first}
+        for target, first in firsts.items()
+        if first is not None
+    }
 
 
 def config_hash(config: Mapping[str, Any]) -> str:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+_ROUNDS = "rounds_to/"
+
 # Hydra makes callbacks at every start, also for --help: what is slow to import waits for the end.
 
 
@@ -68,39 +70,47 @@ def aggregate(finals: pd.DataFrame) -> pd.DataFrame:
     """``seeds``, and ``<metric>/mean`` and ``<metric>/std`` of each configuration, a row each.
 
     The standard deviation is that of a sample (n - 1), absent for one seed. One diverged seed (NaN)
-    makes its configuration's mean NaN rather than vanish from it.
+    makes its configuration's mean NaN rather than vanish from it; so does one that never reached
+    the target of ``rounds_to/<target>``, whose ``/reached`` is the number of seeds that did.
     """
     groups = finals.groupby(level="configuration", sort=False)
     table = groups.size().to_frame("seeds")
     for name in finals.columns:
         table[f"{name}/mean"] = groups[name].agg(lambda values: values.mean(skipna=False))
         table[f"{name}/std"] = groups[name].agg(lambda values: values.std(skipna=False))
+        if name.startswith(_ROUNDS):
+            table[f"{name}/reached"] = groups[name].count()
     return table
 
 
 def render(table: pd.DataFrame, console: Console) -> Table:
-    """The accuracies in ``aggregate``'s table as ``0.912 ± 0.004``, as many as fit the terminal."""
-    means = [name for name in table.columns if "accuracy" in name and name.endswith("/mean")]
+    """The accuracies in ``aggregate``'s table as ``0.912 ± 0.004``, and the rounds to targets.
+
+    As many as fit the terminal, personal ones last. Where not every seed reached the target it says
+    how many did: ``2 of 3``.
+    """
+    metrics = [name.removesuffix("/mean") for name in table.columns if name.endswith("/mean")]
+    shown = [name for name in metrics if "accuracy" in name or name.startswith(_ROUNDS)]
+    shown.sort(key=lambda name: name.startswith("personal/"))
     boundless = console.options.update(width=10_000)
-    for shown in range(len(means), 1, -1):
-        drawn = _draw(table, means[:shown])
+    for count in range(len(shown), 1, -1):
+        drawn = _draw(table, shown[:count])
         if console.measure(drawn, options=boundless).maximum <= console.width:
             return drawn
-    return _draw(table, means[:1])
+    return _draw(table, shown[:1])
 
 
-def _draw(table: pd.DataFrame, means: list[str]) -> Table:
+def _draw(table: pd.DataFrame, metrics: list[str]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
     drawn = Table()
     drawn.add_column("configuration", overflow="fold")
     drawn.add_column("seeds")
-    for name in means:
-        heading = name.removesuffix("/mean").replace("/", "\n").replace("_", "\n", 1)
-        drawn.add_column(heading, no_wrap=True)
+    for name in metrics:
+        drawn.add_column(name.replace("/", "\n").replace("_", "\n", 1), no_wrap=True)
     for configuration, row in table.iterrows():
-        cells = [_cell(row[name], row[name.removesuffix("mean") + "std"]) for name in means]
+        cells = [_cell(row, name) for name in metrics]
         # Text, as a list such as [0.1,1] in an override is no markup.
         drawn.add_row(Text(str(configuration)), str(int(row["seeds"])), *cells)
     return drawn
@@ -116,10 +126,13 @@ def _labels(configurations: list[list[str]]) -> list[str]:
     ]
 
 
-def _cell(mean: float, std: float) -> str:
+def _cell(row: pd.Series[float], name: str) -> str:
+    mean, std = row[f"{name}/mean"], row[f"{name}/std"]
+    digits = 1 if name.startswith(_ROUNDS) else 3
     if math.isnan(mean):
-        return ""
-    return f"{mean:.3f}" if math.isnan(std) else f"{mean:.3f} ± {std:.3f}"
+        reached = int(row.get(f"{name}/reached", 0))
+        return f"{reached} of {int(row['seeds'])}" if reached else ""
+    return f"{mean:.{digits}f}" if math.isnan(std) else f"{mean:.{digits}f} ± {std:.{digits}f}"
 
 
 def _natural(path: Path) -> tuple[int, str]:

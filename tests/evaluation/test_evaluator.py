@@ -25,7 +25,7 @@ class Engine:
 
 
 def evaluator(
-    personal: str, every: int = 1, personal_every: int = 1, rounds: int = 10
+    personal: str, every: int = 1, personal_every: int = 1, rounds: int = 10, attack: str = "off"
 ) -> Evaluator:
     client = SimpleNamespace(class_counts=torch.tensor([1, 1, 0]), test_index=torch.tensor([2]))
     data: Any = SimpleNamespace(
@@ -34,10 +34,18 @@ def evaluator(
         clients=[client],
     )
     schedule = Evaluation.model_validate(
-        {"every": every, "personal": personal, "personal_every": personal_every, "batch_size": 1}
+        {
+            "every": every,
+            "targets": [],
+            "personal": personal,
+            "personal_every": personal_every,
+            "batch_size": 1,
+            "step_cosine": False,
+            "membership": {"attack": attack, "samples": 1, "shadows": 4, "epochs": 1},
+        }
     )
     engine: Any = Engine()
-    return Evaluator(schedule, rounds, engine, data)
+    return Evaluator(schedule, rounds, engine, data, [], lambda message: {"attacked": 1.0})
 
 
 def test_scores_by_hand() -> None:
@@ -60,3 +68,10 @@ def test_the_schedule_and_the_last_round() -> None:
 def test_personal_evaluation_can_be_off() -> None:
     metrics = evaluator("off")(Message(10, {})).metrics
     assert not any(name.startswith("personal/") for name in metrics)
+
+
+def test_the_attack_comes_once_after_the_last_round() -> None:
+    due = evaluator("off", attack="loss")
+    assert [r for r in range(1, 11) if "attacked" in due(Message(r, {})).metrics] == [10]
+    never = evaluator("off")
+    assert not any("attacked" in never(Message(r, {})).metrics for r in range(1, 11))

@@ -1,21 +1,33 @@
 """A batch that is filled up gives the loss and the gradient of the batch itself."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
+from fedexp.losses.adjusted import Adjusted, BalancedSoftmax, LogitCalibration, RestrictedSoftmax
 from fedexp.losses.base import Forward, Loss, mean_over
 from fedexp.losses.cross_entropy import CrossEntropy
+from fedexp.losses.moon import Moon
+from fedexp.losses.ntd import NotTrueDistillation
+from fedexp.losses.prototype_align import PrototypeAlign
 from fedexp.losses.semantic import RpclCpdr
+from fedexp.messages import Message
 from fedexp.parts import Setting
+from fedexp.reference import Outputs
 
 CLASSES, DIM, SAMPLES, FILLING = 4, 6, 5, 3
+
+
+SETTING = Setting(0, 1, CLASSES, DIM, 9, 3, torch.ones(9, CLASSES), {})
 
 
 def semantic() -> Loss:
     """RPCL and CPDR with prototypes of three clients; class 3 has none."""
     loss = RpclCpdr(1.0, 1.0, 1.0, 0.5, "batch", "mse", 2, "angle")
-    loss.setup(Setting(0, 1, CLASSES, DIM, 9, 3, torch.ones(9, CLASSES), {}))
+    loss.setup(SETTING)
     draw = torch.Generator().manual_seed(1)
     loss.relational = torch.randn(3, CLASSES, DIM, generator=draw)
     loss.consistent = loss.relational.mean(0)
@@ -24,27 +36,70 @@ def semantic() -> Loss:
     return loss
 
 
+def aligned() -> Loss:
+    """Prototype alignment; class 3 has no prototype."""
+    loss = PrototypeAlign(1.0)
+    loss.setup(SETTING)
+    draw = torch.Generator().manual_seed(1)
+    sent = {
+        "prototypes": torch.randn(CLASSES, DIM, generator=draw),
+        "holds": torch.tensor([True, True, True, False]),
+    }
+    loss.receive(Message(2, {}, {"loss": sent}))
+    return loss
+
+
+def adjusted(loss: Adjusted) -> Loss:
+    """As a client has it that lacks class 0, which what fills the batch up is labelled with."""
+    loss.setup(SETTING)
+    client: Any = SimpleNamespace(data=SimpleNamespace(class_counts=torch.tensor([0, 3, 9, 1])))
+    loss.begin(client, Message(1, {}), {})
+    return loss
+
+
+LOSSES = {
+    "ce": CrossEntropy(),
+    "semantic": semantic(),
+    "moon": Moon(2.0, 0.5),
+    "ntd": NotTrueDistillation(2.0, 3.0),
+    "logit_calibration": adjusted(LogitCalibration(1.0)),
+    "restricted_softmax": adjusted(RestrictedSoftmax(0.5)),
+    "balanced_softmax": adjusted(BalancedSoftmax()),
+    "prototype_align": aligned(),
+}
+
+
 def gradient(loss: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
     return torch.autograd.grad(loss, inputs, allow_unused=True, materialize_grads=True)
 
 
-@pytest.mark.parametrize("loss", [CrossEntropy(), semantic()], ids=["ce", "semantic"])
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_filling_changes_nothing(loss: Loss) -> None:
     draw = torch.Generator().manual_seed(0)
-    z = torch.randn(SAMPLES, DIM, generator=draw, dtype=torch.float32, requires_grad=True)
-    logits = torch.randn(SAMPLES, CLASSES, generator=draw, requires_grad=True)
-    y = torch.tensor([0, 1, 3, 2, 1])
-    plain = loss(Forward(z, logits, y))
+
+    def outputs(count: int) -> Outputs:
+        return Outputs(
+            torch.randn(count, DIM, generator=draw), torch.randn(count, CLASSES, generator=draw)
+        )
+
+    z, logits = (each.requires_grad_() for each in outputs(SAMPLES))
+    y = torch.tensor([2, 1, 3, 2, 1])
+    references = {name: outputs(SAMPLES) for name in loss.references}
+    plain = loss(Forward(z, logits, y), **references)
     expected = gradient(plain, z, logits)
 
-    filling = torch.randn(FILLING, DIM, generator=draw), torch.randn(FILLING, CLASSES)
+    filling = {name: outputs(FILLING) for name in ("model", *loss.references)}
     filled = loss(
         Forward(
-            torch.cat([z, filling[0]]),
-            torch.cat([logits, filling[1]]),
+            torch.cat([z, filling["model"].z]),
+            torch.cat([logits, filling["model"].logits]),
             torch.cat([y, torch.zeros(FILLING, dtype=torch.int64)]),
             torch.tensor([1.0] * SAMPLES + [0.0] * FILLING),
-        )
+        ),
+        **{
+            name: Outputs(*(torch.cat(pair) for pair in zip(own, filling[name], strict=True)))
+            for name, own in references.items()
+        },
     )
     torch.testing.assert_close(filled, plain)
     torch.testing.assert_close(gradient(filled, z, logits), expected)

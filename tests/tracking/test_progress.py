@@ -70,6 +70,14 @@ def test_report_is_a_table_and_the_folder(tmp_path: Path) -> None:
     assert f"Everything is in {folder}\n" in text
 
 
+def test_a_round_number_stands_alone_in_its_row() -> None:
+    metrics = SUMMARY["metrics"] | {"rounds_to/0.6": {"final": 123}}
+    console = terminal(live=False)
+    print_report(SUMMARY | {"metrics": metrics}, Path("run"), console)
+    (row,) = [line for line in output(console).splitlines() if "rounds_to" in line]
+    assert re.findall(r"[^\s│|]+", row) == ["rounds_to/0.6", "123"]
+
+
 @pytest.mark.parametrize("overrides", [SUMMARY["overrides"], []])
 def test_brief_report_is_one_line(overrides: list[str]) -> None:
     console = terminal(live=False, width=20)

@@ -10,11 +10,18 @@ from fedexp.tracking.summary import (
     config_hash,
     digest,
     headline_statistics,
+    rounds_to,
     summarize,
     write_summary,
 )
 
-CONFIG = {"seed": 7, "rounds": 7, "tracking": {"progress": True}, "local": {"epochs": 1}}
+CONFIG = {
+    "seed": 7,
+    "rounds": 7,
+    "tracking": {"progress": True},
+    "local": {"epochs": 1},
+    "evaluation": {"targets": [0.6, 0.9]},
+}
 
 
 def test_statistics_by_hand() -> None:
@@ -44,6 +51,27 @@ def test_a_diverged_loss_is_not_hidden() -> None:
     assert values["best"] == 2.0
     assert math.isnan(values["final"])
     assert math.isnan(values["mean_last5"])
+
+
+def test_rounds_to_a_target_by_hand() -> None:
+    accuracies = [0.1, None, 0.59, 0.6, 0.5, 0.7]
+    history = [{"time/eval_s": 1.0} | ({"global/accuracy": a} if a else {}) for a in accuracies]
+    assert rounds_to([0.6, 0.05, 1, 0.65], history) == {
+        "rounds_to/0.6": {"final": 4},  # reached exactly, and lost again
+        "rounds_to/0.05": {"final": 1},
+        "rounds_to/0.65": {"final": 6},
+    }
+    assert rounds_to([0.6], [{"global/accuracy": math.nan}, {"global/accuracy": 0.9}]) == {
+        "rounds_to/0.6": {"final": 2}
+    }
+    assert rounds_to([], history) == rounds_to([0.6], []) == {}
+
+
+def test_targets_are_in_the_summary() -> None:
+    history = [{"global/accuracy": 0.2}, {"global/accuracy": 0.8}]
+    metrics = summarize(history, CONFIG, [], {}, {}, "cpu", 1.0)["metrics"]
+    assert list(metrics) == ["global/accuracy", "rounds_to/0.6"]
+    assert json.dumps(metrics["rounds_to/0.6"]) == '{"final": 2}'
 
 
 def test_the_rest_of_the_summary() -> None:

@@ -146,6 +146,41 @@ def test_one_seed_has_no_deviation_and_a_diverged_one_is_not_hidden(
     assert "nan" not in printed
 
 
+def test_rounds_to_a_target_never_average_over_the_seeds_that_made_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rounds: dict[str, list[float | None]] = {
+        "a=1": [10, 20, 30],  # mean 20, standard deviation 10
+        "a=2": [4, None, 7],
+        "a=3": [None, None, None],
+    }
+    jobs = [(name, seed) for name in rounds for seed in range(3)]
+    for number, (name, seed) in enumerate(jobs):
+        finals: dict[str, float | None] = {"global/accuracy": 0.5, "personal/accuracy_local": 0.5}
+        if (reached := rounds[name][seed]) is not None:
+            finals["rounds_to/0.6"] = reached
+        write_job(tmp_path / str(number), [name, f"seed={seed}"], finals)
+    end(tmp_path)
+    table = pd.read_csv(tmp_path / "sweep.csv", index_col="configuration")
+    assert table["rounds_to/0.6/reached"].tolist() == [3, 2, 0]
+    assert table["rounds_to/0.6/mean"].isna().tolist() == [False, True, True]
+    assert table.loc["a=1", "rounds_to/0.6/mean"] == 20
+    assert table.loc["a=1", "rounds_to/0.6/std"] == 10
+
+    lines = capsys.readouterr().out.splitlines()
+    rows = {
+        cells[1].strip(): [cell.strip() for cell in cells[2:-1]]
+        for cells in (line.split("│") for line in lines)
+        if cells[0] == "" and len(cells) > 3 and "a=" in cells[1]
+    }
+    # seeds, global accuracy, rounds to 0.6, and only then the personal accuracy
+    assert rows == {
+        "a=1": ["3", "0.500 ± 0.000", "20.0 ± 10.0", "0.500 ± 0.000"],
+        "a=2": ["3", "0.500 ± 0.000", "2 of 3", "0.500 ± 0.000"],
+        "a=3": ["3", "0.500 ± 0.000", "", "0.500 ± 0.000"],
+    }
+
+
 def test_import_stays_light() -> None:
     heavy = "{'torch', 'pandas', 'wandb', 'matplotlib', 'rich'} & set(sys.modules)"
     code = f"import sys, fedexp.tracking.sweep; print({heavy})"

@@ -1,0 +1,238 @@
+"""Membership inference: who can tell by the final global model what it was trained on.
+
+The attacked samples are members, drawn from all clients' training samples (also of clients that
+never took part), and as many others of the same classes, drawn from the test split. Chance is an
+AUC of 0.5.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import replace
+from math import inf, nan
+
+import numpy as np
+import torch
+from scipy.stats import norm
+from sklearn.metrics import auc, roc_curve
+from torch import Tensor
+
+from fedexp.client import ClientModule
+from fedexp.data.federated import ClientData, FederatedData, Samples
+from fedexp.data.split import apportion, class_counts, deal
+from fedexp.engines.base import Resources
+from fedexp.engines.serial import Serial
+from fedexp.messages import Message
+from fedexp.personalization.base import Personalization
+from fedexp.randomness import key, numpy_generator
+from fedexp.regularizers.base import Regularizer
+from fedexp.schema import Membership
+from fedexp.store import ClientStore
+
+_ENOUGH_SHADOWS = 64
+"""From so many on, each sample has variances of its own; below, all share one (Carlini et al.)."""
+
+
+class MembershipAttack:
+    """Attacks the global model by its loss (Yeom et al., CSF 2018), or also by LiRA.
+
+    LiRA (Carlini et al., S&P 2022, Alg. 1) asks how confident models are that were trained with and
+    without a sample. These shadows are trained centrally, each on half of the attacked samples, as
+    if it were the only client of a first round: from the federation's initial weights, which every
+    client knows, with the clients' loss, optimizer and augmentation and what the server last sent
+    beside the weights, but no regularizer, as that ties a client to the server's model. The model
+    under attack was trained in a federation and on more data: shadows are only like it, the more so
+    the larger ``samples`` is.
+
+    Args:
+        settings: which attack, and of what size.
+        resources: the federation's, before its first round.
+    """
+
+    def __init__(self, settings: Membership, resources: Resources) -> None:
+        self.settings, self.resources = settings, resources
+        weights = resources.module.weights if settings.attack == "lira" else {}
+        self._initial = {name: weight.clone() for name, weight in weights.items()}
+
+    def __call__(self, message: Message) -> dict[str, float]:
+        """``membership/*`` of the global model in ``message``; the resident module stays as is."""
+        data, settings = self.resources.data, self.settings
+        indices = choose(data, settings.samples, self.resources.local.batch_size)
+        pool = _pool(data, *indices)
+        is_member = np.arange(len(pool)) < len(indices[0])
+        target = self._confidences(self.resources.seat_global(message), pool)
+        metrics = attack_metrics("loss", -np.logaddexp(0, -target), is_member)
+        if settings.attack == "lira":
+            inside = halves(len(pool), settings.shadows, data.seed)
+            with _borrowed(self.resources.module):
+                shadows = np.stack(list(self._shadows(message, pool, inside)))
+            scores = likelihood_ratios(target, shadows, inside)
+            metrics |= attack_metrics("lira", scores, is_member)
+        return metrics
+
+    def _shadows(self, message: Message, pool: Samples, inside: np.ndarray) -> Iterator[np.ndarray]:
+        """Each shadow's confidences, one shadow after the other."""
+        resources = replace(
+            self.resources,
+            data=_population(self.resources.data, pool, inside),
+            parts={name: self.resources.parts[name] for name in ("head", "loss")},
+            personalization=Personalization(),
+            store=ClientStore("off", inf),
+            local=self.resources.local.model_copy(update={"epochs": self.settings.epochs}),
+        )
+        engine = Serial(resources)
+        start = replace(message, round=1, weights=resources.split(self._initial)[0])
+        for shadow in range(len(inside)):
+            (update,) = engine.train([shadow], start)
+            trained = replace(start, weights=update.weights)
+            yield self._confidences(resources.seat_global(trained), pool)
+
+    @torch.inference_mode()
+    def _confidences(self, module: ClientModule, pool: Samples) -> np.ndarray:
+        module.eval()
+        logits = []
+        for inputs, _ in pool.batches(self.resources.eval_batch_size):
+            with self.resources.fabric.autocast():
+                logits.append(module(inputs))
+        return confidences(torch.cat(logits).cpu(), pool.labels.cpu()).numpy()
+
+
+def confidences(logits: Tensor, labels: Tensor) -> Tensor:
+    """phi = log(p / (1 - p)), p the probability of the label (Carlini et al., S&P 2022, Eq. 3).
+
+    The difference of the label's logit and the others' logsumexp: it does not saturate. The
+    cross-entropy is log(1 + exp(-phi)).
+
+    Args:
+        logits: [n, C].
+        labels: [n].
+
+    Returns:
+        [n] float64.
+    """
+    own = labels.unsqueeze(1)
+    others = logits.double().scatter(1, own, -inf)
+    return logits.double().gather(1, own).squeeze(1) - others.logsumexp(dim=1)
+
+
+def likelihood_ratios(target: np.ndarray, shadows: np.ndarray, inside: np.ndarray) -> np.ndarray:
+    """log N(phi; mu_in, s_in) - log N(phi; mu_out, s_out) (Carlini et al., S&P 2022, Alg. 1).
+
+    Args:
+        target: [n] phi of the attacked model.
+        shadows: [S, n] phi of the shadows.
+        inside: [S, n] bool: whether the shadow was trained on the sample; at least two were and two
+            were not. With fewer than 64 shadows the variances s^2 are shared by all samples.
+
+    Returns:
+        [n] scores, large for members.
+    """
+    trained, untrained = (
+        norm.logpdf(target, *_gaussian(shadows, where)) for where in (inside, ~inside)
+    )
+    return np.asarray(trained - untrained)
+
+
+def attack_metrics(name: str, scores: np.ndarray, is_member: np.ndarray) -> dict[str, float]:
+    """``membership/<name>_auc`` and ``_tpr_at_1fpr`` of an attack.
+
+    The latter is the share of members that it finds with a threshold that suspects at most 1 % of
+    the others. Both are NaN if a score is not finite: the model has diverged.
+
+    Args:
+        name: of the attack.
+        scores: [n], large for suspected members.
+        is_member: [n] bool, both kinds among them.
+    """
+    area = found = nan
+    if np.isfinite(scores).all():
+        suspected, recognised, _ = roc_curve(is_member, scores, drop_intermediate=False)
+        area, found = auc(suspected, recognised), recognised[suspected <= 0.01].max()
+    return {f"membership/{name}_auc": float(area), f"membership/{name}_tpr_at_1fpr": float(found)}
+
+
+def choose(data: FederatedData, samples: int, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Members (indices into the training split) and others (into the test split).
+
+    ``samples`` of each, or as many as there are: of every class as many on either side, in
+    proportion to what the scarcer side has. One fewer if the last batch of a shadow, which is
+    trained on so many, would hold one sample: too few for BatchNorm.
+    """
+    held = np.sort(torch.cat([client.train_index for client in data.clients]).cpu().numpy())
+    labels = data.train.labels.cpu().numpy()[held], data.test.labels.cpu().numpy()
+    classes = data.description.num_classes
+    available = np.minimum(*(np.bincount(side, minlength=classes) for side in labels))
+    size = min(samples, int(available.sum()))
+    if size > 1 and size % batch_size == 1:
+        size -= 1
+    generator = numpy_generator(data.seed, "membership")
+    counts = apportion(size, available, generator)[None, :]
+    members, others = (deal(side, counts, generator)[0] for side in labels)
+    return held[members], others
+
+
+def halves(size: int, shadows: int, seed: int) -> np.ndarray:
+    """[shadows, size] bool: which samples each shadow is trained on.
+
+    A random half of them; every second shadow has the half that the one before has not, so that
+    each sample is in exactly half of the shadows.
+    """
+    inside = np.zeros((shadows, size), dtype=bool)
+    for shadow in range(0, shadows, 2):
+        order = numpy_generator(seed, "shadow_halves", shadow).permutation(size)
+        inside[shadow, order[: size // 2]] = True
+        inside[shadow + 1] = ~inside[shadow]
+    return inside
+
+
+def _gaussian(values: np.ndarray, where: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean [n] and standard deviation ([n] or one for all) of [S, n] values, where they count."""
+    mean = values.mean(axis=0, where=where)
+    squares = np.square(values - mean).sum(axis=0, where=where)
+    freedom = where.sum(axis=0) - 1
+    if len(values) < _ENOUGH_SHADOWS:
+        squares, freedom = squares.sum(), freedom.sum()
+    tiny = np.finfo(np.float64).eps  # shadows that agree to the bit have no density
+    return mean, np.sqrt(squares / freedom).clip(min=tiny)
+
+
+def _pool(data: FederatedData, members: np.ndarray, others: np.ndarray) -> Samples:
+    """The attacked samples, members first."""
+    pool, device = copy(data.train), data.train.labels.device
+    chosen, rest = (torch.from_numpy(index).to(device) for index in (members, others))
+    pool.inputs = torch.cat([data.train.inputs[chosen], data.test.inputs[rest]])
+    pool.labels = torch.cat([data.train.labels[chosen], data.test.labels[rest]])
+    return pool
+
+
+def _population(data: FederatedData, pool: Samples, inside: np.ndarray) -> FederatedData:
+    """Clients that hold a shadow's half of the pool each."""
+    population, device = copy(data), pool.labels.device
+    population.train, population.seed = pool, key(data.seed, "shadows")
+    indices = [np.flatnonzero(half) for half in inside]
+    counts = class_counts(pool.labels.cpu().numpy(), indices, data.description.num_classes)
+    population.class_counts = torch.from_numpy(counts)
+    nothing = torch.empty(0, dtype=torch.int64, device=device)
+    population.clients = [
+        ClientData(
+            number,
+            population.class_counts[number].to(device),
+            torch.from_numpy(index).to(device),
+            nothing,
+            population,
+        )
+        for number, index in enumerate(indices)
+    ]
+    return population
+
+
+@contextmanager
+def _borrowed(module: ClientModule) -> Iterator[None]:
+    """The resident module without its regularizer; it gets it back, and its weights."""
+    weights = {name: weight.clone() for name, weight in module.weights.items()}
+    regularizer, module.regularizer = module.regularizer, Regularizer()
+    try:
+        yield
+    finally:
+        module.regularizer = regularizer
+        module.seat(weights)

@@ -1,0 +1,109 @@
+"""Cross-entropy of logits that are adjusted to the client's class counts, in training only.
+
+A client that lacks some classes, or has few samples of them, teaches its classifier to deny them.
+Each loss here takes that pressure away by another scale or shift of the logits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field, NonNegativeFloat
+from torch import Tensor
+
+from fedexp.losses.base import Forward, Loss
+from fedexp.messages import Message
+from fedexp.parts import Memory, Setting
+
+if TYPE_CHECKING:
+    from fedexp.client import ClientModule
+
+
+class Adjusted(Loss):
+    """-log softmax(scale * logits + shift)[target], mean over the batch.
+
+    ``scale`` and ``shift`` are [C]; for the global model they are 1 and 0.
+    """
+
+    scale: Tensor
+    shift: Tensor
+
+    def setup(self, setting: Setting) -> None:
+        """One buffer for each."""
+        self.register_buffer("scale", torch.ones(setting.num_classes), persistent=False)
+        self.register_buffer("shift", torch.zeros(setting.num_classes), persistent=False)
+
+    def adjustment(self, counts: Tensor) -> tuple[Tensor, Tensor]:
+        """(scale, shift), [C] each.
+
+        Args:
+            counts: [C] float32, the client's training samples of each class, not all zero.
+        """
+        raise NotImplementedError
+
+    def receive(self, message: Message) -> None:
+        """The global model: nothing adjusted."""
+        self.scale.fill_(1)
+        self.shift.fill_(0)
+
+    def begin(self, client: ClientModule, message: Message, memory: Memory) -> None:
+        """Adjust to this client's classes."""
+        scale, shift = self.adjustment(client.data.class_counts.float())
+        self.scale.copy_(scale)
+        self.shift.copy_(shift)
+
+    def forward(self, batch: Forward) -> Tensor:
+        """The loss, a scalar."""
+        logits = self.scale * batch.logits + self.shift
+        # What the head leaves out stays out: a scale of 0 would make it NaN.
+        logits = torch.where(batch.logits.isneginf(), batch.logits, logits)
+        return batch.mean(F.cross_entropy(logits, batch.targets, reduction="none"))
+
+
+class LogitCalibration(Adjusted):
+    """FedLC: logits_c - tau n_c^(-1/4); classes without samples are left out.
+
+    Rare classes must be told apart by a larger margin (Zhang et al., ICML 2022). Other than in the
+    paper's formula, the true class stays in the denominator, so that the loss is a cross-entropy.
+
+    Args:
+        tau: the margin of a class with one sample.
+    """
+
+    def __init__(self, tau: NonNegativeFloat) -> None:
+        super().__init__()
+        self.tau = tau
+
+    def adjustment(self, counts: Tensor) -> tuple[Tensor, Tensor]:
+        """(1, -tau n_c^(-1/4)); -inf where n_c = 0."""
+        margins = self.tau * counts.clamp(min=1).pow(-0.25)
+        return torch.ones_like(counts), torch.where(counts > 0, -margins, -torch.inf)
+
+
+class RestrictedSoftmax(Adjusted):
+    """FedRS: alpha logits_c for the classes that the client lacks (Li and Zhan, KDD 2021).
+
+    Args:
+        alpha: 1 is cross-entropy; below, absent classes are pushed away less.
+    """
+
+    def __init__(self, alpha: Annotated[float, Field(ge=0, le=1)]) -> None:
+        super().__init__()
+        self.alpha = alpha
+
+    def adjustment(self, counts: Tensor) -> tuple[Tensor, Tensor]:
+        """(alpha where n_c = 0, else 1; 0)."""
+        return torch.where(counts > 0, 1.0, self.alpha), torch.zeros_like(counts)
+
+
+class BalancedSoftmax(Adjusted):
+    """logits_c + log p_c, with p_c the class's share; classes without samples are left out.
+
+    The model's own logits are then those of balanced data (Ren et al., NeurIPS 2020).
+    """
+
+    def adjustment(self, counts: Tensor) -> tuple[Tensor, Tensor]:
+        """(1, log p_c); -inf where p_c = 0."""
+        return torch.ones_like(counts), (counts / counts.sum()).log()

@@ -1,0 +1,70 @@
+"""MOON: features near those of the global model, away from those of the client's last one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch.nn.functional as F
+from pydantic import NonNegativeFloat, PositiveFloat
+from torch import Tensor
+
+from fedexp.losses.base import Forward, Loss
+from fedexp.messages import Message, Tensors
+from fedexp.parts import Memory
+from fedexp.reference import Outputs
+
+if TYPE_CHECKING:
+    from fedexp.client import ClientModule
+
+
+def model_contrast(z: Tensor, global_z: Tensor, previous_z: Tensor, temperature: float) -> Tensor:
+    """Model-contrastive loss of each sample (Li et al., CVPR 2021, Eq. 3).
+
+    -log(e^g / (e^g + e^p)), g = cos(z, global_z) / tau, p = cos(z, previous_z) / tau.
+
+    Args:
+        z: features [B, d].
+        global_z: [B, d], the global model's for the same samples.
+        previous_z: [B, d], those of the client's last local model.
+        temperature: tau.
+
+    Returns:
+        [B]; log 2 where the two models agree.
+    """
+    # One product, so that there is exactly no gradient where the two models agree.
+    difference = F.normalize(global_z) - F.normalize(previous_z)
+    return -F.logsigmoid((F.normalize(z) * difference).sum(dim=1) / temperature)
+
+
+class Moon(Loss):
+    """Cross-entropy + mu * ``model_contrast`` (Li et al., CVPR 2021).
+
+    Until a client has trained, its last local model is the global one: the contrast is constant.
+
+    Args:
+        mu: weight of the contrast.
+        temperature: tau of the contrast.
+    """
+
+    references = ("global", "previous")
+
+    def __init__(self, mu: NonNegativeFloat, temperature: PositiveFloat) -> None:
+        super().__init__()
+        self.mu, self.temperature = mu, temperature
+
+    def begin(self, client: ClientModule, message: Message, memory: Memory) -> None:
+        """Take out the model of the client's last round, if there was one."""
+        client.references["previous"].set(memory)
+
+    def report(self, client: ClientModule, memory: Memory) -> Tensors:
+        """Keep the trained model; nothing is sent."""
+        memory.update({name: weight.clone() for name, weight in client.weights.items()})
+        return {}
+
+    def forward(self, batch: Forward, **references: Outputs) -> Tensor:
+        """The loss, a scalar."""
+        losses = F.cross_entropy(batch.logits, batch.targets, reduction="none")
+        contrast = model_contrast(
+            batch.z, references["global"].z, references["previous"].z, self.temperature
+        )
+        return batch.mean(losses + self.mu * contrast)

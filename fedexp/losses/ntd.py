@@ -1,0 +1,63 @@
+"""FedNTD: what the global model says about the classes that are not true is not unlearned."""
+
+import torch
+import torch.nn.functional as F
+from pydantic import NonNegativeFloat, PositiveFloat
+from torch import Tensor
+
+from fedexp.losses.base import Forward, Loss
+from fedexp.reference import Outputs
+
+
+def not_true_distillation(
+    logits: Tensor, global_logits: Tensor, targets: Tensor, temperature: float
+) -> Tensor:
+    """Not-true distillation of each sample (Lee et al., NeurIPS 2022).
+
+    KL(global || local) of the softmaxes of logits / tau over the classes other than the true one.
+    A class that either model leaves out (logit -inf) is left out of both; if no class remains, the
+    divergence is 0.
+
+    Args:
+        logits: [B, C], of the model in training.
+        global_logits: [B, C], of the global model.
+        targets: [B].
+        temperature: tau.
+
+    Returns:
+        [B].
+    """
+    # Not one_hot, which vmap does not support.
+    true = targets.unsqueeze(1) == torch.arange(logits.shape[1], device=logits.device)
+    out = true | logits.isneginf() | global_logits.isneginf()
+    local, reference = (_log_softmax(each / temperature, out) for each in (logits, global_logits))
+    return F.kl_div(local, reference, reduction="none", log_target=True).sum(dim=1)
+
+
+def _log_softmax(logits: Tensor, out: Tensor) -> Tensor:
+    """Over the classes that are not ``out``."""
+    # Not -inf: the difference of two of them is NaN.
+    return F.log_softmax(logits.masked_fill(out, torch.finfo(logits.dtype).min), dim=1)
+
+
+class NotTrueDistillation(Loss):
+    """Cross-entropy + beta tau^2 * ``not_true_distillation`` (Lee et al., NeurIPS 2022).
+
+    Args:
+        beta: weight of the distillation.
+        temperature: tau; tau^2 keeps the gradient's size whatever tau is.
+    """
+
+    references = ("global",)
+
+    def __init__(self, beta: NonNegativeFloat, temperature: PositiveFloat) -> None:
+        super().__init__()
+        self.beta, self.temperature = beta, temperature
+
+    def forward(self, batch: Forward, **references: Outputs) -> Tensor:
+        """The loss, a scalar."""
+        losses = F.cross_entropy(batch.logits, batch.targets, reduction="none")
+        distillation = not_true_distillation(
+            batch.logits, references["global"].logits, batch.targets, self.temperature
+        )
+        return batch.mean(losses + self.beta * self.temperature**2 * distillation)

@@ -1,0 +1,167 @@
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from federations import federate, seat
+from torch import Tensor
+
+from fedexp.errors import InputError
+from fedexp.federation import Federation
+from fedexp.losses.base import Forward
+from fedexp.losses.moon import Moon, model_contrast
+from fedexp.messages import Tensors
+from fedexp.reference import Outputs
+
+SMALL = ["clients.count=6", "clients.per_round=4", "data.subset=300", "local.epochs=1"]
+
+
+def draw(*shape: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, dtype=torch.float64, generator=generator)
+
+
+def slow_contrast(z: np.ndarray, glob: np.ndarray, previous: np.ndarray, tau: float) -> list[float]:
+    """The paper's formula, sample by sample."""
+    losses = []
+    for own, g, p in zip(z, glob, previous, strict=True):
+        near = math.exp(own @ g / np.linalg.norm(own) / np.linalg.norm(g) / tau)
+        far = math.exp(own @ p / np.linalg.norm(own) / np.linalg.norm(p) / tau)
+        losses.append(-math.log(near / (near + far)))
+    return losses
+
+
+@pytest.mark.parametrize("tau", [0.1, 0.5, 2.0])
+def test_the_contrast_agrees_with_loops(tau: float) -> None:
+    z, glob, previous = (draw(5, 6, seed=seed) for seed in range(3))
+    found = model_contrast(z, glob, previous, tau)
+    expected = slow_contrast(z.numpy(), glob.numpy(), previous.numpy(), tau)
+    assert found.tolist() == pytest.approx(expected, rel=1e-9)
+
+
+def test_value_and_gradient_by_hand() -> None:
+    # z = (1, 0): cosine 0 with (0, 2), -1 with (-3, 0); at tau 1/2 the logits are 0 and -2.
+    # cos(z, a) falls away from a unit z by a / |a| - cos * z: (0, 1) and (0, 0).
+    z = torch.tensor([[1.0, 0.0]], dtype=torch.float64, requires_grad=True)
+    glob, previous = torch.tensor([[0.0, 2.0]]), torch.tensor([[-3.0, 0.0]])
+    loss = model_contrast(z, glob.double(), previous.double(), 0.5)
+    p = math.exp(-2) / (1 + math.exp(-2))  # the previous model's share
+    assert loss.item() == pytest.approx(-math.log(1 - p))
+    (slopes,) = torch.autograd.grad(loss.sum(), z)
+    assert slopes[0].tolist() == pytest.approx([0, -p / 0.5])
+
+
+def test_gradient_by_finite_differences() -> None:
+    glob, previous = draw(5, 6, seed=1), draw(5, 6, seed=2)
+    z = draw(5, 6, seed=0).requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: model_contrast(z, glob, previous, 0.5), z)
+
+
+def test_it_is_stable_at_a_tiny_temperature() -> None:
+    z = torch.tensor([[1.0, 0.1], [-1.0, 0.1]], requires_grad=True)
+    glob, previous = torch.tensor([[1.0, 0.0]] * 2), torch.tensor([[-1.0, 0.0]] * 2)
+    losses = model_contrast(z, glob, previous, 1e-4)
+    cosine = 1 / math.hypot(1, 0.1)
+    assert losses.tolist() == pytest.approx([0, 2 * cosine / 1e-4], rel=1e-4)
+    assert torch.autograd.grad(losses.sum(), z)[0].isfinite().all()
+
+
+def test_where_both_models_agree_it_is_log_2_and_pulls_nowhere() -> None:
+    z, other = draw(5, 6, seed=0).requires_grad_(), draw(5, 6, seed=1)
+    losses = model_contrast(z, other, other, 0.5)
+    assert losses.tolist() == pytest.approx([math.log(2)] * 5)
+    assert not torch.autograd.grad(losses.sum(), z)[0].any()
+
+
+def test_the_loss_is_the_weighted_sum() -> None:
+    z, logits, y = draw(5, 6, seed=0), draw(5, 4, seed=1), torch.tensor([0, 1, 2, 3, 0])
+    references = {
+        "global": Outputs(draw(5, 6, seed=2), logits),
+        "previous": Outputs(draw(5, 6, seed=3), logits),
+    }
+    contrast = model_contrast(z, references["global"].z, references["previous"].z, 0.5)
+    expected = F.cross_entropy(logits, y) + 5 * contrast.mean()
+    torch.testing.assert_close(Moon(5.0, 0.5)(Forward(z, logits, y), **references), expected)
+
+
+# In a federation.
+
+
+def equal(a: Tensors, b: Tensors) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def reference(federation: Federation, name: str) -> Tensors:
+    module = federation.engine.resources.module
+    return {n: buffer.clone() for n, buffer in module.references[name].named_buffers()}
+
+
+@pytest.mark.parametrize("head", ["linear", "etf", "prototype"])
+def test_previous_is_what_the_client_ended_with(head: str) -> None:
+    federation = federate(*SMALL, "loss=moon", f"head={head}", "local.grad_clip=10")
+    engine: Any = federation.engine
+    ended: dict[int, Tensors] = {}
+    for round, cohort in enumerate(([0, 1], [1, 2], [0, 2]), start=1):
+        message = federation.server.broadcast(round)
+        start = {n: w.clone() for n, w in engine.resources.seat_global(message).weights.items()}
+        for client in cohort:
+            seat(engine, client, message)
+            assert equal(reference(federation, "global"), start)
+            assert equal(reference(federation, "previous"), ended.get(client, start))
+        updates = []
+        for client in cohort:
+            updates += list(engine.train([client], message))
+            module = engine.resources.module
+            ended[client] = {name: weight.clone() for name, weight in module.weights.items()}
+        federation.server.aggregate(updates)
+
+
+def test_the_references_stay_while_the_model_moves() -> None:
+    federation = federate(*SMALL, "loss=moon", "clients.per_round=6")
+    federation.run_round(1)
+    engine: Any = federation.engine
+    message = federation.server.broadcast(2)
+    seat(engine, 0, message)
+    before = [reference(federation, name) for name in ("global", "previous")]
+    list(engine.train([0], message))
+    assert all(
+        equal(old, reference(federation, name))
+        for old, name in zip(before, ("global", "previous"), strict=True)
+    )
+    assert not equal(before[0], dict(engine.resources.module.weights))
+
+
+def test_a_clients_first_round_is_fedavg() -> None:
+    """Both references are the global model then, and the contrast has no gradient."""
+    small = [*SMALL, "clients.per_round=6"]
+    fedavg, moon = federate(*small), federate(*small, "algorithm=moon")
+    for round in (1, 2):
+        plain = fedavg.run_round(round).metrics["train/loss"]
+        contrasted = moon.run_round(round).metrics["train/loss"]
+        assert equal(fedavg.server.weights, moon.server.weights) == (round == 1)
+        if round == 1:
+            assert contrasted == pytest.approx(plain + math.log(2), rel=1e-5)
+
+
+def test_nothing_more_travels() -> None:
+    plain, moon = federate(*SMALL), federate(*SMALL, "algorithm=moon")
+    for round in (1, 2):
+        one, other = plain.run_round(round).metrics, moon.run_round(round).metrics
+        for name in ("cost/upload_bytes", "cost/download_bytes"):
+            assert one[name] == other[name]
+
+
+@pytest.mark.parametrize("head", ["linear", "etf", "prototype"])
+def test_two_rounds(head: str) -> None:
+    federation = federate(*SMALL, "loss=moon", f"head={head}", "local.grad_clip=10")
+    for round in (1, 2):
+        assert 0 < federation.run_round(round).metrics["train/loss"] < 100
+    assert all(weight.isfinite().all() for weight in federation.server.weights.values())
+
+
+@pytest.mark.parametrize("override", ["loss.mu=-1", "loss.temperature=0"])
+def test_wrong_values_are_named(override: str) -> None:
+    with pytest.raises(InputError, match=override):
+        federate(*SMALL, "algorithm=moon", override)

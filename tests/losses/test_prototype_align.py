@@ -1,0 +1,197 @@
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from federations import federate
+from torch import Tensor
+
+from fedexp.errors import InputError
+from fedexp.losses.base import Forward
+from fedexp.losses.prototype_align import PrototypeAlign, mean_prototypes
+from fedexp.messages import Message, Tensors, Update
+from fedexp.parts import Setting
+
+SMALL = ["clients.count=6", "clients.per_round=4", "data.subset=300", "local.epochs=1"]
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def equal(a: Tensors, b: Tensors) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_the_mean_of_prototypes_by_hand() -> None:
+    # class 0: (3 * 2 + 1 * 6) / 4 = 3; class 1: the second client's alone; class 2: nobody's
+    prototypes = torch.tensor([[[2.0], [9.0], [9.0]], [[6.0], [5.0], [9.0]]])
+    means, holds = mean_prototypes(prototypes, torch.tensor([[3, 0, 0], [1, 7, 0]]))
+    assert means.flatten().tolist() == [3, 5, 0]
+    assert holds.tolist() == [True, True, False]
+
+
+def test_the_mean_of_prototypes_is_the_mean_of_all_samples() -> None:
+    features = [draw(n, 3, seed=n) for n in (2, 5, 4)]
+    prototypes = torch.stack([each.mean(dim=0) for each in features]).unsqueeze(1)
+    means, _ = mean_prototypes(prototypes, torch.tensor([[2], [5], [4]]))
+    torch.testing.assert_close(means[0], torch.cat(features).mean(dim=0))
+
+
+# The part: four classes, d = 2.
+
+
+def part(lam: float = 1.0) -> PrototypeAlign:
+    loss = PrototypeAlign(lam)
+    loss.setup(Setting(0, 1, 4, 2, 9, 3, torch.ones(9, 4), {}))
+    return loss
+
+
+def update(client: int, counts: Sequence[int]) -> Update:
+    report = {"prototypes": draw(4, 2, seed=client), "counts": torch.tensor(counts)}
+    return Update(client, sum(counts), {}, {"loss": report})
+
+
+COHORT = [update(7, [3, 0, 2, 0]), update(2, [1, 4, 0, 0]), update(5, [0, 9, 0, 0])]
+
+
+def served(*cohorts: Sequence[Update], lam: float = 1.0) -> PrototypeAlign:
+    """A part whose server half saw these cohorts, and whose client half heard of it."""
+    loss = part(lam)
+    for cohort in cohorts:
+        loss.aggregate(cohort)
+    loss.receive(Message(1, {}, {"loss": loss.broadcast(1)}))
+    return loss
+
+
+def test_value_and_gradient_by_hand() -> None:
+    loss = part(lam=0.5)
+    sent = {
+        "prototypes": torch.tensor([[0.0, 0.0], [0.0, 1.0], [9.0, 9.0], [9.0, 9.0]]),
+        "holds": torch.tensor([True, True, False, True]),
+    }
+    loss.receive(Message(2, {}, {"loss": sent}))
+    # differences (1, 2) and (2, 0), their mean squares 5/2 and 2; class 2 has no prototype
+    z = torch.tensor([[1.0, 3.0], [2.0, 0.0], [4.0, 4.0]], requires_grad=True)
+    logits = torch.zeros(3, 4, requires_grad=True)
+    found = loss(Forward(z, logits, torch.tensor([1, 0, 2])))
+    assert found.item() == pytest.approx(math.log(4) + 0.5 * (2.5 + 2) / 2)
+    by_z, by_logits = torch.autograd.grad(found, (z, logits))
+    # lam / 2 samples * 2 / d * difference
+    assert by_z.tolist() == [[0.25, 0.5], [0.5, 0.0], [0.0, 0.0]]
+    onehot = F.one_hot(torch.tensor([1, 0, 2]), 4)
+    torch.testing.assert_close(by_logits, (0.25 - onehot) / 3)
+
+
+def test_the_server_sends_the_mean_whatever_the_order() -> None:
+    sent, reports = served(COHORT).broadcast(2), [one.extras["loss"] for one in COHORT]
+    expected = torch.zeros(4, 2)
+    for label in range(3):
+        for report in reports:
+            share = report["counts"][label] / sum(r["counts"][label] for r in reports)
+            expected[label] += share * report["prototypes"][label]
+    torch.testing.assert_close(sent["prototypes"], expected)
+    assert sent["holds"].tolist() == [True, True, True, False]
+    assert equal(sent, served(COHORT[::-1]).broadcast(2))
+
+
+def test_a_class_that_vanishes_keeps_its_prototype() -> None:
+    second = [update(1, [0, 5, 0, 1])]
+    old, fresh = served(COHORT).broadcast(2), served(second).broadcast(2)
+    both = served(COHORT, second).broadcast(3)
+    expected = [old, fresh, old, fresh]
+    for label, source in enumerate(expected):
+        assert torch.equal(both["prototypes"][label], source["prototypes"][label])
+    assert both["holds"].all()
+
+
+def test_a_lost_cohort_changes_nothing() -> None:
+    assert equal(served(COHORT, []).broadcast(3), served(COHORT).broadcast(3))
+    assert served([]).broadcast(2) == {}
+
+
+def test_the_server_half_finds_its_state_again(tmp_path: Path) -> None:
+    first, second = served(COHORT), part()
+    torch.save(first.server_state(), tmp_path / "state.pt")
+    second.load_server_state(torch.load(tmp_path / "state.pt", weights_only=True))
+    for loss in (first, second):
+        loss.aggregate([update(1, [0, 5, 0, 1])])
+    assert equal(first.broadcast(3), second.broadcast(3))
+    assert part().server_state() == {}
+
+
+def test_without_prototypes_it_is_cross_entropy() -> None:
+    loss, batch = served(COHORT), Forward(draw(3, 2), draw(3, 4), torch.tensor([0, 1, 2]))
+    plain = F.cross_entropy(batch.logits, batch.targets)
+    assert loss(batch) > plain + 0.1
+    loss.receive(Message(1, {}))
+    torch.testing.assert_close(loss(batch), plain)
+
+
+def test_its_buffers_are_not_part_of_the_model() -> None:
+    assert part().state_dict() == {}
+    assert {name for name, _ in part().named_buffers()} == {"prototypes", "holds"}
+
+
+# In a federation.
+
+
+def test_the_first_round_is_fedavg_and_later_ones_are_not() -> None:
+    fedavg, aligned = federate(*SMALL), federate(*SMALL, "loss=prototype_align")
+    for round in (1, 2):
+        fedavg.run_round(round)
+        aligned.run_round(round)
+        assert equal(fedavg.server.weights, aligned.server.weights) == (round == 1)
+
+
+def test_what_travels_is_counted() -> None:
+    plain, aligned = federate(*SMALL), federate(*SMALL, "loss=prototype_align")
+    width = plain.server.weights["head.linear.weight"].shape[1]
+    for round, download in ((1, 0), (2, 4 * 10 * (width * 4 + 1))):
+        one, other = plain.run_round(round).metrics, aligned.run_round(round).metrics
+        assert other["cost/download_bytes"] - one["cost/download_bytes"] == download
+        upload = other["cost/upload_bytes"] - one["cost/upload_bytes"]
+        assert upload == 4 * (10 * width * 4 + 10 * 8)
+
+
+def test_the_reports_are_the_class_means_of_the_trained_model() -> None:
+    federation = federate(*SMALL, "loss=prototype_align")
+    (sent,) = federation.engine.train([2], federation.server.broadcast(1))
+    module: Any = federation.engine.resources.module.eval()
+    ((inputs, labels),) = module.data.batches(1000)
+    with torch.no_grad():
+        z = module.backbone(inputs)
+    report = sent.extras["loss"]
+    assert torch.equal(report["counts"], module.data.class_counts)
+    for label in report["counts"].nonzero().flatten().tolist():
+        torch.testing.assert_close(report["prototypes"][label], z[labels == label].mean(dim=0))
+
+
+def test_a_large_weight_keeps_features_at_their_prototypes() -> None:
+    """After the second round, own features lie nearer to what was sent, the larger lam is."""
+    distances = []
+    for lam in (0, 10):
+        federation = federate(*SMALL, "local.epochs=5", "loss=prototype_align", f"loss.lam={lam}")
+        federation.run_round(1)
+        message = federation.server.broadcast(2)
+        list(federation.engine.train([0], message))
+        z, y = federation.engine.resources.module.features()
+        sent = message.extras["loss"]["prototypes"]
+        distances.append(F.mse_loss(z, sent[y]).item())
+    assert distances[1] < 0.5 * distances[0]
+
+
+@pytest.mark.parametrize("head", ["linear", "etf", "prototype"])
+def test_two_rounds(head: str) -> None:
+    federation = federate(*SMALL, "loss=prototype_align", f"head={head}", "local.grad_clip=10")
+    for round in (1, 2):
+        assert 0 < federation.run_round(round).metrics["train/loss"] < 100
+    assert all(weight.isfinite().all() for weight in federation.server.weights.values())
+
+
+def test_wrong_values_are_named() -> None:
+    with pytest.raises(InputError, match=r"loss\.lam=-1"):
+        federate(*SMALL, "loss=prototype_align", "loss.lam=-1")
