@@ -14,7 +14,7 @@ from fedexp.heads.base import Head
 from fedexp.losses.base import Forward, Loss
 from fedexp.messages import Tensors
 from fedexp.parts import Part
-from fedexp.reference import References
+from fedexp.reference import References, full_precision, outputs
 from fedexp.regularizers.base import Regularizer
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter], int], Optimizer]
@@ -65,8 +65,7 @@ class ClientModule(LightningModule):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits [B, C]."""
-        logits: Tensor = self.head(self.backbone(inputs))
-        return logits
+        return outputs(self.backbone, self.head, inputs).logits
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The local objective on one batch, a scalar."""
@@ -81,10 +80,12 @@ class ClientModule(LightningModule):
         ``real`` [B] is as in ``Forward``.
         """
         inputs, targets = batch
-        z = self.backbone(inputs)
-        forward = Forward(z, self.head(z), targets, real)
-        loss: Tensor = self.loss(forward, **self.references(inputs))
-        penalty: Tensor | float = self.regularizer(self.trained_parameters())
+        z, logits = outputs(self.backbone, self.head, inputs)
+        forward = Forward(z, logits, targets, real)
+        references = self.references(inputs)
+        with full_precision(z):
+            loss: Tensor = self.loss(forward, **references)
+            penalty: Tensor | float = self.regularizer(self.trained_parameters())
         return loss + penalty, forward
 
     def configure_optimizers(self) -> Optimizer:

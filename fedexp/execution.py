@@ -18,7 +18,7 @@ from fedexp.build import assemble, deal, plan
 from fedexp.checkpoint import save_weights
 from fedexp.client import ClientModule
 from fedexp.errors import InputError
-from fedexp.schema import Config
+from fedexp.schema import Config, Engine
 from fedexp.tracking.figures import FigureFiles, partition_heatmap
 from fedexp.tracking.jsonl import FILE_NAME as METRICS
 from fedexp.tracking.jsonl import JsonLines, read_metrics
@@ -78,7 +78,7 @@ def execute(config: Config, folder: Path, launch: Launch) -> RunResult:
     if (folder / METRICS).exists() and (folder / METRICS).stat().st_size:
         raise InputError(f"hydra.run.dir={folder}: already holds a run; name another folder")
     planned = plan(config)
-    fabric = _fabric(config.engine.device)
+    fabric = _fabric(config.engine)
     data = deal(config, planned.source, fabric.device)
     folder.mkdir(parents=True, exist_ok=True)
     history = History()
@@ -104,13 +104,15 @@ def execute(config: Config, folder: Path, launch: Launch) -> RunResult:
     return RunResult(folder, read_metrics(folder), summary, model)
 
 
-def _fabric(device: str) -> Fabric:
+def _fabric(engine: Engine) -> Fabric:
     """One device. Raises InputError if this machine has none of its kind."""
     try:
-        return Fabric(accelerator=device, devices=1)
+        return Fabric(accelerator=engine.device, devices=1, precision=engine.precision)
     except (RuntimeError, MisconfigurationException) as error:
         reason = str(error).partition("\n")[0]
-        raise InputError(f"engine.device={device}: not on this machine ({reason})") from error
+        raise InputError(
+            f"engine.device={engine.device}: not on this machine ({reason})"
+        ) from error
 
 
 @contextmanager

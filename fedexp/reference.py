@@ -17,6 +17,23 @@ class Outputs(NamedTuple):
     logits: Tensor
 
 
+def outputs(backbone: nn.Module, head: nn.Module, inputs: Tensor) -> Outputs:
+    """What a model makes of ``inputs`` [B, ...].
+
+    Mixed precision is for the backbone, where the time goes: a head works on unit vectors and
+    small angles, which 16 bits would blur.
+    """
+    z = backbone(inputs)
+    with full_precision(z):
+        z = z.to(torch.promote_types(z.dtype, torch.float32))
+        return Outputs(z, head(z))
+
+
+def full_precision(tensor: Tensor) -> torch.autocast:
+    """A context without mixed precision on the device of ``tensor``."""
+    return torch.autocast(tensor.device.type, enabled=False)
+
+
 class Reference(nn.Module):
     """A copy of backbone and head, always in eval mode, its outputs without gradient.
 
@@ -34,8 +51,7 @@ class Reference(nn.Module):
     @torch.no_grad()
     def forward(self, inputs: Tensor) -> Outputs:
         """What this model makes of ``inputs`` [B, ...]."""
-        z = self.backbone(inputs)
-        return Outputs(z, self.head(z))
+        return outputs(self.backbone, self.head, inputs)
 
     def train(self, mode: bool = True) -> Self:
         """Stay in eval mode."""

@@ -88,6 +88,7 @@ class Engine(Common):
     """What every engine has."""
 
     device: Literal["auto", "cpu", "cuda", "mps"]
+    precision: Literal["32-true", "bf16-mixed"]
     channels_last: bool
 
 

@@ -35,7 +35,7 @@ def compose(*overrides: str) -> Config:
 def federate(*overrides: str) -> Federation:
     """A federation on the CPU."""
     planned = plan(compose(*overrides))
-    fabric = Fabric(accelerator="cpu", devices=1)
+    fabric = Fabric(accelerator="cpu", devices=1, precision=planned.config.engine.precision)
     data = deal(planned.config, planned.source, fabric.device)
     return assemble(planned, fabric, data, Trackers([]))
 

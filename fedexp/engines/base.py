@@ -16,6 +16,7 @@ from fedexp.parts import Part
 from fedexp.personalization.base import Personalization
 from fedexp.prototypes import class_prototypes
 from fedexp.randomness import seed_layers
+from fedexp.reference import outputs
 from fedexp.samplers.base import Sampler
 from fedexp.schema import Local
 from fedexp.store import ClientStore
@@ -149,13 +150,12 @@ class Engine:
     def predict(self) -> Predictions:
         """The resident module on the whole test split."""
         module, test = self.resources.module.eval(), self.resources.data.test
-        features, logits = [], []
+        found = []
         for inputs, _ in test.batches(self.resources.eval_batch_size):
             with self.resources.fabric.autocast():
-                features.append(module.backbone(inputs))
-                logits.append(module.head(features[-1]))
-        z, scores = torch.cat(features).float(), torch.cat(logits).float()
-        return scored(z, scores, test.labels, module.head.prototypes())
+                found.append(outputs(module.backbone, module.head, inputs))
+        z, logits = (torch.cat(each) for each in zip(*found, strict=True))
+        return scored(z, logits, test.labels, module.head.prototypes())
 
 
 def scored(z: Tensor, logits: Tensor, labels: Tensor, classifier: Tensor | None) -> Predictions:

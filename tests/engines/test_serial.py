@@ -142,3 +142,22 @@ def test_channels_last_is_the_same_computation_in_another_layout() -> None:
         federation.run_round(1)
     for name, weight in plain.server.weights.items():
         torch.testing.assert_close(turned.server.weights[name], weight, atol=1e-5, rtol=1e-4)
+
+
+def test_mixed_precision_is_for_the_backbone_alone() -> None:
+    small = [*SMALL, "head=prototype", "loss=rpcl_cpdr"]
+    full, mixed = federate(*small), federate(*small, "engine.precision=bf16-mixed")
+    module = mixed.engine.resources.module
+    seen: dict[str, set[torch.dtype]] = {"backbone": set(), "head": set(), "logits": set()}
+    module.backbone.register_forward_hook(lambda _, __, z: seen["backbone"].add(z.dtype))
+    module.head.register_forward_pre_hook(lambda _, inputs: seen["head"].add(inputs[0].dtype))
+    module.loss.register_forward_pre_hook(lambda _, args: seen["logits"].add(args[0].logits.dtype))
+    metrics = [federation.run_round(1).metrics for federation in (full, mixed)]
+    assert seen["backbone"] == {torch.bfloat16, torch.float32}  # what parts ask for is in 32 bits
+    assert seen["head"] == seen["logits"] == {torch.float32}
+    assert metrics[1]["global/accuracy"] == pytest.approx(metrics[0]["global/accuracy"], abs=0.1)
+    weights = mixed.server.weights
+    assert all(weight.dtype == torch.float32 for weight in weights.values())
+    assert not equal(weights, full.server.weights)
+    for name, weight in full.server.weights.items():
+        torch.testing.assert_close(weights[name], weight, atol=0.02, rtol=0.05)
