@@ -1,6 +1,6 @@
 """A dataset dealt out to clients: one tensor, an index for each client, a batch is a gather."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,13 +37,12 @@ class Samples:
     def gather(
         self,
         index: Tensor,
-        augment: Augmentation | None = None,
-        generator: Generator | None = None,
+        augment: Callable[[Tensor], Tensor] | None = None,
     ) -> Batch:
         """The samples at ``index`` [B] as a batch, augmented if asked."""
         inputs = self.inputs.index_select(0, index)
-        if augment is not None and generator is not None:
-            inputs = augment(inputs, generator)
+        if augment is not None:
+            inputs = augment(inputs)
         if inputs.dtype == torch.uint8:
             inputs = torch.addcmul(self.shift, inputs.float(), self.scale)
         return inputs, self.labels.index_select(0, index)
@@ -80,7 +79,11 @@ class LocalBatches(IterableDataset[Batch]):
 
     def __iter__(self) -> Iterator[Batch]:
         for chunk in self.chunks():
-            yield self.samples.gather(chunk, self.augment, self.draws)
+            yield self.samples.gather(chunk, self.augmented)
+
+    def augmented(self, inputs: Tensor) -> Tensor:
+        """These inputs [B, ...] with the next random draws."""
+        return inputs if self.augment is None else self.augment(inputs, self.draws)
 
     def chunks(self) -> Sequence[Tensor]:
         """The samples of each of the next epoch's batches, [B] and a shorter last one."""

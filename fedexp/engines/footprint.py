@@ -1,0 +1,54 @@
+"""How many clients fit into memory at once."""
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+from fedexp.client import ClientModule
+from fedexp.data.federated import Batch
+from fedexp.engines.base import Resources
+from fedexp.messages import Message
+
+_CPU_BYTES = 2**30
+"""For a stack in RAM: larger ones gained nothing, caches are what counts there."""
+
+_CUDA_SHARE = 0.6
+"""Of the memory that is free, for a stack: the rest is for what backward passes need besides."""
+
+_COPIES = 4
+"""Of the state: itself, gradients, two moments of an optimizer."""
+
+
+def clients_that_fit(resources: Resources, client: int, message: Message) -> int:
+    """Clients that can be trained at once, at least one, from what one batch of one keeps."""
+    module = resources.seat_global(message)
+    module.start(resources.data.clients[client], message.round)
+    batch = next(iter(module.data.local_batches(message.round, resources.local.batch_size)))
+    state = sum(
+        value.numel() * value.element_size()
+        for group in (module.parameters(), module.buffers())
+        for value in group
+    )
+    each = _COPIES * state + _saved_bytes(module, batch)
+    return max(1, int(_available(module.device) // each))
+
+
+def _saved_bytes(module: ClientModule, batch: Batch) -> int:
+    """What the forward pass of one step keeps for the backward pass."""
+    sizes: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    module.train()
+    module.train_only(("",))
+    with saved_tensors_hooks(note, lambda tensor: tensor):
+        module.objective(batch)
+    return sum(sizes.values())
+
+
+def _available(device: torch.device) -> float:
+    if device.type != "cuda":
+        return _CPU_BYTES
+    return _CUDA_SHARE * torch.cuda.mem_get_info(device)[0]

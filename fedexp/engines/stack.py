@@ -1,0 +1,73 @@
+"""Many copies of one module's state, stacked along a new first dimension."""
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from fedexp.client import ClientModule
+
+
+class Stack:
+    """The parameters and buffers of K clients' modules.
+
+    Args:
+        module: the resident module; rows are copied from it and back into it.
+        size: K.
+
+    Attributes:
+        state: name -> [K, ...], of every parameter and buffer.
+    """
+
+    def __init__(self, module: ClientModule, size: int) -> None:
+        self.module = module
+        self.state = {n: v.detach().new_empty(size, *v.shape) for n, v in self._resident()}
+
+    @torch.no_grad()
+    def put(self, row: int) -> None:
+        """Copy the module's state into this row."""
+        for name, value in self._resident():
+            self.state[name][row].copy_(value)
+
+    @torch.no_grad()
+    def take(self, row: int) -> None:
+        """Copy this row into the module."""
+        for name, value in self._resident():
+            value.copy_(self.state[name][row])
+
+    def _resident(self) -> Iterator[tuple[str, Tensor]]:
+        return chain(self.module.named_parameters(), self.module.named_buffers())
+
+
+class Stacked(nn.Module):
+    """A method of the module, called for all rows of a stack at once.
+
+    Args:
+        module: the resident module.
+        method: what to call; a pure function of the module's parameters and buffers and of its
+            arguments.
+        shared: whether all rows get the same arguments, rather than row k the k-th of each.
+    """
+
+    def __init__(
+        self, module: ClientModule, method: Callable[..., Any], shared: bool = False
+    ) -> None:
+        super().__init__()
+        self.module, self.method = module, method
+        in_dims = (0, None) if shared else (0, 0)
+        self._all_rows = vmap(self._one_row, in_dims, randomness="different")
+
+    def forward(self, *arguments: Tensor) -> Any:
+        """The method on the module as it is."""
+        return self.method(*arguments)
+
+    def rows(self, state: Mapping[str, Tensor], *arguments: Tensor) -> Any:
+        """The method for the rows of ``state`` (name -> [K, ...]); results are stacked alike."""
+        return self._all_rows(dict(state), arguments)
+
+    def _one_row(self, state: dict[str, Tensor], arguments: tuple[Tensor, ...]) -> Any:
+        named = {f"module.{name}": value for name, value in state.items()}
+        return functional_call(self, named, arguments)

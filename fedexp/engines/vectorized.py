@@ -1,0 +1,214 @@
+"""Clients stacked: the same training step for many of them at once."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from pydantic import PositiveInt
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim import Optimizer
+
+from fedexp.engines.base import Engine, Predictions, Resources, scored
+from fedexp.engines.footprint import clients_that_fit
+from fedexp.engines.schedule import Schedule
+from fedexp.engines.stack import Stack, Stacked
+from fedexp.errors import InputError
+from fedexp.messages import Message, Tensors, Update
+from fedexp.reference import outputs
+
+Turn = dict[str, Any]
+"""Whose turn it is, as ``ClientModule.leave`` tells it."""
+
+
+class Vectorized(Engine):
+    """Trains clients in stacks; in each, those with the most steps stand first.
+
+    So the clients that are done drop off the end of the stack. Every client has its own batches,
+    gradient norm and optimizer state, and the weights are those of ``serial`` but for rounding;
+    only what layers draw (dropout) differs. Optimizers must work on each element by itself, as SGD
+    and Adam do.
+
+    Args:
+        resources: what it works with.
+        clients_per_chunk: clients in a stack; None takes as many as fit (``clients_that_fit``).
+
+    Raises:
+        InputError: the model keeps running statistics, which a stack would mix.
+    """
+
+    def __init__(self, resources: Resources, clients_per_chunk: PositiveInt | None) -> None:
+        super().__init__(resources)
+        for name, layer in resources.module.named_modules():
+            if isinstance(layer, _BatchNorm):
+                raise InputError(
+                    f"engine=vectorized: {name} is BatchNorm, whose running statistics cannot be "
+                    "stacked; use engine=serial, or GroupNorm (model.norm=group where there is one)"
+                )
+        self._clients_per_chunk = clients_per_chunk
+        self._step = Stacked(resources.module, self._objective)
+        self._outputs = Stacked(resources.module, self._predict_batch, shared=True)
+
+    def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
+        """The updates of one stack after another."""
+        self.resources.store.begin_round()
+        draws = Counter(cohort)
+        clients = self.resources.data.clients
+        longest_first = sorted(draws, key=lambda client: (-clients[client].num_samples, client))
+        stacked: Sequence[int] = longest_first
+        try:
+            for stacked in self._chunks(longest_first, message):
+                yield from self._train_stack(stacked, draws, message)
+        except Exception as error:
+            error.add_note(f"while training clients {stacked} in round {message.round}")
+            raise
+
+    def evaluate_personal(self, message: Message) -> Iterator[tuple[int, Predictions]]:
+        """The personal models, a stack of them at a time."""
+        module, store = self.resources.module, self.resources.store
+        for clients in self._chunks(store.remembered, message):
+            stack, classifiers = Stack(module, len(clients)), []
+            for row, client in enumerate(clients):
+                module.seat(store.model(client))
+                stack.put(row)
+                classifier = module.head.prototypes()
+                classifiers.append(None if classifier is None else classifier.clone())
+            z, logits = self._predict_stack(stack)
+            for row, client in enumerate(clients):
+                labels = self.resources.data.test.labels
+                yield client, scored(z[row], logits[row], labels, classifiers[row])
+
+    def _chunks(self, clients: Sequence[int], message: Message) -> Iterator[Sequence[int]]:
+        if clients and self._clients_per_chunk is None:
+            self._clients_per_chunk = clients_that_fit(self.resources, clients[0], message)
+        size = self._clients_per_chunk or 1
+        for start in range(0, len(clients), size):
+            yield clients[start : start + size]
+
+    def _train_stack(
+        self, clients: Sequence[int], draws: Mapping[int, int], message: Message
+    ) -> list[Update]:
+        module, store = self.resources.module, self.resources.store
+        updates = []
+        with ExitStack() as turns:
+            drawers = [turns.enter_context(store.open(client)) for client in clients]
+            stack, seats = Stack(module, len(clients)), []
+            for row, (client, drawer) in enumerate(zip(clients, drawers, strict=True)):
+                self.begin(client, message, drawer)
+                stack.put(row)
+                seats.append(module.leave())
+            losses = self._fit(stack, seats).tolist()
+            for row, (client, drawer) in enumerate(zip(clients, drawers, strict=True)):
+                stack.take(row)
+                module.resume(seats[row])
+                updates.append(self.finish(drawer, losses[row], draws[client]))
+        return updates
+
+    def _fit(self, stack: Stack, seats: Sequence[Turn]) -> Tensor:
+        """Local training of all rows; returns each one's mean loss over its steps, [K]."""
+        local, module = self.resources.local, self.resources.module
+        batches = [turn["data"].local_batches(turn["round"], local.batch_size) for turn in seats]
+        totals = torch.zeros(len(seats), device=module.device)
+        sums: dict[str, Tensors] = {}
+        module.train()
+        for phase in self.resources.personalization.phases(local.epochs):
+            module.train_only(phase.trains)
+            schedule = Schedule(batches, phase.epochs)
+            optimizer = _StackedOptimizer(stack, local.grad_clip)
+            for step in range(len(schedule)):
+                rows = optimizer.keep(schedule.rows(step))
+                with self.resources.fabric.autocast():
+                    losses, measured = self._step.rows(rows, *schedule.batch(step))
+                optimizer.step(losses)
+                totals[: len(losses)] += losses.detach()
+                _add_up(sums, measured, len(seats))
+            for turn, steps in zip(seats, schedule.steps, strict=True):
+                turn["steps"] += steps
+        for row, turn in enumerate(seats):
+            turn["measured"] = {
+                socket: {name: value[row].clone() for name, value in tensors.items()}
+                for socket, tensors in sums.items()
+            }
+        return totals / torch.tensor([turn["steps"] for turn in seats], device=totals.device)
+
+    def _objective(
+        self, inputs: Tensor, targets: Tensor, real: Tensor
+    ) -> tuple[Tensor, dict[str, Tensors]]:
+        module = self.resources.module
+        loss, forward = module.objective((inputs, targets), real)
+        return loss, module.measure(forward)
+
+    @torch.inference_mode()
+    def _predict_stack(self, stack: Stack) -> tuple[Tensor, Tensor]:
+        """z [K, n, d] and logits [K, n, C] of the test split."""
+        self.resources.module.eval()
+        test, found = self.resources.data.test, []
+        for inputs, _ in test.batches(self.resources.eval_batch_size):
+            with self.resources.fabric.autocast():
+                found.append(self._outputs.rows(stack.state, inputs))
+        z, logits = (torch.cat(each, dim=1) for each in zip(*found, strict=True))
+        return z, logits
+
+    def _predict_batch(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        module = self.resources.module
+        return outputs(module.backbone, module.head, inputs)
+
+
+class _StackedOptimizer:
+    """One optimizer over the first rows of a stack: as many as still train."""
+
+    def __init__(self, stack: Stack, grad_clip: float | None) -> None:
+        self._stack, self._grad_clip = stack, grad_clip
+        self._names = [name for name, _ in stack.module.trained_parameters()]
+        # The rows themselves, so that a step is seen in the stack.
+        self._trained = [nn.Parameter(stack.state[name]) for name in self._names]
+        self._optimizer = stack.module.optimizer_for(self._trained)
+
+    def keep(self, rows: int) -> Tensors:
+        """The state of the first ``rows``, of which those that train ask for gradients."""
+        if self._trained and len(self._trained[0]) > rows:
+            self._trained = [_narrow(self._optimizer, each, rows) for each in self._trained]
+            self._optimizer.param_groups[0]["params"] = self._trained
+        trained = dict(zip(self._names, self._trained, strict=True))
+        return {name: value[:rows] for name, value in self._stack.state.items()} | trained
+
+    def step(self, losses: Tensor) -> None:
+        """One step of every row on its own loss; ``losses`` [rows]."""
+        losses.sum().backward()  # type: ignore[no-untyped-call]
+        if self._grad_clip is not None:
+            _clip([p.grad for p in self._trained if p.grad is not None], self._grad_clip)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+
+
+def _narrow(optimizer: Optimizer, parameter: nn.Parameter, rows: int) -> nn.Parameter:
+    """The first rows of a parameter, and what the optimizer remembers of them."""
+    kept = nn.Parameter(parameter.data[:rows])
+    state = optimizer.state.pop(parameter, {})
+    for name, value in state.items():
+        if isinstance(value, Tensor) and value.shape == parameter.shape:
+            state[name] = value[:rows]
+    optimizer.state[kept] = state
+    return kept
+
+
+def _clip(gradients: Iterable[Tensor], max_norm: float) -> None:
+    """Each row's gradients, as one vector, at most ``max_norm`` long."""
+    gradients = list(gradients)
+    squares = [each.square().reshape(len(each), -1).sum(dim=1) for each in gradients]
+    norms = torch.stack(squares).sum(dim=0).sqrt()
+    scale = (max_norm / (norms + 1e-6)).clamp(max=1)  # as torch.nn.utils.clip_grad_norm_
+    for gradient in gradients:
+        gradient.mul_(scale.view(-1, *[1] * (gradient.dim() - 1)))
+
+
+def _add_up(sums: dict[str, Tensors], measured: Mapping[str, Tensors], rows: int) -> None:
+    """Add what the first rows measured, [A, ...] each, to sums of [``rows``, ...]."""
+    for socket, tensors in measured.items():
+        of_socket = sums.setdefault(socket, {})
+        for name, value in tensors.items():
+            if name not in of_socket:
+                of_socket[name] = value.new_zeros(rows, *value.shape[1:])
+            of_socket[name][: len(value)] += value

@@ -1,0 +1,156 @@
+"""Stacked clients train as they do one after another."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from federations import compose, federate
+from torch import Tensor
+
+from fedexp.engines.vectorized import Vectorized
+from fedexp.errors import InputError
+from fedexp.federation import Federation
+
+RAGGED = [
+    "clients.count=6",
+    "clients.per_round=5",
+    "data.subset=200",
+    "local.epochs=2",
+    "partition.beta=0.5",
+    "evaluation.personal_every=1",
+]
+LOOK_AHEAD = ["regularizer.ipc=1", "regularizer.outer_steps=2", "regularizer.image_lr=1"]
+METHODS = [
+    ["algorithm=fedavg"],
+    ["algorithm=fedprox", "optimizer=adam"],
+    ["algorithm=fednh"],
+    ["algorithm=fedgela", "optimizer.lr=0.001"],  # else a kink of ReLU makes much of a rounding
+    ["algorithm=fedge", "local.grad_clip=0.5"],
+    ["algorithm=fedsc"],
+    ["algorithm=fedsc", "head=cosine", "optimizer.weight_decay=0.01"],
+    ["algorithm=scaffold"],
+    ["algorithm=feddyn"],
+    ["algorithm=feddc"],
+    [
+        "algorithm=fedptr_s",
+        "regularizer.ipc=1",
+        "regularizer.outer_steps=2",
+        "regularizer.image_lr=1",
+    ],
+    [
+        "algorithm=fedptr",
+        "regularizer.ipc=1",
+        "regularizer.outer_steps=2",
+        "regularizer.image_lr=1",
+    ],
+    ["algorithm=moon"],
+    ["algorithm=fedntd"],
+    ["algorithm=fedlc"],
+    ["algorithm=fedrs"],
+    ["loss=balanced_softmax"],
+    ["loss=prototype_align"],
+    ["sampler=hics", "head=etf"],
+    ["sampler=clustered", "aggregator=adam"],
+]
+
+
+def assert_alike(one: Federation, other: Federation, rounds: int) -> None:
+    """The same weights within 1e-5 and the same measurements, round after round."""
+    for round in range(1, rounds + 1):
+        left, right = one.run_round(round).metrics, other.run_round(round).metrics
+        assert left.keys() == right.keys()
+        for name in left:
+            if not name.startswith("time/"):
+                assert right[name] == pytest.approx(left[name], rel=1e-3, abs=1e-4), name
+        for name, weight in one.server.weights.items():
+            torch.testing.assert_close(other.server.weights[name], weight, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("overrides", METHODS, ids=" ".join)
+def test_every_method_gives_the_same_weights(overrides: list[str]) -> None:
+    small = [*RAGGED, *overrides]
+    assert_alike(federate(*small), federate(*small, "engine=vectorized"), rounds=3)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_the_size_of_a_stack_changes_nothing(size: int) -> None:
+    stacked = federate(*RAGGED, "engine=vectorized", f"engine.clients_per_chunk={size}")
+    assert_alike(federate(*RAGGED), stacked, rounds=2)
+
+
+def test_images_with_augmentation(image_tree: Path) -> None:
+    small = ["data=image_folder", f"data.root={image_tree}", "data.augment=crop_flip"]
+    small += ["model=convnet", "model.width=4", "model.depth=2", "clients.count=3"]
+    small += ["clients.per_round=3", "local.batch_size=4", "partition=iid"]
+    assert_alike(federate(*small), federate(*small, "engine=vectorized"), rounds=2)
+
+
+def test_each_client_is_clipped_by_its_own_norm() -> None:
+    small = [*RAGGED, "local.grad_clip=0.01", "optimizer.lr=1", "optimizer.momentum=0"]
+    small += ["local.epochs=1", "local.batch_size=1000"]  # so that a client takes one step
+    federation = federate(*small, "engine=vectorized")
+    start = federation.server.weights
+    for update in federation.engine.train(range(6), federation.server.broadcast(1)):
+        steps = [update.weights[name] - start[name] for name in start]
+        norm = torch.cat([step.flatten() for step in steps]).norm()
+        assert norm.item() == pytest.approx(0.01, rel=1e-3)
+
+
+def test_a_client_drawn_twice_trains_once_and_counts_twice() -> None:
+    federation = federate(*RAGGED, "engine=vectorized")
+    updates = list(federation.engine.train([2, 3, 2], federation.server.broadcast(1)))
+    assert sorted((update.client, update.draws) for update in updates) == [(2, 2), (3, 1)]
+
+
+def test_dropout_differs_between_clients() -> None:
+    federation = federate(*RAGGED, "engine=vectorized")
+    module = federation.engine.resources.module
+    dropped: list[Tensor] = []
+
+    def drop(_: object, __: object, z: Tensor) -> Tensor:
+        return torch.nn.functional.dropout(z, 0.5)
+
+    module.backbone.register_forward_hook(drop)
+    engine = federation.engine
+    assert isinstance(engine, Vectorized)
+    plain = federate(*RAGGED, "engine=vectorized")
+    message = federation.server.broadcast(1)
+    for one, other in zip(
+        engine.train([0, 1], message), plain.engine.train([0, 1], message), strict=True
+    ):
+        dropped.append(one.weights["head.linear.weight"] - other.weights["head.linear.weight"])
+    assert all(difference.abs().max() > 0 for difference in dropped)
+
+
+def test_as_many_as_fit() -> None:
+    federation = federate(*RAGGED, "engine=vectorized")
+    federation.run_round(1)
+    engine = federation.engine
+    assert isinstance(engine, Vectorized)
+    assert engine._clients_per_chunk is not None
+    assert engine._clients_per_chunk > 100  # an MLP's stack of a hundred is far below a GiB
+
+
+def test_batchnorm_is_refused_in_one_line() -> None:
+    small = ["model=resnet10", "model.norm=batch", "data.subset=60", "clients.count=2"]
+    with pytest.raises(InputError, match=r"engine=vectorized: .* is BatchNorm"):
+        federate(*small, "clients.per_round=2", "engine=vectorized")
+
+
+def test_an_error_names_the_clients_and_the_round() -> None:
+    federation = federate(*RAGGED, "engine=vectorized")
+
+    class Broken(type(federation.engine.resources.module.loss)):  # type: ignore[misc]
+        def forward(self, batch: object) -> Tensor:
+            raise RuntimeError("boom")
+
+    federation.engine.resources.module.loss = Broken()
+    with pytest.raises(RuntimeError, match="boom") as caught:
+        list(federation.engine.train([3, 1], federation.server.broadcast(2)))
+    assert any("clients" in note and "round 2" in note for note in caught.value.__notes__)
+
+
+def test_a_stack_must_hold_at_least_one() -> None:
+    with pytest.raises(InputError, match=r"engine\.clients_per_chunk=0"):
+        federate("engine=vectorized", "engine.clients_per_chunk=0")
+    assert compose("engine=vectorized").engine.node["clients_per_chunk"] is None
