@@ -57,3 +57,37 @@ def test_a_method_keeps_up_with_fedavg_on_digits(algorithm: str, tmp_path: Path)
         return mean(run.objective("global/accuracy") for run in runs)
 
     assert accuracy(algorithm) >= accuracy("fedavg") - 0.02
+
+
+LOOK_AHEAD = [
+    "regularizer.outer_steps=2",
+    "regularizer.inner_steps=2",
+    "regularizer.ipc=2",
+    "regularizer.image_lr=1",
+]
+ACROSS_SYSTEMS = [
+    ["head=etf", "regularizer=trajectory", *LOOK_AHEAD],
+    ["loss=rpcl_cpdr", "regularizer=control_variates", "sampler=hics", "optimizer.momentum=0"],
+    *(
+        [f"head={head}", "loss=rpcl_cpdr", "regularizer=trajectory", "sampler=hics", *LOOK_AHEAD]
+        for head in ("prototype", "etf")
+    ),
+]
+
+
+@pytest.mark.parametrize("overrides", ACROSS_SYSTEMS, ids=lambda each: " ".join(each[:4]))
+def test_parts_of_several_papers_make_one_method(overrides: list[str]) -> None:
+    """Each part does its share: three rounds, in the second of which the last of them begins."""
+    federation = federate(*SMALL, "local.grad_clip=10", "evaluation.step_cosine=true", *overrides)
+    for round in (1, 2, 3):
+        metrics = federation.run_round(round).metrics
+        assert 0 < metrics["train/loss"] < 100
+    assert all(value.isfinite().all() for value in federation.server.weights.values())
+    if "regularizer=trajectory" in overrides:
+        assert metrics["trajectory/diverged"] == 0
+        assert "geometry/projected_step_cosine" in metrics
+    else:
+        assert "variate/head.linear.weight" in federation.server.broadcast(4).extras["regularizer"]
+    if "sampler=hics" in overrides:
+        assert federation.sampler.times_chosen.tolist().count(1) < 5  # past its warm-up
+        assert federation.sampler.times_chosen.min() > 0

@@ -1,0 +1,98 @@
+"""Compares finished runs: a Markdown table, their curves as a picture, all numbers as JSON.
+
+    python scripts/compare_runs.py FOLDER ... [--name scripts/results/NAME] [--columns METRIC ...]
+
+Each FOLDER is a run or a sweep. NAME.json has each run's overrides, seed, final metrics and the
+curve of the accuracy; NAME.png the curves. A row of the table is a run, labelled by the overrides
+in which the runs differ. With ``--last5`` the table has means over the last five rounds.
+"""
+
+import argparse
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import pandas as pd
+
+CURVE = "global/accuracy"
+UNTOLD = ("tracking.", "data.root=", "hydra")
+"""Overrides that change no result, or name a folder of the machine."""
+
+
+def read(run: Path) -> dict[str, Any]:
+    """What is compared of one run."""
+    summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    rounds = pd.read_json(run / "metrics.jsonl", lines=True).set_index("round")
+    curve = rounds[CURVE].dropna()
+    told = [each for each in summary["overrides"] if not each.startswith(UNTOLD)]
+    return {
+        "overrides": told,
+        "seed": summary["seed"],
+        "rounds": summary["rounds"],
+        "wall_time_s": round(summary["wall_time_s"]),
+        "device": summary["device"],
+        "versions": summary["versions"],
+        "metrics": summary["metrics"],
+        "curve": {"round": curve.index.tolist(), CURVE: curve.round(4).tolist()},
+    }
+
+
+def label_of(run: dict[str, Any], runs: list[dict[str, Any]]) -> str:
+    """The overrides that not all runs share."""
+    shared = set.intersection(*(set(each["overrides"]) for each in runs))
+    own = [each for each in run["overrides"] if each not in shared]
+    return " ".join(own) or "one run"
+
+
+def table(runs: list[dict[str, Any]], columns: list[str], statistic: str) -> str:
+    """Markdown, a row a run; without ``columns`` every metric that any run has."""
+    names = columns or list(dict.fromkeys(n for run in runs for n in run["metrics"]))
+    lines = ["| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    for run in runs:
+        values = [run["metrics"].get(name, {}) for name in names]
+        cells = (_cell(each.get(statistic, each.get("final"))) for each in values)
+        lines.append(f"| `{label_of(run, runs)}` | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _cell(value: float | None) -> str:
+    if value is None:
+        return ""
+    return str(value) if isinstance(value, int) else f"{value:.4f}"
+
+
+def draw(runs: list[dict[str, Any]], path: Path) -> None:
+    """The accuracy against the round, a line a run."""
+    figure, axes = plt.subplots(figsize=(6.4, 4), layout="constrained")
+    for run in runs:
+        label = re.sub(r"\b\w+=", "", label_of(run, runs))
+        axes.plot(run["curve"]["round"], run["curve"][CURVE], marker=".", label=label)
+    axes.set(xlabel="round", ylabel="accuracy of the global model")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=130)
+
+
+def main() -> None:
+    """Print, and write what ``--name`` asks for."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folders", type=Path, nargs="+")
+    parser.add_argument("--name", type=Path)
+    parser.add_argument("--columns", nargs="*", default=[])
+    parser.add_argument("--last5", action="store_true")
+    options = parser.parse_args()
+    found = [path.parent for folder in options.folders for path in folder.rglob("summary.json")]
+    runs = [read(run) for run in sorted(found)]
+    print(table(runs, options.columns, "mean_last5" if options.last5 else "final"))
+    if options.name:
+        content = json.dumps(runs, indent=1)
+        # One line for a curve.
+        content = re.sub(r"\[\s+([^][]*?)\s+\]", lambda m: f"[{' '.join(m[1].split())}]", content)
+        options.name.with_suffix(".json").write_text(content + "\n", encoding="utf-8")
+        draw(runs, options.name.with_suffix(".png"))
+
+
+if __name__ == "__main__":
+    main()
