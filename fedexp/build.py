@@ -12,6 +12,7 @@ from lightning.fabric import Fabric
 from torch import nn
 
 from fedexp.aggregators.base import Aggregator
+from fedexp.aggregators.private import Private
 from fedexp.client import ClientModule
 from fedexp.data.dataset import Dataset, Description, Source
 from fedexp.data.federated import FederatedData
@@ -22,6 +23,7 @@ from fedexp.engines.base import Resources
 from fedexp.errors import InputError
 from fedexp.evaluation.evaluator import Evaluator
 from fedexp.evaluation.membership import MembershipAttack
+from fedexp.faults.base import Faults
 from fedexp.federation import Federation
 from fedexp.functional import functional
 from fedexp.heads.base import Head
@@ -31,9 +33,11 @@ from fedexp.messages import Message, Tensors
 from fedexp.models.shape import feature_dim, trains_on_one
 from fedexp.parts import Functional, Part, Setting
 from fedexp.personalization.base import Personalization
+from fedexp.quarantine import Quarantine
 from fedexp.randomness import key
 from fedexp.regularizers.base import Regularizer
 from fedexp.samplers.base import Sampler
+from fedexp.samplers.random import Random
 from fedexp.schema import Config, build
 from fedexp.server import Server
 from fedexp.store import ClientStore
@@ -73,6 +77,7 @@ class Plan:
         backbone: builds the backbone for an ``input_shape``.
         feature_dim: d, the width of its features.
         sockets: the method.
+        faults: what goes wrong on purpose.
     """
 
     config: Config
@@ -81,6 +86,7 @@ class Plan:
     backbone: Callable[..., nn.Module]
     feature_dim: int
     sockets: Sockets
+    faults: Faults
 
 
 def plan(config: Config) -> Plan:
@@ -89,6 +95,8 @@ def plan(config: Config) -> Plan:
         raise InputError(f"objective={config.objective}: should be one of {', '.join(HEADLINES)}")
     others = ("loss", "regularizer", "personalization", "sampler", "aggregator")
     parts = {name: build(name, getattr(config, name)) for name in others}
+    _check_sampling(parts["aggregator"], parts["sampler"])
+    faults: Faults = build("faults", config.faults)
     _try_optimizer(config)
     build("engine", config.engine.node, supplied=ENGINE_SUPPLIED)
     build("partition", config.partition.node, supplied=PARTITION_SUPPLIED)
@@ -104,7 +112,7 @@ def plan(config: Config) -> Plan:
 
     with _seeded(config.seed, "head"):
         parts["head"] = head(feature_dim=width, num_classes=description.num_classes)
-    return Plan(config, source, description, model, width, Sockets(**parts))
+    return Plan(config, source, description, model, width, Sockets(**parts), faults)
 
 
 def deal(config: Config, source: Source, device: torch.device) -> FederatedData:
@@ -181,6 +189,7 @@ def assemble(
     )
     for part in parts.values():
         part.setup(setting)
+    plan.faults.setup(setting)
     module.make_references()
     if config.engine.channels_last:
         module.to(memory_format=torch.channels_last)
@@ -197,6 +206,7 @@ def assemble(
         ),
         local=config.local,
         eval_batch_size=config.evaluation.batch_size,
+        faults=plan.faults,
     )
     initial = {name: w.clone() for name, w in resources.split(module.weights)[0].items()}
     server = Server(initial, sockets.aggregator, parts)
@@ -205,13 +215,25 @@ def assemble(
     parameters = setting.shared & setting.parameter_shapes.keys()
     evaluator = Evaluator(config.evaluation, config.rounds, engine, data, parameters, attack)
     pictures = Pictures(config.tracking, config.rounds, resources)
-    return Federation(server, sockets.sampler, engine, evaluator, tracker, pictures)
+    quarantine = Quarantine(config.on_bad_update)
+    return Federation(
+        server, sockets.sampler, engine, plan.faults, quarantine, evaluator, tracker, pictures
+    )
 
 
 def _global_model(module: ClientModule, round: int, weights: Tensors) -> Functional:
     """The global model that the server has, as a function; its head's own state comes along."""
     extras = {"head": module.head.broadcast(round)}
     return functional(module, Message(round, weights, extras))
+
+
+def _check_sampling(aggregator: Part, sampler: Part) -> None:
+    """What is known of privacy holds for cohorts that say nothing about anybody's data."""
+    drawn_uniformly = isinstance(sampler, Random) and sampler.weighting == "uniform"
+    if isinstance(aggregator, Private) and not drawn_uniformly:
+        raise InputError(
+            "aggregator=private: epsilon is known for uniformly drawn cohorts; take sampler=random"
+        )
 
 
 def _try_optimizer(config: Config) -> None:

@@ -1,6 +1,7 @@
 """The round loop."""
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator, Sequence
 
 from matplotlib.figure import Figure
 
@@ -8,10 +9,14 @@ from fedexp.client import ClientModule
 from fedexp.engines.base import Engine
 from fedexp.evaluation.evaluator import Evaluator
 from fedexp.evaluation.meter import Meter
-from fedexp.messages import Message
+from fedexp.faults.base import Faults
+from fedexp.messages import Message, Update
+from fedexp.quarantine import Quarantine
 from fedexp.samplers.base import Sampler
 from fedexp.server import Server
 from fedexp.tracking.tracker import Record, Tracker
+
+LOGGER = logging.getLogger(__name__)
 
 
 class Federation:
@@ -22,11 +27,14 @@ class Federation:
         server: Server,
         sampler: Sampler,
         engine: Engine,
+        faults: Faults,
+        quarantine: Quarantine,
         evaluator: Evaluator,
         tracker: Tracker,
         figures: Callable[[Message], dict[str, Figure]],
     ) -> None:
         self.server, self.sampler, self.engine = server, sampler, engine
+        self.faults, self.quarantine = faults, quarantine
         self.evaluator, self.tracker, self.figures = evaluator, tracker, figures
 
     def run(self, rounds: int) -> None:
@@ -42,12 +50,21 @@ class Federation:
         answers = self.engine.probe(self.sampler.candidates(round), message)
         self.sampler.hear(meter.watch_answers(answers))
         cohort = meter.watch_choice(self.sampler.select(round))
-        updates = self.engine.train(cohort, message)
-        self.server.aggregate(self.evaluator.watch(meter.watch(updates), message))
-        metrics = meter.metrics() | self.server.metrics()
+        arrived = meter.watch(self._train(cohort, message))
+        sound = meter.note(self.quarantine.watch(arrived, round))
+        if not self.server.aggregate(self.evaluator.watch(sound, message)):
+            LOGGER.warning("round %d: no update came in; the global model stays as it was", round)
+        metrics = meter.metrics() | self.quarantine.metrics() | self.server.metrics()
+        metrics |= self.faults.metrics(round, cohort)
         result = self.server.broadcast(round)
         scores, figures = self.evaluator(result), self.figures(result)
         return Record(round, metrics | scores.metrics, scores.per_class, figures)
+
+    def _train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
+        """The updates of those who do not drop out, as they arrive."""
+        heard = [client for client in cohort if not self.faults.lost(message.round, client)]
+        for update in self.engine.train(heard, message):
+            yield self.faults.spoil(update, message)
 
     def global_model(self, round: int) -> ClientModule:
         """The resident module as the global model after this round, in eval mode."""

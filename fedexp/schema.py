@@ -164,9 +164,11 @@ class Config(Group):
     sampler: Node
     aggregator: Node
     optimizer: Node
+    faults: Node
     engine: Engine
     evaluation: Evaluation
     tracking: Tracking
+    on_bad_update: Literal["quarantine", "raise"]
     paper: list[Published]
 
 

@@ -24,28 +24,40 @@ class Server:
         self.weights = weights
         self.aggregator = aggregator
         self.parts = dict(parts)
+        self._merged = 0
 
     def broadcast(self, round: int) -> Message:
         """What travels down this round."""
         extras = {name: part.broadcast(round) for name, part in self.parts.items()}
         return Message(round, self.weights, {name: sent for name, sent in extras.items() if sent})
 
-    def aggregate(self, updates: Iterable[Update]) -> None:
-        """Fold in the cohort's updates as they arrive, then let the parts merge what remains."""
+    def aggregate(self, updates: Iterable[Update]) -> int:
+        """Take in the cohort's updates as they arrive, then let the parts merge what remains.
+
+        Without a single update nothing changes: the round is skipped.
+
+        Returns:
+            How many updates came in.
+        """
         reports = []
         sums: Extras = defaultdict(dict)
         for update in updates:
-            self.aggregator.add(update)
+            self.aggregator.add(update, self.weights)
             reports.append(self._digest(update, sums))
+        self._merged = len(reports)
+        if not reports:
+            return 0
         merged = self.aggregator.merge(self.weights)
         for name, part in self.parts.items():
             part.aggregate(reports)
-            if reports:
-                merged = part.correct(self.weights, merged, sums[name], len(reports))
+            merged = part.correct(self.weights, merged, sums[name], len(reports))
         self.weights = merged
+        return len(reports)
 
     def metrics(self) -> dict[str, float]:
-        """What the parts have to say about the round just merged."""
+        """What the parts have to say about the round just merged; nothing if it was skipped."""
+        if not self._merged:
+            return {}
         return {name: v for part in self.parts.values() for name, v in part.metrics().items()}
 
     def state_dict(self) -> dict[str, Any]:

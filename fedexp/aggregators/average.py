@@ -25,7 +25,7 @@ class Average(Aggregator):
         self.weighting = weighting
         self._forget()
 
-    def add(self, update: Update) -> None:
+    def add(self, update: Update, current: Tensors) -> None:
         """Fold in one update."""
         mass = update.draws * (update.num_samples if self.weighting == "samples" else 1)
         self._mass += mass

@@ -7,12 +7,12 @@ from fedexp.parts import Part
 class Aggregator(Part):
     """Turns a cohort's weights into the next global weights.
 
-    Updates are folded in as they arrive, so that a cohort of any size needs the memory of one
-    model.
+    Updates are handed over as they arrive. An average folds them in, so that a cohort of any size
+    needs the memory of one model; what must compare them keeps them until ``merge``.
     """
 
-    def add(self, update: Update) -> None:
-        """Fold in one update."""
+    def add(self, update: Update, current: Tensors) -> None:
+        """Take in one update; ``current`` are the global weights that it started from."""
         raise NotImplementedError
 
     def merge(self, current: Tensors) -> Tensors:

@@ -11,6 +11,7 @@ from torch import Tensor
 from fedexp.client import ClientModule
 from fedexp.data.federated import FederatedData
 from fedexp.drawers import Drawer
+from fedexp.faults.base import Faults
 from fedexp.messages import Message, Tensors, Update
 from fedexp.parts import Part
 from fedexp.personalization.base import Personalization
@@ -52,6 +53,7 @@ class Resources:
         store: what clients keep for themselves.
         local: epochs, batch size, gradient clipping.
         eval_batch_size: test samples in one forward pass.
+        faults: what goes wrong on purpose.
     """
 
     fabric: Fabric
@@ -63,6 +65,7 @@ class Resources:
     store: ClientStore
     local: Local
     eval_batch_size: int
+    faults: Faults
 
     def split(self, weights: Tensors) -> tuple[Tensors, Tensors]:
         """(shared, private) weights, without what the head derives from messages."""
@@ -124,7 +127,8 @@ class Engine:
         data = self.resources.data
         module = self.resources.seat_global(message)
         module.seat(drawer.private or self._untrained)
-        module.start(data.clients[client], message.round)
+        held = self.resources.faults.data(message.round, data.clients[client])
+        module.start(held, message.round)
         seed_layers(module.device, data.seed, "local", message.round, client)
         for name, part in self.resources.parts.items():
             part.begin(module, message, drawer.memory(name))

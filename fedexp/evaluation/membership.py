@@ -22,6 +22,7 @@ from fedexp.data.federated import ClientData, FederatedData, Samples
 from fedexp.data.split import apportion, class_counts, deal
 from fedexp.engines.base import Resources
 from fedexp.engines.serial import Serial
+from fedexp.faults.base import Faults
 from fedexp.messages import Message
 from fedexp.personalization.base import Personalization
 from fedexp.randomness import key, numpy_generator
@@ -79,6 +80,7 @@ class MembershipAttack:
             personalization=Personalization(),
             store=ClientStore("off", inf),
             local=self.resources.local.model_copy(update={"epochs": self.settings.epochs}),
+            faults=Faults(),
         )
         engine = Serial(resources)
         start = replace(message, round=1, weights=resources.split(self._initial)[0])

@@ -43,11 +43,16 @@ class Meter:
         for update in updates:
             self._train_s += time.perf_counter() - asked
             self._upload += update.nbytes
+            yield update
+            asked = time.perf_counter()
+
+    def note(self, updates: Iterable[Update]) -> Iterator[Update]:
+        """The same updates; what these clients say of their training goes into the metrics."""
+        for update in updates:
             self._sizes.append(update.num_samples)
             for name, value in update.metrics.items():
                 self._metrics[name].append(value)
             yield update
-            asked = time.perf_counter()
 
     def metrics(self) -> dict[str, float]:
         """``train/*``, ``cost/*`` and ``time/*`` so far, whatever the order of the updates.

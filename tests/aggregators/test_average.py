@@ -11,7 +11,7 @@ from fedexp.messages import Tensors, Update
 def merged(weighting: str, current: Tensors, updates: Sequence[Update]) -> Tensors:
     aggregator = Average(weighting)  # type: ignore[arg-type]
     for update in updates:
-        aggregator.add(update)
+        aggregator.add(update, current)
     return aggregator.merge(current)
 
 
@@ -55,9 +55,9 @@ def test_without_updates_the_weights_stay() -> None:
 
 def test_one_cohort_is_forgotten_before_the_next() -> None:
     aggregator = Average("samples")
-    aggregator.add(update(0, 1000, [9, 9]))
+    aggregator.add(update(0, 1000, [9, 9]), CURRENT)
     aggregator.merge(CURRENT)
-    aggregator.add(update(1, 1, [1, 2], 4))
+    aggregator.add(update(1, 1, [1, 2], 4), CURRENT)
     result = aggregator.merge(CURRENT)
     assert result["w"].tolist() == [1, 2]
     assert result["batches_seen"] == 4

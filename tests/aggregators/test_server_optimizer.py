@@ -24,7 +24,7 @@ def round_of(aggregator: Average, current: Tensors, target: float) -> Tensors:
     """The cohort's average is ``target`` for the parameter and for the buffer."""
     for client, offset in enumerate((-1.0, 1.0)):
         value = torch.tensor([target + offset], dtype=torch.float64)
-        aggregator.add(Update(client, 1, {"w": value, "running_mean": value.clone()}))
+        aggregator.add(Update(client, 1, {"w": value, "running_mean": value.clone()}), current)
     return aggregator.merge(current)
 
 

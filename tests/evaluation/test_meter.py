@@ -15,7 +15,7 @@ def test_losses_and_bytes_by_hand() -> None:
     meter = Meter(Message(1, {"w": torch.zeros(10)}))
     meter.watch_choice([0, 1, 2])
     updates = [update(0, 1, 1.0), update(1, 3, 2.0)]
-    assert list(meter.watch(updates)) == updates
+    assert list(meter.note(meter.watch(updates))) == updates
     metrics = meter.metrics()
     assert metrics["cost/download_bytes"] == 3 * 40  # who drops out has downloaded too
     assert metrics["cost/upload_bytes"] == 2 * 20

@@ -1,0 +1,71 @@
+"""Bounding how far one client can move the global model."""
+
+import math
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from pydantic import PositiveFloat
+
+from fedexp.aggregators.average import Average
+from fedexp.messages import Tensors, Update
+
+
+class NormClipped(Average):
+    """Averages steps w_k - w^t that are no longer than a bound (Sun et al., 2019, Section 5).
+
+    The step is of all float weights together, buffers among them. With ``samples`` a client's bound
+    still grows with the samples that it claims to have.
+
+    Args:
+        weighting: how the cohort is averaged.
+        norm: the bound on a step's L2 norm; a longer one is scaled down to it.
+    """
+
+    def __init__(self, weighting: Literal["samples", "uniform"], norm: PositiveFloat) -> None:
+        super().__init__(weighting)
+        self.norm = norm
+        self._norms: list[float] = []
+        self._seen: list[float] = []
+
+    def add(self, update: Update, current: Tensors) -> None:
+        """Fold in one update."""
+        step = steps(update.weights, current)
+        norm = norm_of(step)
+        self._norms.append(norm)
+        if norm > self.norm:
+            shortened = {n: (current[n] + s * (self.norm / norm)) for n, s in step.items()}
+            shortened = {n: value.to(current[n].dtype) for n, value in shortened.items()}
+            update = replace(update, weights=update.weights | shortened)
+        super().add(update, current)
+
+    def merge(self, current: Tensors) -> Tensors:
+        """The average of the shortened steps."""
+        self._seen, self._norms = self._norms, []
+        return super().merge(current)
+
+    def metrics(self) -> dict[str, float]:
+        """The share of steps that was too long, and their mean length before."""
+        return clipping_metrics(self._seen, self.norm)
+
+
+def clipping_metrics(norms: list[float], bound: float) -> dict[str, float]:
+    """``aggregator/clipped`` and ``aggregator/step_norm`` of a cohort with these step lengths."""
+    return {
+        "aggregator/clipped": sum(norm > bound for norm in norms) / len(norms),
+        "aggregator/step_norm": math.fsum(norms) / len(norms),
+    }
+
+
+def steps(weights: Tensors, current: Tensors) -> Tensors:
+    """w_k - w^t of every float weight, in float64."""
+    return {
+        name: weights[name].double() - before
+        for name, before in current.items()
+        if before.is_floating_point()
+    }
+
+
+def norm_of(step: Tensors) -> float:
+    """The L2 norm of all tensors as one vector."""
+    return float(torch.stack([value.norm() for value in step.values()]).norm())

@@ -1,0 +1,61 @@
+"""Krum: keep the updates that lie closest to their neighbours."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import torch
+from pydantic import Field, PositiveInt
+from torch import Tensor
+
+from fedexp.aggregators.average import Average
+from fedexp.aggregators.gathered import Gathered, whole_share
+from fedexp.messages import Tensors, Update
+
+
+class Krum(Gathered):
+    """The mean of the m updates with the lowest scores (Blanchard et al., NeurIPS 2017, Section 4).
+
+    A score is the sum of squared distances to the K - f - 2 nearest other updates, at least one; f
+    of the K are assumed to lie. Of equal scores the lowest-numbered client's counts as lower. The
+    paper's guarantee needs 2f + 2 < K and samples that are alike at all clients: the further apart
+    honest updates are, the more of them look like lies.
+
+    Args:
+        byzantine: f / K, the share of the cohort that may lie; f is rounded down.
+        keep: m; 1 is Krum, more is multi-Krum; None is K - f.
+    """
+
+    def __init__(
+        self, byzantine: Annotated[float, Field(ge=0, lt=0.5)], keep: PositiveInt | None
+    ) -> None:
+        super().__init__()
+        self.byzantine, self.keep = byzantine, keep
+
+    def combine(self, updates: Sequence[Update], current: Tensors) -> Tensors:
+        """The plain mean of those who are kept."""
+        liars = whole_share(self.byzantine, len(updates))
+        scores = krum_scores(squared_distances(updates, current), liars)
+        best = scores.sort(stable=True).indices[: self.keep or len(updates) - liars]
+        average = Average("uniform")
+        for index in sorted(best.tolist()):
+            average.add(updates[index], current)
+        return average.merge(current)
+
+
+def krum_scores(squares: Tensor, liars: int) -> Tensor:
+    """[K] sums of squared distances to the K - f - 2 nearest others, given all [K, K] of them."""
+    nearest = max(1, len(squares) - liars - 2)
+    others = squares.clone().fill_diagonal_(torch.inf)
+    return others.sort(dim=1).values[:, : min(nearest, len(squares) - 1)].sum(dim=1)
+
+
+def squared_distances(updates: Sequence[Update], current: Tensors) -> Tensor:
+    """[K, K] float64 squared distances between the updates' float weights."""
+    inner = torch.zeros(len(updates), len(updates), dtype=torch.float64)
+    for name, before in current.items():
+        if before.is_floating_point():
+            # Steps, not weights: they are small, so that less cancels below.
+            steps = torch.stack([(u.weights[name].double() - before).flatten() for u in updates])
+            inner += (steps @ steps.T).cpu()
+    squares = inner.diagonal()
+    return (squares.unsqueeze(1) + squares - 2 * inner).clamp(min=0)

@@ -1,0 +1,1 @@
+"""Faults on purpose: clients that vanish, straggle, break or lie."""

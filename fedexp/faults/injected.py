@@ -1,0 +1,119 @@
+"""Faults drawn from the seed."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from pydantic import Field, PositiveFloat
+
+from fedexp.data.federated import ClientData
+from fedexp.faults.base import Faults
+from fedexp.faults.views import LabelFlip, Straggler
+from fedexp.messages import Message, Tensors, Update
+from fedexp.parts import Setting
+from fedexp.randomness import numpy_generator
+
+Probability = Annotated[float, Field(ge=0, le=1)]
+
+
+class Injected(Faults):
+    """Drop-outs, stragglers, broken updates, and clients that lie.
+
+    Who drops out, straggles or breaks is drawn anew in every round, for each client of the cohort
+    by itself. The Byzantine clients are chosen once, among those that have data, and attack in
+    every round that they take part in, each for itself and knowing no other's update.
+
+    Of a lying client's update the parameters are what is attacked; buffers and what parts report
+    arrive as they are. A client whose labels are flipped is honest about what it makes of them, and
+    any Byzantine client is when a sampler questions it.
+
+    Args:
+        drop: probability that a chosen client drops out before it trains.
+        straggle: probability that a client takes fewer steps.
+        work: the share of each epoch's steps that a straggler takes, rounded down, at least one.
+        nan: probability that all of a client's update becomes NaN.
+        byzantine: the share of clients that lie.
+        attack: ``sign_flip`` sends w^t - factor (w_k - w^t), ``scale`` w^t + factor (w_k - w^t);
+            ``label_flip`` trains on labels C - 1 - y.
+        factor: length of the step that is sent over that of the honest one.
+    """
+
+    def __init__(
+        self,
+        drop: Probability,
+        straggle: Probability,
+        work: Annotated[float, Field(gt=0, lt=1)],
+        nan: Probability,
+        byzantine: Probability,
+        attack: Literal["sign_flip", "scale", "label_flip"],
+        factor: PositiveFloat,
+    ) -> None:
+        self.drop, self.straggle, self.work, self.nan = drop, straggle, work, nan
+        self.byzantine, self.attack, self.factor = byzantine, attack, factor
+        self._flip = LabelFlip()
+
+    def setup(self, setting: Setting) -> None:
+        """Choose the Byzantine clients."""
+        self.seed = setting.seed
+        self.parameters = setting.parameter_shapes.keys()
+        holders = np.flatnonzero(setting.client_sizes.numpy())
+        count = round(self.byzantine * len(holders))
+        generator = numpy_generator(self.seed, "byzantine")
+        self.liars = frozenset(generator.choice(holders, count, replace=False).tolist())
+
+    def lost(self, round: int, client: int) -> bool:
+        """Drawn with probability ``drop``."""
+        return self._befalls("drop", self.drop, round, client)
+
+    def data(self, round: int, data: ClientData) -> ClientData:
+        """Flipped labels, fewer steps, or both."""
+        if self.attack == "label_flip" and data.client in self.liars:
+            data = self._flip(data)
+        if self._straggles(round, data.client):
+            data = Straggler(**vars(data), work=self.work)
+        return data
+
+    def spoil(self, update: Update, message: Message) -> Update:
+        """The parameters attacked, or everything NaN."""
+        if self._breaks(message.round, update.client):
+            extras = {name: _broken(report) for name, report in update.extras.items()}
+            return replace(update, weights=_broken(update.weights), extras=extras)
+        if self.attack == "label_flip" or update.client not in self.liars:
+            return update
+        factor = self.factor if self.attack == "scale" else -self.factor
+        attacked = {
+            name: before + factor * (update.weights[name] - before)
+            for name, before in message.weights.items()
+            if name in self.parameters
+        }
+        return replace(update, weights=update.weights | attacked)
+
+    def metrics(self, round: int, cohort: Sequence[int]) -> dict[str, float]:
+        """How many dropped out, and of the others how many straggled, broke and are Byzantine."""
+        clients = set(cohort)
+        heard = {client for client in clients if not self.lost(round, client)}
+        return {
+            "faults/dropped": len(clients) - len(heard),
+            "faults/straggled": sum(self._straggles(round, client) for client in heard),
+            "faults/nan": sum(self._breaks(round, client) for client in heard),
+            "faults/byzantine": len(heard & self.liars),
+        }
+
+    def _straggles(self, round: int, client: int) -> bool:
+        return self._befalls("straggle", self.straggle, round, client)
+
+    def _breaks(self, round: int, client: int) -> bool:
+        return self._befalls("nan", self.nan, round, client)
+
+    def _befalls(self, purpose: str, probability: float, round: int, client: int) -> bool:
+        generator = numpy_generator(self.seed, f"faults/{purpose}", round, client)
+        return bool(generator.random() < probability)
+
+
+def _broken(tensors: Tensors) -> Tensors:
+    return {
+        name: torch.full_like(value, torch.nan) if value.is_floating_point() else value
+        for name, value in tensors.items()
+    }

@@ -1,0 +1,54 @@
+"""Clients' data seen otherwise, without copying a sample."""
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from fedexp.data.federated import ClientData, FederatedData, LocalBatches
+
+
+class LabelFlip:
+    """A client's data with labels C - 1 - y; the flipped labels are made once for all clients."""
+
+    _of: FederatedData | None = None
+    _flipped: FederatedData
+
+    def __call__(self, data: ClientData) -> ClientData:
+        """The same samples with flipped labels, and the class counts that go with them."""
+        if self._of is not data.federation:
+            self._of, self._flipped = data.federation, _flipped(data.federation)
+        return replace(data, class_counts=data.class_counts.flip(0), federation=self._flipped)
+
+
+def _flipped(data: FederatedData) -> FederatedData:
+    flipped = copy(data)
+    flipped.train = copy(data.train)
+    flipped.train.labels = len(data.description.classes) - 1 - data.train.labels
+    return flipped
+
+
+@dataclass(frozen=True)
+class Straggler(ClientData):
+    """A client that takes the first ``work`` of each epoch's steps, rounded down, at least one."""
+
+    work: float
+
+    def local_batches(self, round: int, batch_size: int) -> LocalBatches:
+        """The beginning of every epoch's batches."""
+        return _Beginning(super().local_batches(round, batch_size), self.work)
+
+
+class _Beginning(LocalBatches):
+    def __init__(self, whole: LocalBatches, work: float) -> None:
+        super().__init__(
+            whole.samples, whole.index, whole.batch_size, whole.augment, whole.order, whole.draws
+        )
+        self.work = work
+
+    def __len__(self) -> int:
+        return max(1, int(self.work * super().__len__()))
+
+    def chunks(self) -> Sequence[Tensor]:
+        return super().chunks()[: len(self)]

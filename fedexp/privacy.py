@@ -1,0 +1,47 @@
+"""How much privacy a sequence of noisy sums has spent."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedexp.errors import InputError
+
+
+class Accountant:
+    """Renyi accounting of the Poisson-subsampled Gaussian mechanism, by opacus.
+
+    Mironov et al., 2019 (arXiv 1908.10530), converted to (epsilon, delta) as in Balle et al.,
+    AISTATS 2020, Theorem 21. Neighbours differ by one client that is there or not.
+
+    Raises:
+        InputError: opacus is not installed.
+    """
+
+    _orders: Sequence[float]
+    _each: np.ndarray
+
+    def __init__(self) -> None:
+        try:
+            from opacus.accountants import RDPAccountant
+            from opacus.accountants.analysis import rdp
+        except ImportError as error:
+            raise InputError(
+                "aggregator=private: needs opacus, which is not installed; "
+                "pip install 'fedexp[privacy]'"
+            ) from error
+        self._rdp = rdp
+        # Few releases under much noise are told best by higher orders than opacus looks at.
+        self._orders = [*RDPAccountant.DEFAULT_ALPHAS, 128, 256, 512]
+
+    def set(self, noise_multiplier: float, sampling_rate: float) -> None:
+        """What each release is like: noise over sensitivity, and the probability to take part."""
+        self._each = self._rdp.compute_rdp(
+            q=sampling_rate, noise_multiplier=noise_multiplier, steps=1, orders=self._orders
+        )
+
+    def epsilon(self, releases: int, delta: float) -> float:
+        """The epsilon that so many releases have at this delta."""
+        epsilon, _ = self._rdp.get_privacy_spent(
+            orders=self._orders, rdp=releases * self._each, delta=delta
+        )
+        return float(epsilon)
