@@ -93,6 +93,10 @@ def plan(config: Config) -> Plan:
     """Check the whole config. Raises InputError in one line."""
     if config.objective not in HEADLINES:
         raise InputError(f"objective={config.objective}: should be one of {', '.join(HEADLINES)}")
+    if config.objective.startswith("personal/") and config.evaluation.personal == "off":
+        raise InputError(
+            f"objective={config.objective}: is not measured with evaluation.personal=off"
+        )
     others = ("loss", "regularizer", "personalization", "sampler", "aggregator")
     parts = {name: build(name, getattr(config, name)) for name in others}
     _check_sampling(parts["aggregator"], parts["sampler"])
@@ -112,7 +116,13 @@ def plan(config: Config) -> Plan:
 
     with _seeded(config.seed, "head"):
         parts["head"] = head(feature_dim=width, num_classes=description.num_classes)
-    return Plan(config, source, description, model, width, Sockets(**parts), faults)
+    sockets = Sockets(**parts)
+    sockets.personalization.check(sockets.head, sockets.loss)
+    with _seeded(config.seed, "personalization"):
+        sockets.personalization.create(width, description.num_classes)
+    if not sockets.personalization.has_global:
+        _check_without_global(config)
+    return Plan(config, source, description, model, width, sockets, faults)
 
 
 def deal(config: Config, source: Source, device: torch.device) -> FederatedData:
@@ -171,7 +181,13 @@ def assemble(
         backbone = plan.backbone(input_shape=plan.description.input_shape)
     optimizer = build("optimizer", config.optimizer, supplied=OPTIMIZER_SUPPLIED)
     module = ClientModule(
-        backbone, sockets.head, sockets.loss, sockets.regularizer, optimizer, parts
+        backbone,
+        sockets.head,
+        sockets.loss,
+        sockets.regularizer,
+        sockets.personalization,
+        optimizer,
+        parts,
     )
     travels, shared = module.travels, sockets.personalization.shared
     setting = Setting(
@@ -194,6 +210,7 @@ def assemble(
     if config.engine.channels_last:
         module.to(memory_format=torch.channels_last)
     module.to(fabric.device)
+    initial = {name: w.clone() for name, w in module.weights.items() if travels(name)}
     resources = Resources(
         fabric=fabric,
         module=module,
@@ -201,6 +218,7 @@ def assemble(
         parts=parts,
         sampler=sockets.sampler,
         personalization=sockets.personalization,
+        initial=initial,
         store=ClientStore(
             config.evaluation.personal, config.clients.ram_gib * 2**30, client_folder
         ),
@@ -208,8 +226,7 @@ def assemble(
         eval_batch_size=config.evaluation.batch_size,
         faults=plan.faults,
     )
-    initial = {name: w.clone() for name, w in resources.split(module.weights)[0].items()}
-    server = Server(initial, sockets.aggregator, parts)
+    server = Server(resources.split(initial)[0], sockets.aggregator, parts)
     engine = build("engine", config.engine.node, supplied=ENGINE_SUPPLIED)(resources=resources)
     attack = MembershipAttack(config.evaluation.membership, resources)
     parameters = setting.shared & setting.parameter_shapes.keys()
@@ -234,6 +251,27 @@ def _check_sampling(aggregator: Part, sampler: Part) -> None:
         raise InputError(
             "aggregator=private: epsilon is known for uniformly drawn cohorts; take sampler=random"
         )
+
+
+def _check_without_global(config: Config) -> None:
+    """Nothing of a global model can be asked for where there is none."""
+    objective, measured = config.objective, config.evaluation
+    of_global = objective.startswith(("global/", "membership/"))
+    for name, value, needs_global, allowed in (
+        ("objective", objective, of_global, "personal/* or train/loss"),
+        ("evaluation.targets", measured.targets, bool(measured.targets), "[]"),
+        (
+            "evaluation.membership.attack",
+            measured.membership.attack,
+            measured.membership.attack != "off",
+            "off",
+        ),
+    ):
+        if needs_global:
+            raise InputError(
+                f"{name}={value}: there is no global model with this personalization; "
+                f"should be {allowed}"
+            )
 
 
 def _try_optimizer(config: Config) -> None:

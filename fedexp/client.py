@@ -14,6 +14,7 @@ from fedexp.heads.base import Head
 from fedexp.losses.base import Forward, Loss
 from fedexp.messages import Tensors
 from fedexp.parts import Part
+from fedexp.personalization.base import Personalization, Phase
 from fedexp.reference import References, full_precision, outputs
 from fedexp.regularizers.base import Regularizer
 
@@ -21,11 +22,11 @@ OptimizerFactory = Callable[[Iterable[nn.Parameter], int], Optimizer]
 """(parameters, round) -> a fresh local optimizer."""
 
 
-_TURN = ("data", "round", "steps", "measured", "noted", "directions")
+_TURN = ("data", "round", "own", "steps", "measured", "noted", "directions")
 
 
 class ClientModule(LightningModule):
-    """Backbone, head, loss and regularizer: the objective of one client's local training.
+    """Backbone, head, loss, regularizer and personalization: the objective of local training.
 
     There is one such module in a process. It is re-seated for each client: weights are copied in
     place, the parts' ``begin`` sets their buffers, ``start`` says whose turn it is. So the
@@ -34,6 +35,7 @@ class ClientModule(LightningModule):
 
     data: ClientData
     round: int
+    own: bool  # whether it is a model of the client's own that trains, rather than the shared one
     learning_rate: float  # of this round's local optimizer
     steps: int  # gradient steps taken in this round
     measured: dict[str, Tensors]  # socket -> what its part measures, summed over these steps
@@ -46,12 +48,14 @@ class ClientModule(LightningModule):
         head: Head,
         loss: Loss,
         regularizer: Regularizer,
+        personalization: Personalization,
         optimizer: OptimizerFactory,
         parts: Mapping[str, Part] = MappingProxyType({}),
     ) -> None:
         super().__init__()
         self.backbone, self.head = backbone, head
         self.loss, self.regularizer = loss, regularizer
+        self.personalization = personalization
         self.optimizer = optimizer
         self.parts = parts
         self.references = References((), backbone, head)
@@ -84,8 +88,9 @@ class ClientModule(LightningModule):
         forward = Forward(z, logits, targets, real)
         references = self.references(inputs)
         with full_precision(z):
-            loss: Tensor = self.loss(forward, **references)
-            penalty: Tensor | float = self.regularizer(self.trained_parameters())
+            loss: Tensor = self.loss(forward, **references) + self.personalization.term(forward)
+            pull = self.personalization.pull if self.own else self.regularizer
+            penalty: Tensor | float = pull(self.trained_parameters())
         return loss + penalty, forward
 
     def configure_optimizers(self) -> Optimizer:
@@ -99,9 +104,9 @@ class ClientModule(LightningModule):
         self.learning_rate = optimizer.param_groups[0]["lr"]
         return optimizer
 
-    def start(self, data: ClientData, round: int) -> None:
+    def start(self, data: ClientData, round: int, own: bool = False) -> None:
         """It is this client's turn; the weights are those it starts from, no part has begun."""
-        self.data, self.round, self.steps = data, round, 0
+        self.data, self.round, self.own, self.steps = data, round, own, 0
         self.measured, self.noted, self.directions = {}, {}, {}
         if self.references:
             self.references.set(self.weights)
@@ -163,6 +168,14 @@ class ClientModule(LightningModule):
         own = self.weights
         for name, value in weights.items():
             own[name].copy_(value)
+
+    def enter(self, phase: Phase) -> None:
+        """Train mode, but for what the phase holds still; only what it trains may move."""
+        self.train()
+        for name, module in self.named_modules():
+            if f"{name}.".startswith(phase.still):
+                module.eval()
+        self.train_only(phase.trains)
 
     def train_only(self, prefixes: tuple[str, ...]) -> None:
         """Let only the parameters move whose name starts with one of ``prefixes``."""

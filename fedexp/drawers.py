@@ -25,11 +25,14 @@ class Drawer:
     Attributes:
         memories: part -> this client's memory of it.
         private: the weights that it never shares, empty as long as it has not trained.
-        model: its latest local model, every weight of it; empty if it is not remembered.
+        own: the weights of a whole model that it trains for itself beside the shared one, if any.
+        model: its personal model, every weight of it, which is the latest local model unless it has
+            one of its own; empty if it is not remembered.
     """
 
     memories: dict[str, Memory] = field(default_factory=dict)
     private: Tensors = field(default_factory=dict)
+    own: Tensors = field(default_factory=dict)
     model: Tensors = field(default_factory=dict)
 
     def memory(self, part: str) -> Memory:
@@ -43,7 +46,7 @@ class Drawer:
         return sum({each.data_ptr(): each.nbytes() for each in storages}.values())
 
     def _tensors(self) -> Iterator[Tensor]:
-        for group in (*self.memories.values(), self.private, self.model):
+        for group in (*self.memories.values(), self.private, self.own, self.model):
             yield from group.values()
 
 

@@ -12,6 +12,7 @@ from fedexp.heads.linear import Linear
 from fedexp.losses.cross_entropy import CrossEntropy
 from fedexp.messages import Message
 from fedexp.parts import Setting
+from fedexp.personalization.base import Personalization
 from fedexp.regularizers.base import Regularizer
 
 SMALL = ["clients.count=4", "clients.per_round=4", "data.subset=200", "local.epochs=1"]
@@ -75,7 +76,8 @@ def test_the_server_has_it_with_the_head_that_the_next_message_has(
 
 def module_with(backbone: nn.Module) -> ClientModule:
     optimizer: Any = torch.optim.SGD
-    return ClientModule(backbone, Linear(3, 2, True), CrossEntropy(), Regularizer(), optimizer)
+    parts = Linear(3, 2, True), CrossEntropy(), Regularizer(), Personalization()
+    return ClientModule(backbone, *parts, optimizer)
 
 
 def test_neither_dropout_nor_batch_statistics() -> None:

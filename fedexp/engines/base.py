@@ -1,6 +1,6 @@
 """What every engine is given, and what it does."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -9,18 +9,21 @@ from lightning.fabric import Fabric
 from torch import Tensor
 
 from fedexp.client import ClientModule
-from fedexp.data.federated import FederatedData
+from fedexp.data.federated import ClientData, FederatedData
 from fedexp.drawers import Drawer
 from fedexp.faults.base import Faults
 from fedexp.messages import Message, Tensors, Update
 from fedexp.parts import Part
-from fedexp.personalization.base import Personalization
+from fedexp.personalization.base import Personalization, Phase
 from fedexp.prototypes import class_prototypes
 from fedexp.randomness import seed_layers
-from fedexp.reference import outputs
+from fedexp.reference import full_precision, outputs
 from fedexp.samplers.base import Sampler
 from fedexp.schema import Local
 from fedexp.store import ClientStore
+
+_OWN_PARTS = ("head", "loss", "personalization")
+"""What adapts to a client whose own model is trained: the regularizer ties to the shared one."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class Resources:
         parts: socket -> part; their client halves run in the engine.
         sampler: the one among them whose questions clients answer.
         personalization: what is shared and how a client trains.
+        initial: every weight, but for what the head derives, before the first round.
         store: what clients keep for themselves.
         local: epochs, batch size, gradient clipping.
         eval_batch_size: test samples in one forward pass.
@@ -62,6 +66,7 @@ class Resources:
     parts: Mapping[str, Part]
     sampler: Sampler
     personalization: Personalization
+    initial: Tensors
     store: ClientStore
     local: Local
     eval_batch_size: int
@@ -74,8 +79,8 @@ class Resources:
         return shared, {name: weight for name, weight in own.items() if name not in shared}
 
     def seat_global(self, message: Message) -> ClientModule:
-        """The resident module as the global model of this message."""
-        self.module.seat(message.weights)
+        """The resident module as the global model of this message; what is private is initial."""
+        self.module.seat(self.initial | message.weights)
         for part in self.parts.values():
             part.receive(message)
         return self.module
@@ -90,8 +95,6 @@ class Engine:
 
     def __init__(self, resources: Resources) -> None:
         self.resources = resources
-        private = resources.split(resources.module.weights)[1]
-        self._untrained = {name: weight.clone() for name, weight in private.items()}
 
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
         """Each client's update, as soon as it is there, in any order.
@@ -106,33 +109,80 @@ class Engine:
         if not clients:
             return
         module = self.resources.seat_global(message)
+        untrained = self.resources.split(self.resources.initial)[1]
         for client in clients:
-            module.seat(self.resources.store.private(client) or self._untrained)
+            module.seat(self.resources.store.private(client) or untrained)
             module.start(self.resources.data.clients[client], message.round)
             yield client, self.resources.sampler.answer(module)
 
-    def evaluate(self, message: Message) -> Predictions:
-        """The global model on the test split."""
+    def evaluate(self, message: Message) -> Predictions | None:
+        """The global model on the test split, if there is one."""
+        if not self.resources.personalization.has_global:
+            return None
         self.resources.seat_global(message)
-        return self.predict()
+        return self.predict(personal=False)
 
     def evaluate_personal(self, message: Message) -> Iterator[tuple[int, Predictions]]:
         """The personal model of every client that has one, on the whole test split."""
-        for client in self.resources.store.remembered:
-            self.resources.module.seat(self.resources.store.model(client))
-            yield client, self.predict()
+        resources = self.resources
+        tuning = resources.personalization.tuning()
+        resources.seat_global(message)  # for what parts know of the round
+        for client in resources.store.remembered:
+            if tuning:
+                self.fit(self.begin_tuning(client, message), tuning)
+            else:
+                resources.module.seat(resources.store.model(client))
+            yield client, self.predict(personal=True)
 
     def begin(self, client: int, message: Message, drawer: Drawer) -> ClientModule:
         """The resident module as this client at the start of local training."""
-        data = self.resources.data
         module = self.resources.seat_global(message)
-        module.seat(drawer.private or self._untrained)
-        held = self.resources.faults.data(message.round, data.clients[client])
-        module.start(held, message.round)
-        seed_layers(module.device, data.seed, "local", message.round, client)
-        for name, part in self.resources.parts.items():
-            part.begin(module, message, drawer.memory(name))
+        module.seat(drawer.private)
+        module.start(self._data(client, message), message.round)
+        self._begin_parts(self.resources.parts, message, drawer)
         return module
+
+    def begin_own(self, client: int, message: Message, drawer: Drawer) -> ClientModule:
+        """The resident module as a model of this client's own, before its share of the round."""
+        module = self.resources.seat_global(message)
+        module.start(self._data(client, message), message.round, own=True)
+        module.seat(drawer.own or self.resources.initial)
+        self._begin_parts(_OWN_PARTS, message, drawer)
+        return module
+
+    def begin_tuning(self, client: int, message: Message) -> ClientModule:
+        """The resident module as this client that has got the global model to tune it."""
+        store = self.resources.store
+        memories = {name: store.memory(client, name) for name in _OWN_PARTS}
+        copy = Drawer(memories, store.private(client) or {})
+        module = self.resources.seat_global(message)
+        module.seat(copy.private)
+        module.start(self.resources.data.clients[client], message.round, own=True)
+        self._begin_parts(_OWN_PARTS, message, copy)
+        return module
+
+    def fit(self, module: ClientModule, phases: Sequence[Phase]) -> Tensor:
+        """Train the module on its client's data; the mean loss over all steps, on the device.
+
+        Every call sees the same batches, those of the client and the round.
+        """
+        fabric, local = self.resources.fabric, self.resources.local
+        batches = module.data.local_batches(module.round, local.batch_size)
+        losses = []
+        for phase in phases:
+            module.enter(phase)
+            optimizer = module.configure_optimizers()
+            for _ in range(phase.epochs):
+                for step, batch in enumerate(batches):
+                    with fabric.autocast():
+                        loss = module.training_step(batch, step)
+                    fabric.backward(loss)
+                    if local.grad_clip is not None:
+                        fabric.clip_gradients(module, optimizer, max_norm=local.grad_clip)
+                    optimizer.step()
+                    optimizer.zero_grad()
+                    losses.append(loss.detach())
+        return torch.stack(losses).mean()
 
     def finish(self, drawer: Drawer, loss: float, draws: int) -> Update:
         """The update of the client that the resident module is, after local training."""
@@ -150,16 +200,39 @@ class Engine:
             draws=draws,
         )
 
+    def finish_own(self, drawer: Drawer) -> None:
+        """Keep the client's own model, which the resident module is, as its personal one."""
+        module = self.resources.module
+        drawer.model = {name: value.clone() for name, value in module.weights.items()}
+        drawer.own = {name: w for name, w in drawer.model.items() if module.travels(name)}
+
     @torch.inference_mode()
-    def predict(self) -> Predictions:
-        """The resident module on the whole test split."""
+    def predict(self, personal: bool) -> Predictions:
+        """The resident module on the whole test split, as a personal model or as the global one."""
         module, test = self.resources.module.eval(), self.resources.data.test
         found = []
         for inputs, _ in test.batches(self.resources.eval_batch_size):
             with self.resources.fabric.autocast():
-                found.append(outputs(module.backbone, module.head, inputs))
+                z, logits = outputs(module.backbone, module.head, inputs)
+                if personal:
+                    with full_precision(z):
+                        logits = module.personalization.personalize(z, logits)
+                found.append((z, logits))
         z, logits = (torch.cat(each) for each in zip(*found, strict=True))
         return scored(z, logits, test.labels, module.head.prototypes())
+
+    def _data(self, client: int, message: Message) -> ClientData:
+        """What this client trains on in this round, with what goes wrong on purpose."""
+        return self.resources.faults.data(message.round, self.resources.data.clients[client])
+
+    def _begin_parts(self, names: Iterable[str], message: Message, drawer: Drawer) -> None:
+        """Let these parts adapt the resident module to its client."""
+        module = self.resources.module
+        seed_layers(
+            module.device, self.resources.data.seed, "local", message.round, module.data.client
+        )
+        for name in names:
+            self.resources.parts[name].begin(module, message, drawer.memory(name))
 
 
 def scored(z: Tensor, logits: Tensor, labels: Tensor, classifier: Tensor | None) -> Predictions:

@@ -78,6 +78,8 @@ class Evaluator:
 
     def _score_global(self, message: Message, scores: Scores) -> None:
         predictions = self.engine.evaluate(message)
+        if predictions is None:
+            return
         classes = self.data.description.classes
         correct, total = per_class(predictions.correct, self.labels, len(classes))
         scores.metrics["global/accuracy"] = predictions.correct.double().mean().item()

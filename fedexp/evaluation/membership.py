@@ -47,13 +47,11 @@ class MembershipAttack:
 
     Args:
         settings: which attack, and of what size.
-        resources: the federation's, before its first round.
+        resources: the federation's.
     """
 
     def __init__(self, settings: Membership, resources: Resources) -> None:
         self.settings, self.resources = settings, resources
-        weights = resources.module.weights if settings.attack == "lira" else {}
-        self._initial = {name: weight.clone() for name, weight in weights.items()}
 
     def __call__(self, message: Message) -> dict[str, float]:
         """``membership/*`` of the global model in ``message``; the resident module stays as is."""
@@ -83,7 +81,7 @@ class MembershipAttack:
             faults=Faults(),
         )
         engine = Serial(resources)
-        start = replace(message, round=1, weights=resources.split(self._initial)[0])
+        start = replace(message, round=1, weights=resources.initial)
         for shadow in range(len(inside)):
             (update,) = engine.train([shadow], start)
             trained = replace(start, weights=update.weights)

@@ -1,0 +1,51 @@
+"""Ditto: a model of its own for each client, on a spring to the global one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from pydantic import NonNegativeFloat
+from torch import Tensor
+
+from fedexp.messages import Message
+from fedexp.parts import Memory, Setting
+from fedexp.personalization.base import Personalization, Phase
+from fedexp.regularizers.proximal import Proximal
+
+if TYPE_CHECKING:
+    from fedexp.client import ClientModule
+
+
+class Ditto(Personalization):
+    """v <- v - eta (grad F_k(v) + lam (v - w^t)), beside the federation (Li et al., ICML 2021).
+
+    The shared model is trained as if v were not there; v is trained whenever the client is, for as
+    many epochs, and goes on where it stopped. At lam = 0 it is what the client would have learnt
+    for itself.
+
+    Args:
+        lam: the spring's strength.
+    """
+
+    def __init__(self, lam: NonNegativeFloat) -> None:
+        super().__init__()
+        self.spring = Proximal(lam)
+
+    def setup(self, setting: Setting) -> None:
+        """Room for w^t."""
+        self.spring.setup(setting)
+
+    def own_phases(self, epochs: int) -> Sequence[Phase]:
+        """All of v at once."""
+        return (Phase(epochs),)
+
+    def begin(self, client: ClientModule, message: Message, memory: Memory) -> None:
+        """The spring's other end is w^t."""
+        if client.own:
+            self.spring.anchors.set(message.weights)
+
+    def pull(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor:
+        """The spring, a scalar."""
+        penalty: Tensor = self.spring(parameters)
+        return penalty

@@ -1,0 +1,33 @@
+"""FedPer: a common body, a head for each client."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from fedexp.errors import InputError
+from fedexp.personalization.base import Personalization
+
+if TYPE_CHECKING:
+    from fedexp.heads.base import Head
+    from fedexp.losses.base import Loss
+
+
+class FedPer(Personalization):
+    """The head stays with its client, both are trained at once (Arivazhagan et al., 2019).
+
+    What a head derives from messages, such as FedNH's prototypes, is the server's as ever.
+    """
+
+    has_global: ClassVar[bool] = False
+
+    def check(self, head: Head, loss: Loss) -> None:
+        """Raises InputError if the head has nothing that trains."""
+        if not any(parameter.requires_grad for parameter in head.parameters()):
+            raise InputError(
+                "head: has nothing to train, so that clients would have nothing of their own; "
+                "with this personalization should be linear, or cosine"
+            )
+
+    def shared(self, name: str) -> bool:
+        """All but the head."""
+        return not name.startswith("head.")

@@ -1,0 +1,29 @@
+"""FedRep: a head for each client, fitted to the common body before the body learns."""
+
+from collections.abc import Sequence
+
+from pydantic import PositiveInt
+
+from fedexp.personalization.base import Phase
+from fedexp.personalization.fedper import FedPer
+
+
+class FedRep(FedPer):
+    """In a round first the head alone, then the body alone (Collins et al., ICML 2021, Alg. 1).
+
+    What does not train is in eval mode, so that its BatchNorm statistics do not move either.
+
+    Args:
+        head_epochs: of the head; the body has ``local.epochs``.
+    """
+
+    def __init__(self, head_epochs: PositiveInt) -> None:
+        super().__init__()
+        self.head_epochs = head_epochs
+
+    def phases(self, epochs: int) -> Sequence[Phase]:
+        """Head, then body."""
+        return (
+            Phase(self.head_epochs, trains=("head.",), still=("backbone.",)),
+            Phase(epochs, trains=("backbone.",), still=("head.",)),
+        )

@@ -1,0 +1,60 @@
+"""FedProto: clients exchange class prototypes and nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor
+
+from fedexp.errors import InputError
+from fedexp.losses.prototype_align import PrototypeAlign
+from fedexp.messages import Message
+from fedexp.parts import Setting
+from fedexp.personalization.base import Personalization
+
+if TYPE_CHECKING:
+    from fedexp.heads.base import Head
+    from fedexp.losses.base import Loss
+
+
+class PrototypesOnly(Personalization):
+    """No weight travels; a feature is of the class whose global prototype is nearest (FedProto).
+
+    Tan et al., AAAI 2022, Alg. 1. The prototypes are those that ``loss=prototype_align`` sends, by
+    Euclidean distance; a class without one is never predicted. The head is there for the loss.
+    """
+
+    has_global: ClassVar[bool] = False
+    prototypes: Tensor
+    holds: Tensor
+
+    def check(self, head: Head, loss: Loss) -> None:
+        """Raises InputError if the loss has no prototypes to send."""
+        if not isinstance(loss, PrototypeAlign):
+            raise InputError(
+                "loss: personalization=prototypes_only sends nothing but the prototypes of "
+                "loss=prototype_align; take that"
+            )
+
+    def setup(self, setting: Setting) -> None:
+        """Buffers for the prototypes [C, d], and for which classes have one [C]."""
+        empty = torch.zeros(setting.num_classes, setting.feature_dim)
+        self.register_buffer("prototypes", empty, persistent=False)
+        self.register_buffer("holds", torch.zeros(len(empty), dtype=torch.bool), persistent=False)
+
+    def shared(self, name: str) -> bool:
+        """Nothing."""
+        return False
+
+    def receive(self, message: Message) -> None:
+        """Take over the loss's prototypes."""
+        for name, tensor in message.extras.get("loss", {}).items():
+            self.get_buffer(name).copy_(tensor)
+
+    def personalize(self, z: Tensor, logits: Tensor) -> Tensor:
+        """Minus the distance from each prototype, [B, C]."""
+        # Not by matrix products, whose rounding would show between near prototypes.
+        exact = "donot_use_mm_for_euclid_dist"
+        distances = torch.cdist(z, self.prototypes, compute_mode=exact)
+        return torch.where(self.holds, -distances, -torch.inf)

@@ -1,0 +1,23 @@
+from people import copy, equal, personalized
+
+from fedexp.federation import Federation
+from fedexp.messages import Tensors
+
+
+def test_a_client_goes_on_alone_whenever_it_is_chosen() -> None:
+    """Whoever else takes part, and in which rounds."""
+    alone, together = personalized("local"), personalized("local")
+    for round, cohort in ((1, [0, 1]), (2, [2, 3]), (3, [3, 0])):
+        message = together.server.broadcast(round)
+        updates = list(together.engine.train(cohort, message))
+        assert all(update.weights == {} for update in updates)
+        together.server.aggregate(updates)
+    for round in (1, 3):
+        before = copy(alone.engine.resources.initial) if round == 1 else models(alone)
+        list(alone.engine.train([0], alone.server.broadcast(round)))
+        assert not equal(models(alone), before)
+    assert equal(models(alone), models(together))
+
+
+def models(federation: Federation) -> Tensors:
+    return copy(federation.engine.resources.store.model(0))

@@ -1,0 +1,137 @@
+"""What every personalization must keep to."""
+
+from typing import Any
+
+import pytest
+import torch
+from people import BATCHNORM, PERSONAL, alike, copy, equal, personal, personalized
+
+from fedexp.errors import InputError
+from fedexp.personalization.base import Phase
+
+HEAD = 4 * (64 * 10 + 10)  # bytes in float32
+BODY = 4 * (64 * 128 + 128 + 128 * 64 + 64)
+BYTES = {
+    "none": BODY + HEAD,
+    "finetune": BODY + HEAD,
+    "local": 0,
+    "fedper": BODY,
+    "fedrep": BODY,
+    "fedbabu": BODY,
+    "fedrod": BODY + HEAD,
+    "ditto": BODY + HEAD,
+    "prototypes_only": 0,
+}
+CLASS_MEANS = 4 * 10 * 64
+COUNTS = {torch.int64: 8 * 10, torch.float32: 4 * 10}
+
+
+@pytest.mark.parametrize("personalization", BYTES)
+def test_what_is_private_is_not_on_the_wire(personalization: str) -> None:
+    federation = personalized(personalization)
+    message = federation.server.broadcast(1)
+    (update,) = federation.engine.train([1], message)
+    assert message.nbytes == BYTES[personalization]
+    assert update.weights.keys() == message.weights.keys()
+    reported = 0
+    if personalization == "prototypes_only":
+        reported = CLASS_MEANS + COUNTS[update.extras["loss"]["counts"].dtype]
+    assert update.nbytes == BYTES[personalization] + reported
+
+
+@pytest.mark.parametrize("personalization", PERSONAL)
+def test_who_was_never_selected_has_no_personal_metric(personalization: str) -> None:
+    federation = personalized(personalization)
+    assert personal(federation, 0) == {}
+    federation.server.aggregate(federation.engine.train([2], federation.server.broadcast(1)))
+    assert list(personal(federation, 1)) == [2]
+    scores = federation.evaluator(federation.server.broadcast(30)).metrics
+    assert scores["personal/std"] == 0  # of one client; three zeros would spread
+
+
+@pytest.mark.parametrize("personalization", PERSONAL)
+def test_scoring_personal_models_leaves_no_trace(personalization: str) -> None:
+    scored, never = personalized(personalization), personalized(personalization)
+    for round in (1, 2):
+        for federation in (scored, never):
+            message = federation.server.broadcast(round)
+            federation.server.aggregate(federation.engine.train([0, 1], message))
+        first, second = personal(scored, round), personal(scored, round)
+        assert alike(first, second)
+    assert equal(scored.server.weights, never.server.weights)
+    assert alike(personal(scored, 2), personal(never, 2))
+
+
+@pytest.mark.parametrize("personalization", PERSONAL)
+def test_the_order_of_the_cohort_changes_nothing(personalization: str) -> None:
+    ends = []
+    for cohort in ([0, 1, 2], [2, 0, 1]):
+        federation = personalized(personalization)
+        for round in (1, 2):
+            message = federation.server.broadcast(round)
+            federation.server.aggregate(federation.engine.train(cohort, message))
+        ends.append((copy(federation.server.weights), personal(federation, 2)))
+    assert equal(ends[0][0], ends[1][0])
+    assert alike(ends[0][1], ends[1][1])
+
+
+@pytest.mark.parametrize("personalization", PERSONAL)
+def test_nothing_global_is_measured_where_no_model_is_global(personalization: str) -> None:
+    metrics = personalized(personalization, "rounds=1").run_round(1).metrics
+    is_global = personalization in ("finetune", "fedbabu", "fedrod", "ditto")
+    assert ("global/accuracy" in metrics) == ("global/loss" in metrics) == is_global
+    assert 0 <= metrics["personal/accuracy_local"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("objective=global/accuracy", r"objective=global/accuracy: there is no global model"),
+        ("evaluation.targets=[0.5]", r"evaluation\.targets=\[0\.5\]: there is no global model"),
+        ("evaluation.membership.attack=loss", r"membership\.attack=loss: there is no global"),
+        ("evaluation.personal=off", r"objective=personal/accuracy_local: is not measured with"),
+    ],
+)
+def test_what_needs_a_global_model_cannot_be_asked_for(override: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        personalized("fedper", override)
+    personalized("fedper", "objective=train/loss", "evaluation.personal=off")
+
+
+def test_a_phase_says_what_trains_and_what_is_still() -> None:
+    module = personalized("none", *BATCHNORM).engine.resources.module
+    module.eval()
+    module.enter(Phase(1, trains=("head.",), still=("backbone.",)))
+    assert module.training
+    assert module.head.training
+    assert not any(each.training for each in module.backbone.modules())
+    trained = {name for name, value in module.named_parameters() if value.requires_grad}
+    assert trained == {"head.linear.weight", "head.linear.bias"}
+    assert dict(module.trained_parameters()).keys() == trained
+    module.enter(Phase(1))
+    assert all(each.training for each in module.backbone.modules())
+    assert all(parameter.requires_grad for parameter in module.parameters())
+
+
+def test_a_newcomers_private_weights_are_the_initial_ones() -> None:
+    federation = personalized("fedper")
+    engine: Any = federation.engine
+    initial = copy(engine.resources.module.weights)
+    list(engine.train([0], federation.server.broadcast(1)))
+    assert not torch.equal(
+        engine.resources.module.weights["head.linear.weight"], initial["head.linear.weight"]
+    )
+    module = engine.resources.seat_global(federation.server.broadcast(1))
+    assert torch.equal(module.weights["head.linear.weight"], initial["head.linear.weight"])
+
+
+def test_a_candidate_is_asked_about_the_shared_weights_with_its_own_private_ones() -> None:
+    federation = personalized("fedper", "sampler=power_of_choice")
+    message = federation.server.broadcast(1)
+    engine: Any = federation.engine
+    before = dict(engine.probe([0, 1, 2], message))
+    federation.server.aggregate(engine.train([1], message))
+    backwards = dict(engine.probe([2, 1, 0], message))
+    assert torch.equal(before[0]["loss"], backwards[0]["loss"])
+    assert torch.equal(before[2]["loss"], backwards[2]["loss"])
+    assert backwards[1]["loss"] < before[1]["loss"]  # it has learnt its own head

@@ -1,0 +1,85 @@
+from typing import Any
+
+import pytest
+import torch
+from people import copy, personal, personalized
+
+from fedexp.errors import InputError
+from fedexp.messages import Message
+from fedexp.parts import Setting
+from fedexp.personalization.prototypes_only import PrototypesOnly
+
+SETTING = Setting(
+    seed=0,
+    rounds=1,
+    num_classes=3,
+    feature_dim=2,
+    num_clients=1,
+    clients_per_round=1,
+    class_counts=torch.ones(1, 3, dtype=torch.int64),
+    parameter_shapes={},
+)
+
+
+def received(holds: list[bool]) -> PrototypesOnly:
+    part = PrototypesOnly()
+    part.setup(SETTING)
+    prototypes = torch.tensor([[0.0, 0.0], [3.0, 4.0], [1.0, 0.0]])
+    part.receive(Message(2, {}, {"loss": {"prototypes": prototypes, "holds": torch.tensor(holds)}}))
+    return part
+
+
+def test_the_nearest_prototype_wins() -> None:
+    z = torch.tensor([[0.0, 0.0], [3.0, 3.0], [0.9, 0.0]])
+    logits = received([True, True, True]).personalize(z, torch.zeros(3, 3))
+    expected = torch.tensor([[0, 5, 1], [18**0.5, 1, 13**0.5], [0.9, 20.41**0.5, 0.1]])
+    torch.testing.assert_close(logits, -expected)
+    assert logits.argmax(1).tolist() == [0, 1, 2]
+
+
+def test_a_class_without_a_prototype_is_never_predicted() -> None:
+    logits = received([False, True, True]).personalize(torch.zeros(1, 2), torch.zeros(1, 3))
+    assert logits.tolist() == [[-torch.inf, -5.0, -1.0]]
+
+
+def test_no_weights_travel_either_way() -> None:
+    federation = personalized("prototypes_only")
+    for round in (1, 2):
+        message = federation.server.broadcast(round)
+        assert message.weights == {}
+        updates = list(federation.engine.train([0, 1], message))
+        assert all(update.weights == {} and set(update.extras) == {"loss"} for update in updates)
+        federation.server.aggregate(updates)
+    assert message.extras.keys() == {"loss"}
+    assert federation.server.weights == {}
+
+
+def test_predictions_are_by_the_latest_prototypes_and_the_clients_own_features() -> None:
+    federation = personalized("prototypes_only")
+    engine: Any = federation.engine
+    federation.server.aggregate(engine.train([0, 1], federation.server.broadcast(1)))
+    known = federation.server.broadcast(1).extras["loss"]
+    held = known["holds"].nonzero().flatten()
+    labels = engine.resources.data.test.labels
+    for client, found in personal(federation, 1).items():
+        module = engine.resources.module
+        module.seat(engine.resources.store.model(client))
+        inputs = torch.cat([x for x, _ in engine.resources.data.test.batches(1000)])
+        with torch.no_grad():
+            z = module.eval().backbone(inputs)
+        distances = (z[:, None] - known["prototypes"][held][None]).square().sum(2)
+        assert torch.equal(found.correct, held[distances.argmin(1)] == labels)
+
+
+def test_it_brings_its_loss_and_refuses_another() -> None:
+    personalized("prototypes_only")
+    personalized("prototypes_only", "loss=prototype_align", "loss.lam=0.1")
+    with pytest.raises(InputError, match=r"^loss: .* loss=prototype_align"):
+        personalized("prototypes_only", "loss=cross_entropy")
+
+
+def test_models_differ_between_clients() -> None:
+    federation = personalized("prototypes_only")
+    list(federation.engine.train([0, 1], federation.server.broadcast(1)))
+    one, other = (copy(federation.engine.resources.store.model(client)) for client in (0, 1))
+    assert not torch.equal(one["backbone.1.weight"], other["backbone.1.weight"])

@@ -1,0 +1,92 @@
+"""FedBABU and plain fine-tuning: the personal model is the present global one, tuned."""
+
+from typing import Any
+
+import pytest
+import torch
+from federations import federate
+from people import ONE_STEP, RATE, SMALL, alike, copy, equal, gradient, personal, personalized
+
+from fedexp.messages import Message
+
+HEAD = {"head.linear.weight", "head.linear.bias"}
+
+
+def test_fine_tuning_is_one_more_round_of_training_without_the_server() -> None:
+    """The same client, round and batches: what FedAvg's client would have trained next."""
+    tuned, plain = personalized("finetune"), federate(*SMALL)
+    for federation in (tuned, plain):
+        message = federation.server.broadcast(1)
+        federation.server.aggregate(federation.engine.train([0, 1], message))
+    assert equal(tuned.server.weights, plain.server.weights)
+    message = plain.server.broadcast(1)
+    list(plain.engine.train([0, 1], message))
+    assert alike(personal(tuned, 1), personal(plain, 1))
+
+
+def test_it_trains_for_as_long_as_the_clients_or_as_asked() -> None:
+    def epochs(*overrides: str) -> int:
+        engine: Any = personalized("finetune", *overrides).engine
+        (phase,) = engine.resources.personalization.tuning()
+        return int(phase.epochs)
+
+    assert epochs() == 1
+    assert epochs("local.epochs=3") == 3
+    assert epochs("personalization.epochs=10") == 10
+
+
+def test_no_regularizer_holds_the_model_back() -> None:
+    free, tied = personalized("finetune"), personalized("finetune", "regularizer=proximal")
+    tied.engine.resources.module.regularizer.mu = 10.0  # type: ignore[assignment]
+    scores = []
+    for federation in (free, tied):
+        message = Message(1, copy(free.server.weights))
+        list(federation.engine.train([0], message))
+        scores.append(dict(federation.engine.evaluate_personal(message)))
+    assert alike(*scores)
+
+
+def test_the_head_of_fedbabu_is_never_trained_and_everybodys() -> None:
+    federation = personalized("fedbabu")
+    initial = copy(federation.engine.resources.initial)
+    assert federation.server.weights.keys() == initial.keys() - HEAD
+    for round in (1, 2):
+        federation.run_round(round)
+    final = federation.global_model(2).weights
+    assert all(torch.equal(final[name], initial[name]) for name in HEAD)
+    assert all(not torch.equal(final[name], initial[name]) for name in initial.keys() - HEAD)
+    store = federation.engine.resources.store
+    for client in store.remembered:
+        assert all(torch.equal(store.model(client)[name], initial[name]) for name in HEAD)
+
+
+@pytest.mark.parametrize("personalization", ["fedbabu", "finetune"])
+def test_tuning_starts_from_the_final_global_model(personalization: str) -> None:
+    """One plain step, by hand, from the weights that the server has at the end."""
+    epochs = "tuning_epochs" if personalization == "fedbabu" else "epochs"
+    federation = personalized(personalization, *ONE_STEP, f"personalization.{epochs}=1")
+    engine: Any = federation.engine
+    for round in (1, 2):
+        message = federation.server.broadcast(round)
+        federation.server.aggregate(engine.train([0, 1], message))
+    message = federation.server.broadcast(2)
+    final = engine.resources.initial | federation.server.weights
+    assert not equal(final, engine.resources.store.model(0))
+    expected = gradient(engine, 0, message, final)
+    for client, _ in engine.evaluate_personal(message):
+        found = copy(engine.resources.module.weights)
+        if client == 0:
+            for name, g in expected.items():
+                assert g.any(), name
+                torch.testing.assert_close(found[name], final[name] - RATE * g)
+
+
+def test_a_tuned_model_is_adapted_to_its_client() -> None:
+    """Classes that a client of FedGELA lacks stay out of its tuned model too."""
+    federation = personalized("finetune", "head=etf", "partition=shards", "local.grad_clip=20")
+    engine: Any = federation.engine
+    message = federation.server.broadcast(1)
+    federation.server.aggregate(engine.train([0, 1], message))
+    for client, _ in engine.evaluate_personal(federation.server.broadcast(1)):
+        held = engine.resources.data.clients[client].class_counts > 0
+        assert torch.equal(engine.resources.module.weights["head.included"], held)
