@@ -15,7 +15,7 @@ from fedexp.losses.base import Forward, Loss
 from fedexp.messages import Tensors
 from fedexp.parts import Part
 from fedexp.personalization.base import Personalization, Phase
-from fedexp.reference import References, full_precision, outputs
+from fedexp.reference import Outputs, References, full_precision, outputs
 from fedexp.regularizers.base import Regularizer
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter], int], Optimizer]
@@ -69,7 +69,11 @@ class ClientModule(LightningModule):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits [B, C]."""
-        return outputs(self.backbone, self.head, inputs).logits
+        return self.outputs(inputs).logits
+
+    def outputs(self, inputs: Tensor) -> Outputs:
+        """Features and logits of ``inputs`` [B, ...]."""
+        return outputs(self.backbone, self.head, inputs)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The local objective on one batch, a scalar."""
@@ -84,7 +88,7 @@ class ClientModule(LightningModule):
         ``real`` [B] is as in ``Forward``.
         """
         inputs, targets = batch
-        z, logits = outputs(self.backbone, self.head, inputs)
+        z, logits = self.outputs(inputs)
         forward = Forward(z, logits, targets, real)
         references = self.references(inputs)
         with full_precision(z):

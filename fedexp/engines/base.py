@@ -17,7 +17,7 @@ from fedexp.parts import Part
 from fedexp.personalization.base import Personalization, Phase
 from fedexp.prototypes import class_prototypes
 from fedexp.randomness import seed_layers
-from fedexp.reference import full_precision, outputs
+from fedexp.reference import Outputs, full_precision
 from fedexp.samplers.base import Sampler
 from fedexp.schema import Local
 from fedexp.store import ClientStore
@@ -138,14 +138,14 @@ class Engine:
         """The resident module as this client at the start of local training."""
         module = self.resources.seat_global(message)
         module.seat(drawer.private)
-        module.start(self._data(client, message), message.round)
+        module.start(self.training_data(client, message), message.round)
         self._begin_parts(self.resources.parts, message, drawer)
         return module
 
     def begin_own(self, client: int, message: Message, drawer: Drawer) -> ClientModule:
         """The resident module as a model of this client's own, before its share of the round."""
         module = self.resources.seat_global(message)
-        module.start(self._data(client, message), message.round, own=True)
+        module.start(self.training_data(client, message), message.round, own=True)
         module.seat(drawer.own or self.resources.initial)
         self._begin_parts(_OWN_PARTS, message, drawer)
         return module
@@ -210,18 +210,22 @@ class Engine:
     def predict(self, personal: bool) -> Predictions:
         """The resident module on the whole test split, as a personal model or as the global one."""
         module, test = self.resources.module.eval(), self.resources.data.test
+        answer = self.personal_outputs if personal else module.outputs
         found = []
         for inputs, _ in test.batches(self.resources.eval_batch_size):
             with self.resources.fabric.autocast():
-                z, logits = outputs(module.backbone, module.head, inputs)
-                if personal:
-                    with full_precision(z):
-                        logits = module.personalization.personalize(z, logits)
-                found.append((z, logits))
+                found.append(answer(inputs))
         z, logits = (torch.cat(each) for each in zip(*found, strict=True))
         return scored(z, logits, test.labels, module.head.prototypes())
 
-    def _data(self, client: int, message: Message) -> ClientData:
+    def personal_outputs(self, inputs: Tensor) -> Outputs:
+        """What the resident module makes of ``inputs`` [B, ...] as a personal model."""
+        module = self.resources.module
+        z, logits = module.outputs(inputs)
+        with full_precision(z):
+            return Outputs(z, module.personalization.personalize(z, logits))
+
+    def training_data(self, client: int, message: Message) -> ClientData:
         """What this client trains on in this round, with what goes wrong on purpose."""
         return self.resources.faults.data(message.round, self.resources.data.clients[client])
 

@@ -41,9 +41,11 @@ class Schedule:
         Shorter batches are filled up with copies of their first sample.
         """
         chunks = [chunks[step] for chunks in self._chunks[: self.rows(step)]]
-        index = pad_sequence(chunks, batch_first=True)
         real = pad_sequence([torch.ones_like(chunk) for chunk in chunks], batch_first=True)
-        index = torch.where(real > 0, index, index[:, :1])
+        index = _fill(chunks, real)
+        # All have the same inputs, but not all the same labels: some may be flipped on purpose.
+        own = zip(chunks, self._clients, strict=False)
+        labels = _fill([client.samples.labels[chunk] for chunk, client in own], real)
 
         def augmented(inputs: Tensor) -> Tensor:
             # Each client draws for its own samples alone, as it does by itself.
@@ -53,5 +55,11 @@ class Schedule:
             return inputs
 
         first = self._clients[0]
-        inputs, labels = first.samples.gather(index.flatten(), augmented if first.augment else None)
-        return inputs.view(*index.shape, *inputs.shape[1:]), labels.view_as(index), real.float()
+        inputs, _ = first.samples.gather(index.flatten(), augmented if first.augment else None)
+        return inputs.view(*index.shape, *inputs.shape[1:]), labels, real.float()
+
+
+def _fill(rows: Sequence[Tensor], real: Tensor) -> Tensor:
+    """The rows side by side, [A, B], shorter ones filled up with their first value."""
+    padded = pad_sequence(list(rows), batch_first=True)
+    return torch.where(real > 0, padded, padded[:, :1])

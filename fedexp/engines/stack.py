@@ -20,21 +20,25 @@ class Stack:
 
     Attributes:
         state: name -> [K, ...], of every parameter and buffer.
+        turns: whose turn each row is, as ``ClientModule.leave`` tells it.
     """
 
     def __init__(self, module: ClientModule, size: int) -> None:
         self.module = module
         self.state = {n: v.detach().new_empty(size, *v.shape) for n, v in self._resident()}
+        self.turns: list[dict[str, Any]] = [{} for _ in range(size)]
 
     @torch.no_grad()
     def put(self, row: int) -> None:
-        """Copy the module's state into this row."""
+        """Make this row what the module is."""
+        self.turns[row] = self.module.leave()
         for name, value in self._resident():
             self.state[name][row].copy_(value)
 
     @torch.no_grad()
     def take(self, row: int) -> None:
-        """Copy this row into the module."""
+        """Make the module what this row is."""
+        self.module.resume(self.turns[row])
         for name, value in self._resident():
             value.copy_(self.state[name][row])
 

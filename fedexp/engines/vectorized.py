@@ -1,9 +1,8 @@
 """Clients stacked: the same training step for many of them at once."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
 
 import torch
 from pydantic import PositiveInt
@@ -11,16 +10,14 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
+from fedexp.data.federated import ClientData
 from fedexp.engines.base import Engine, Predictions, Resources, scored
 from fedexp.engines.footprint import clients_that_fit
 from fedexp.engines.schedule import Schedule
 from fedexp.engines.stack import Stack, Stacked
 from fedexp.errors import InputError
 from fedexp.messages import Message, Tensors, Update
-from fedexp.reference import outputs
-
-Turn = dict[str, Any]
-"""Whose turn it is, as ``ClientModule.leave`` tells it."""
+from fedexp.personalization.base import Phase
 
 
 class Vectorized(Engine):
@@ -49,72 +46,99 @@ class Vectorized(Engine):
                 )
         self._clients_per_chunk = clients_per_chunk
         self._step = Stacked(resources.module, self._objective)
-        self._outputs = Stacked(resources.module, self._predict_batch, shared=True)
+        self._outputs = Stacked(resources.module, self.personal_outputs, shared=True)
 
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
         """The updates of one stack after another."""
         self.resources.store.begin_round()
         draws = Counter(cohort)
-        clients = self.resources.data.clients
-        longest_first = sorted(draws, key=lambda client: (-clients[client].num_samples, client))
-        stacked: Sequence[int] = longest_first
+        clients: Sequence[int] = list(draws)
         try:
-            for stacked in self._chunks(longest_first, message):
-                yield from self._train_stack(stacked, draws, message)
+            for clients in self._chunks(draws, message, self.training_data):
+                yield from self._train_stack(clients, draws, message)
         except Exception as error:
-            error.add_note(f"while training clients {stacked} in round {message.round}")
+            error.add_note(f"while training clients {clients} in round {message.round}")
             raise
 
     def evaluate_personal(self, message: Message) -> Iterator[tuple[int, Predictions]]:
         """The personal models, a stack of them at a time."""
-        module, store = self.resources.module, self.resources.store
-        for clients in self._chunks(store.remembered, message):
-            stack, classifiers = Stack(module, len(clients)), []
-            for row, client in enumerate(clients):
-                module.seat(store.model(client))
-                stack.put(row)
-                classifier = module.head.prototypes()
-                classifiers.append(None if classifier is None else classifier.clone())
-            z, logits = self._predict_stack(stack)
-            for row, client in enumerate(clients):
-                labels = self.resources.data.test.labels
-                yield client, scored(z[row], logits[row], labels, classifiers[row])
+        resources, module = self.resources, self.resources.module
+        tuning = resources.personalization.tuning()
+        resources.seat_global(message)  # for what parts know of the round
 
-    def _chunks(self, clients: Sequence[int], message: Message) -> Iterator[Sequence[int]]:
-        if clients and self._clients_per_chunk is None:
-            self._clients_per_chunk = clients_that_fit(self.resources, clients[0], message)
+        def data(client: int, _: Message) -> ClientData:
+            return resources.data.clients[client]
+
+        def begin(client: int) -> None:
+            if tuning:
+                self.begin_tuning(client, message)
+            else:
+                module.start(data(client, message), message.round)
+                module.seat(resources.store.model(client))
+
+        for clients in self._chunks(resources.store.remembered, message, data):
+            stack = self._begin_all(clients, begin)
+            if tuning:
+                self._fit_all(stack, tuning)
+            yield from zip(clients, self._score_all(stack), strict=True)
+
+    def _chunks(
+        self,
+        clients: Iterable[int],
+        message: Message,
+        data: Callable[[int, Message], ClientData],
+    ) -> Iterator[Sequence[int]]:
+        """Groups of at most ``clients_per_chunk``, the clients with the most steps first."""
+        batch_size = self.resources.local.batch_size
+
+        def order(client: int) -> tuple[int, int]:
+            return -len(data(client, message).local_batches(message.round, batch_size)), client
+
+        longest_first = sorted(clients, key=order)
+        if longest_first and self._clients_per_chunk is None:
+            self._clients_per_chunk = clients_that_fit(self.resources, longest_first[0], message)
         size = self._clients_per_chunk or 1
-        for start in range(0, len(clients), size):
-            yield clients[start : start + size]
+        for start in range(0, len(longest_first), size):
+            yield longest_first[start : start + size]
 
     def _train_stack(
         self, clients: Sequence[int], draws: Mapping[int, int], message: Message
     ) -> list[Update]:
-        module, store = self.resources.module, self.resources.store
+        """Train the shared models, and then the clients' own if they have one."""
+        personalization, epochs = self.resources.personalization, self.resources.local.epochs
         updates = []
         with ExitStack() as turns:
-            drawers = [turns.enter_context(store.open(client)) for client in clients]
-            stack, seats = Stack(module, len(clients)), []
-            for row, (client, drawer) in enumerate(zip(clients, drawers, strict=True)):
-                self.begin(client, message, drawer)
-                stack.put(row)
-                seats.append(module.leave())
-            losses = self._fit(stack, seats).tolist()
-            for row, (client, drawer) in enumerate(zip(clients, drawers, strict=True)):
+            drawers = {c: turns.enter_context(self.resources.store.open(c)) for c in clients}
+            stack = self._begin_all(clients, lambda c: self.begin(c, message, drawers[c]))
+            losses = self._fit_all(stack, personalization.phases(epochs)).tolist()
+            for row, client in enumerate(clients):
                 stack.take(row)
-                module.resume(seats[row])
-                updates.append(self.finish(drawer, losses[row], draws[client]))
+                updates.append(self.finish(drawers[client], losses[row], draws[client]))
+            if own := personalization.own_phases(epochs):
+                stack = self._begin_all(clients, lambda c: self.begin_own(c, message, drawers[c]))
+                self._fit_all(stack, own)
+                for row, client in enumerate(clients):
+                    stack.take(row)
+                    self.finish_own(drawers[client])
         return updates
 
-    def _fit(self, stack: Stack, seats: Sequence[Turn]) -> Tensor:
+    def _begin_all(self, clients: Sequence[int], begin: Callable[[int], object]) -> Stack:
+        """The module as each of ``clients``, to which ``begin`` makes it."""
+        stack = Stack(self.resources.module, len(clients))
+        for row, client in enumerate(clients):
+            begin(client)
+            stack.put(row)
+        return stack
+
+    def _fit_all(self, stack: Stack, phases: Sequence[Phase]) -> Tensor:
         """Local training of all rows; returns each one's mean loss over its steps, [K]."""
         local, module = self.resources.local, self.resources.module
-        batches = [turn["data"].local_batches(turn["round"], local.batch_size) for turn in seats]
-        totals = torch.zeros(len(seats), device=module.device)
+        turns = stack.turns
+        batches = [turn["data"].local_batches(turn["round"], local.batch_size) for turn in turns]
+        totals = torch.zeros(len(turns), device=module.device)
         sums: dict[str, Tensors] = {}
-        module.train()
-        for phase in self.resources.personalization.phases(local.epochs):
-            module.train_only(phase.trains)
+        for phase in phases:
+            module.enter(phase)
             schedule = Schedule(batches, phase.epochs)
             optimizer = _StackedOptimizer(stack, local.grad_clip)
             for step in range(len(schedule)):
@@ -123,15 +147,15 @@ class Vectorized(Engine):
                     losses, measured = self._step.rows(rows, *schedule.batch(step))
                 optimizer.step(losses)
                 totals[: len(losses)] += losses.detach()
-                _add_up(sums, measured, len(seats))
-            for turn, steps in zip(seats, schedule.steps, strict=True):
+                _add_up(sums, measured, len(turns))
+            for turn, steps in zip(turns, schedule.steps, strict=True):
                 turn["steps"] += steps
-        for row, turn in enumerate(seats):
+        for row, turn in enumerate(turns):
             turn["measured"] = {
                 socket: {name: value[row].clone() for name, value in tensors.items()}
                 for socket, tensors in sums.items()
             }
-        return totals / torch.tensor([turn["steps"] for turn in seats], device=totals.device)
+        return totals / torch.tensor([turn["steps"] for turn in turns], device=totals.device)
 
     def _objective(
         self, inputs: Tensor, targets: Tensor, real: Tensor
@@ -141,19 +165,17 @@ class Vectorized(Engine):
         return loss, module.measure(forward)
 
     @torch.inference_mode()
-    def _predict_stack(self, stack: Stack) -> tuple[Tensor, Tensor]:
-        """z [K, n, d] and logits [K, n, C] of the test split."""
-        self.resources.module.eval()
-        test, found = self.resources.data.test, []
+    def _score_all(self, stack: Stack) -> Iterator[Predictions]:
+        """How the personal model of each row does on the test split."""
+        module, test = self.resources.module.eval(), self.resources.data.test
+        found = []
         for inputs, _ in test.batches(self.resources.eval_batch_size):
             with self.resources.fabric.autocast():
                 found.append(self._outputs.rows(stack.state, inputs))
         z, logits = (torch.cat(each, dim=1) for each in zip(*found, strict=True))
-        return z, logits
-
-    def _predict_batch(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        module = self.resources.module
-        return outputs(module.backbone, module.head, inputs)
+        for row in range(len(z)):
+            stack.take(row)
+            yield scored(z[row], logits[row], test.labels, module.head.prototypes())
 
 
 class _StackedOptimizer:

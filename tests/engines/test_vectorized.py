@@ -20,6 +20,7 @@ RAGGED = [
     "evaluation.personal_every=1",
 ]
 LOOK_AHEAD = ["regularizer.ipc=1", "regularizer.outer_steps=2", "regularizer.image_lr=1"]
+PERSONAL = ["local", "fedper", "fedrep", "fedbabu", "fedrod", "ditto", "fedproto"]
 METHODS = [
     ["algorithm=fedavg"],
     ["algorithm=fedprox", "optimizer=adam"],
@@ -47,6 +48,10 @@ METHODS = [
     ["algorithm=fedntd"],
     ["algorithm=fedlc"],
     ["algorithm=fedrs"],
+    *([f"algorithm={each}"] for each in PERSONAL),
+    ["algorithm=fednh", "personalization=finetune", "personalization.epochs=1"],
+    ["faults=unreliable", "faults.straggle=0.5"],
+    ["faults=byzantine", "faults.attack=label_flip", "faults.byzantine=0.5"],
     ["loss=balanced_softmax"],
     ["loss=prototype_align"],
     ["sampler=hics", "head=etf"],

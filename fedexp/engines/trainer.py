@@ -1,0 +1,125 @@
+"""A stock Lightning Trainer for each client: slower, with everything that a Trainer has."""
+
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from hydra.utils import instantiate
+from lightning import Callback, LightningModule
+from lightning import Trainer as LightningTrainer
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from fedexp.client import ClientModule
+from fedexp.data.federated import Batch
+from fedexp.engines.base import Resources
+from fedexp.engines.serial import Serial
+from fedexp.errors import InputError
+from fedexp.personalization.base import Phase
+
+
+class Trainer(Serial):
+    """Trains clients one after another; each phase of local training is one ``Trainer.fit``.
+
+    The weights are those of ``serial`` to the bit on a CPU.
+
+    Args:
+        resources: what it works with.
+        callbacks: Lightning callbacks, each a mapping with a ``_target_``; made once, so that they
+            see every client.
+        options: further arguments of ``lightning.Trainer``; none of those that fedexp sets.
+
+    Raises:
+        InputError: a callback or an option that cannot be.
+    """
+
+    def __init__(
+        self,
+        resources: Resources,
+        callbacks: Sequence[Mapping[str, Any]],
+        options: Mapping[str, Any],
+    ) -> None:
+        super().__init__(resources)
+        self._losses = _Losses()
+        self._callbacks = [self._losses, *map(_callback, callbacks)]
+        self._options = dict(options)
+        self._trainer(epochs=1)  # a wrong option is found before training
+
+    def fit(self, module: ClientModule, phases: Sequence[Phase]) -> Tensor:
+        """Train the module on its client's data; the mean loss over all steps, on the device."""
+        local = self.resources.local
+        batches: Any = module.data.local_batches(module.round, local.batch_size)
+        self._losses.seen.clear()
+        for phase in phases:
+            module.enter(phase)
+            with _quiet():
+                self._trainer(phase.epochs).fit(module, DataLoader(batches, batch_size=None))
+        return torch.stack(self._losses.seen).mean()
+
+    def _trainer(self, epochs: int) -> LightningTrainer:
+        fabric, local = self.resources.fabric, self.resources.local
+        own: dict[str, Any] = {
+            "accelerator": fabric.device.type,
+            "devices": 1,
+            "precision": fabric._precision.precision,
+            "max_epochs": epochs,
+            "gradient_clip_val": local.grad_clip,
+            "callbacks": list(self._callbacks),
+            "logger": False,
+            "enable_checkpointing": False,
+            "enable_progress_bar": False,
+            "enable_model_summary": False,
+        }
+        for name in self._options:
+            if name in own:
+                raise InputError(f"engine.options.{name}: is set by fedexp; leave it out")
+        try:
+            with _quiet():
+                return LightningTrainer(**own, **self._options)
+        except TypeError as error:
+            raise InputError(f"engine.options: {error}") from error
+
+
+class _Losses(Callback):
+    """The loss of every step, on the device."""
+
+    def __init__(self) -> None:
+        self.seen: list[Tensor] = []
+
+    def on_train_batch_end(
+        self,
+        trainer: LightningTrainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Batch,
+        batch_idx: int,
+    ) -> None:
+        """Note the loss."""
+        self.seen.append(outputs["loss"].detach())
+
+
+def _callback(config: Mapping[str, Any]) -> Callback:
+    try:
+        found = instantiate(config)
+    except Exception as error:
+        raise InputError(f"engine.callbacks: {error}".partition("\n")[0]) from error
+    if not isinstance(found, Callback):
+        raise InputError(f"engine.callbacks: {found!r} is no lightning.Callback")
+    return found
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what a Trainer says each time: devices, tips, advice about workers."""
+    logger = logging.getLogger("lightning.pytorch")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="lightning")
+            yield
+    finally:
+        logger.setLevel(level)

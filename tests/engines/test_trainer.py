@@ -1,0 +1,74 @@
+"""A stock Trainer for each client gives the bits of the default engine."""
+
+from typing import Any
+
+import pytest
+import torch
+from federations import federate
+from lightning import Callback
+
+from fedexp.errors import InputError
+
+SMALL = ["clients.count=5", "clients.per_round=3", "data.subset=200", "local.epochs=2"]
+
+
+class Counting(Callback):
+    """Counts the fits of all clients."""
+
+    fits = 0
+
+    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
+        type(self).fits += 1
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["algorithm=fednh"],
+        ["algorithm=fedsc", "optimizer=adam"],
+        ["algorithm=scaffold", "local.grad_clip=0.5"],
+        ["algorithm=fedrep"],
+        ["algorithm=ditto"],
+        ["algorithm=fedbabu"],
+        ["sampler=hics", "head=etf"],
+        ["engine.precision=bf16-mixed"],
+    ],
+    ids=" ".join,
+)
+def test_the_same_bits_as_serial(overrides: list[str]) -> None:
+    one = federate(*SMALL, *overrides)
+    other = federate(*SMALL, *overrides, "engine=trainer")
+    for round in (1, 2):
+        left, right = one.run_round(round).metrics, other.run_round(round).metrics
+        assert left.keys() == right.keys()
+        assert all(right[n] == v for n, v in left.items() if not n.startswith("time/"))
+    for name, weight in one.server.weights.items():
+        assert torch.equal(other.server.weights[name], weight)
+
+
+def test_callbacks_and_options_reach_the_trainer() -> None:
+    Counting.fits = 0
+    federation = federate(
+        *SMALL,
+        "engine=trainer",
+        f"engine.callbacks=[{{_target_:{__name__}.Counting}}]",
+        "+engine.options.max_steps=1",
+    )
+    message = federation.server.broadcast(1)
+    list(federation.engine.train([0, 1, 2], message))
+    assert Counting.fits == 3
+    assert federation.engine.resources.module.steps == 1
+
+
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("+engine.options.devices=2", r"engine\.options\.devices: is set by fedexp"),
+        ("+engine.options.nonsense=2", r"engine\.options: .*nonsense"),
+        ("engine.callbacks=[{_target_:no.such.Callback}]", r"engine\.callbacks: .*no\.such"),
+        ("engine.callbacks=[{_target_:builtins.dict}]", r"engine\.callbacks: .* no lightning"),
+    ],
+)
+def test_what_a_trainer_cannot_take(override: str, line: str) -> None:
+    with pytest.raises(InputError, match=line):
+        federate(*SMALL, "engine=trainer", override)
