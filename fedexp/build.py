@@ -11,6 +11,7 @@ import torch
 from lightning.fabric import Fabric
 from torch import nn
 
+from fedexp.aggregators.average import Average
 from fedexp.aggregators.base import Aggregator
 from fedexp.aggregators.private import Private
 from fedexp.client import ClientModule
@@ -244,12 +245,17 @@ def _global_model(module: ClientModule, round: int, weights: Tensors) -> Functio
     return functional(module, Message(round, weights, extras))
 
 
-def _check_sampling(aggregator: Part, sampler: Part) -> None:
-    """What is known of privacy holds for cohorts that say nothing about anybody's data."""
-    drawn_uniformly = isinstance(sampler, Random) and sampler.weighting == "uniform"
-    if isinstance(aggregator, Private) and not drawn_uniformly:
+def _check_sampling(aggregator: Part, sampler: Sampler) -> None:
+    """Whether the average fits how the cohort is drawn."""
+    if isinstance(aggregator, Private) and (not isinstance(sampler, Random) or sampler.by_mass):
+        # What is known of privacy holds for cohorts that say nothing about anybody's data.
         raise InputError(
             "aggregator=private: epsilon is known for uniformly drawn cohorts; take sampler=random"
+        )
+    if sampler.by_mass and isinstance(aggregator, Average) and aggregator.weighting == "samples":
+        LOGGER.warning(
+            "larger clients are drawn more often and weigh more too: with this sampler take "
+            "aggregator=uniform"
         )
 
 

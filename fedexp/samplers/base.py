@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class Sampler(Part):
     """Chooses the cohort of a round; what it learns from the updates it takes in ``aggregate``.
 
-    Clients without data are never chosen; if fewer than K have data, all of those take part. A
+    Clients without data are never chosen; if fewer than K have data, all of those take part, or as
+    many draws are made. A
     sampler may question clients about the global model before it chooses; what is sent for that is
     counted as traffic.
 
@@ -30,6 +31,11 @@ class Sampler(Part):
         times_chosen: [N] int64, how often each client was drawn; a draw counts when the update
             comes in.
     """
+
+    @property
+    def by_mass(self) -> bool:
+        """Whether larger clients are drawn more often; the cohort's plain mean is then unbiased."""
+        return False
 
     def setup(self, setting: Setting) -> None:
         """Learn who has data."""

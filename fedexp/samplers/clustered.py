@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.cluster.hierarchy import fcluster, linkage
-from scipy.spatial.distance import pdist, squareform
+from scipy.cluster.hierarchy import fcluster
 from torch import Tensor
 
 from fedexp.randomness import numpy_generator
 from fedexp.samplers.angles import angles_between
-from fedexp.samplers.clusters import LinkageOn
+from fedexp.samplers.clusters import LinkageOn, ward_tree
 from fedexp.samplers.last_updates import LastUpdates
 
 
@@ -68,8 +67,7 @@ def cut_by_mass(
     Returns:
         The members of each cluster, in order.
     """
-    condensed = pdist(distances) if linkage_on == "rows" else squareform(distances, checks=False)
-    tree = linkage(condensed, "ward")
+    tree = ward_tree(distances, linkage_on)
     weights = masses.tolist()
     for merge in tree:
         weights.append(weights[int(merge[0])] + weights[int(merge[1])])
@@ -119,6 +117,11 @@ class Clustered(LastUpdates):
 
     def __init__(self, linkage_on: LinkageOn) -> None:
         self.linkage_on = linkage_on
+
+    @property
+    def by_mass(self) -> bool:
+        """Always."""
+        return True
 
     def between(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Angles."""

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+import numpy as np
 import torch
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import pdist, squareform
@@ -27,10 +28,17 @@ def ward(distances: Tensor, clusters: int, linkage_on: LinkageOn) -> Tensor:
     """
     if len(distances) <= clusters:
         return torch.arange(len(distances))
-    matrix = distances.cpu().numpy()
-    condensed = pdist(matrix) if linkage_on == "rows" else squareform(matrix, checks=False)
-    labels = fcluster(linkage(condensed, "ward"), clusters, "maxclust")
+    labels = fcluster(ward_tree(distances.cpu().numpy(), linkage_on), clusters, "maxclust")
     return torch.from_numpy(labels).to(torch.int64) - 1
+
+
+def ward_tree(distances: np.ndarray, linkage_on: LinkageOn) -> np.ndarray:
+    """The tree of Ward's method as scipy's [N - 1, 4] linkage matrix; arguments as in ``ward``."""
+    rows = linkage_on == "rows"
+    tree: np.ndarray = linkage(
+        pdist(distances) if rows else squareform(distances, checks=False), "ward"
+    )
+    return tree
 
 
 def nearest_clusters(distances: Tensor, labels: Tensor) -> Tensor:

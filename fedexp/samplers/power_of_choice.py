@@ -37,6 +37,11 @@ class PowerOfChoice(Sampler):
         self.wanted = candidates
         self.losses: dict[int, float] = {}
 
+    @property
+    def by_mass(self) -> bool:
+        """Always."""
+        return True
+
     def setup(self, setting: Setting) -> None:
         """How many to question. Raises InputError: d < K."""
         super().setup(setting)

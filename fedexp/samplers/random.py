@@ -12,6 +12,11 @@ class Random(Sampler):
     def __init__(self, weighting: Literal["uniform", "samples"]) -> None:
         self.weighting = weighting
 
+    @property
+    def by_mass(self) -> bool:
+        """With ``samples``."""
+        return self.weighting == "samples"
+
     def select(self, round: int) -> list[int]:
         """A draw without replacement, keyed by the round."""
         odds = None if self.weighting == "uniform" else self.sizes / self.sizes.sum()

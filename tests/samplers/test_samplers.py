@@ -3,6 +3,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
+from federations import federate
 
 from fedexp.parts import Setting
 from fedexp.samplers.base import Sampler
@@ -64,3 +65,20 @@ def test_weighted_visits_in_proportion_to_samples() -> None:
 def test_round_robin_takes_everyone_in_turn_and_starts_over() -> None:
     sampler = prepared(RoundRobin(), [1] * 5, 2)
     assert [sampler.select(round) for round in (1, 2, 3, 4)] == [[0, 1], [2, 3], [0, 4], [1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "warned"),
+    [
+        (["sampler=weighted"], True),
+        (["sampler=clustered"], True),
+        (["sampler=power_of_choice"], True),
+        (["sampler=clustered", "aggregator=uniform"], False),
+        (["sampler=random"], False),
+    ],
+)
+def test_counting_size_twice_is_warned_of(
+    overrides: list[str], warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    federate(*overrides)
+    assert ("take aggregator=uniform" in caplog.text) == warned
