@@ -1,0 +1,231 @@
+"""Who is hit, and what is left of an update, by hand; then whole rounds."""
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+from federations import federate, seat
+
+from fedexp.errors import InputError
+from fedexp.faults.base import Faults
+from fedexp.faults.injected import Injected
+from fedexp.messages import Message, Tensors, Update
+from fedexp.parts import Setting
+
+NOTHING = {"drop": 0.0, "straggle": 0.0, "work": 0.5, "nan": 0.0, "byzantine": 0.0}
+SMALL = ["clients.count=6", "clients.per_round=3", "local.epochs=1", "data.subset=300"]
+
+
+def injected(seed: int = 0, clients: int = 100, **changes: Any) -> Injected:
+    faults = Injected(**{**NOTHING, "attack": "sign_flip", "factor": 1.0, **changes})
+    counts = torch.ones(clients, 2, dtype=torch.int64)
+    counts[::10] = 0  # every tenth client has no data
+    faults.setup(Setting(seed, 5, 2, 2, clients, 10, counts, {"w": torch.Size([2])}))
+    return faults
+
+
+MESSAGE = Message(3, {"w": torch.tensor([1.0, 1.0]), "running_var": torch.tensor([2.0])})
+
+
+def update(client: int) -> Update:
+    weights = {"w": torch.tensor([2.0, -1.0]), "running_var": torch.tensor([5.0])}
+    extras = {"head": {"p": torch.tensor([1.0]), "count": torch.tensor([7])}}
+    return Update(client, 10, weights, extras)
+
+
+def test_draws_depend_on_seed_round_and_client_alone() -> None:
+    where = [(round, client) for round in range(1, 51) for client in range(100)]
+    drawn = [injected(drop=0.3).lost(*each) for each in where]
+    again = injected(drop=0.3, straggle=0.5, nan=0.5)
+    assert [again.lost(*each) for each in reversed(where)] == drawn[::-1]
+    assert sum(drawn) / len(drawn) == pytest.approx(0.3, abs=0.03)  # 4.6 standard errors
+    assert drawn != [injected(seed=1, drop=0.3).lost(*each) for each in where]
+    assert drawn[:100] != drawn[100:200]
+    straggled = [again._straggles(*each) for each in where]
+    assert straggled != [again._breaks(*each) for each in where]  # each purpose by itself
+
+
+def test_probabilities_of_zero_and_one() -> None:
+    where = [(round, client) for round in range(20) for client in range(20)]
+    assert not any(injected(drop=0.0).lost(*each) for each in where)
+    assert all(injected(drop=1.0).lost(*each) for each in where)
+
+
+def test_the_byzantine_share_is_of_those_with_data() -> None:
+    liars = injected(byzantine=0.2).liars
+    assert len(liars) == 18  # of 90
+    assert not any(client % 10 == 0 for client in liars)
+    assert liars == injected(byzantine=0.2, drop=0.5, attack="scale").liars
+    assert liars != injected(seed=1, byzantine=0.2).liars
+    assert injected(byzantine=0.0).liars == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("attack", "factor", "w"),
+    # The honest step is (1, -2).
+    [("sign_flip", 1.0, [0.0, 3.0]), ("sign_flip", 3.0, [-2.0, 7.0]), ("scale", 3.0, [4.0, -5.0])],
+)
+def test_attacks_by_hand(attack: str, factor: float, w: list[float]) -> None:
+    faults = injected(byzantine=0.2, attack=attack, factor=factor)
+    liar = min(faults.liars)
+    honest = next(client for client in range(1, 100) if client not in faults.liars)
+    spoilt = faults.spoil(update(liar), MESSAGE)
+    assert spoilt.weights["w"].tolist() == w
+    assert spoilt.weights["running_var"].item() == 5
+    assert spoilt.extras["head"]["p"].item() == 1
+    assert faults.spoil(update(honest), MESSAGE).weights["w"].tolist() == [2.0, -1.0]
+
+
+def test_a_broken_update_is_nan_all_over() -> None:
+    broken = injected(nan=1.0).spoil(update(1), MESSAGE)
+    assert all(value.isnan().all() for value in broken.weights.values())
+    assert broken.extras["head"]["p"].isnan()
+    assert broken.extras["head"]["count"] == 7
+
+
+def test_everything_is_counted_once() -> None:
+    faults = injected(drop=0.3, straggle=0.4, nan=0.2, byzantine=0.2)
+    cohort = [*range(1, 40), 5, 5]  # one that was drawn three times drops out once
+    counted = faults.metrics(7, cohort)
+    heard = [client for client in range(1, 40) if not faults.lost(7, client)]
+    assert counted == {
+        "faults/dropped": 39 - len(heard),
+        "faults/straggled": sum(faults._straggles(7, client) for client in heard),
+        "faults/nan": sum(faults._breaks(7, client) for client in heard),
+        "faults/byzantine": len(faults.liars.intersection(heard)),
+    }
+    assert all(counted.values())
+    assert Faults().metrics(7, cohort) == {}
+
+
+def test_flipped_labels_are_a_view() -> None:
+    federation = federate(
+        *SMALL, "faults=byzantine", "faults.byzantine=0.5", "faults.attack=label_flip"
+    )
+    faults, data = federation.faults, federation.engine.resources.data
+    assert isinstance(faults, Injected)
+    assert len(faults.liars) == 3
+    for client in data.clients:
+        seen = faults.data(1, client)
+        (pair,), (flipped,) = list(client.batches(10**6)), list(seen.batches(10**6))
+        if client.client in faults.liars:
+            assert torch.equal(flipped[1], 9 - pair[1])
+            assert torch.equal(seen.class_counts, torch.bincount(flipped[1], minlength=10))
+            assert seen.federation.train.inputs is data.train.inputs
+            assert seen.federation is faults.data(2, client).federation  # made once
+        else:
+            assert seen is client
+        assert torch.equal(flipped[0], pair[0])
+    assert federation.evaluator.data.clients[min(faults.liars)].class_counts.equal(
+        data.class_counts[min(faults.liars)]
+    )
+
+
+def test_a_straggler_takes_the_first_steps_of_each_epoch() -> None:
+    whole = federate(*SMALL, "local.batch_size=8")
+    slow = federate(*SMALL, "local.batch_size=8", "faults=unreliable", "faults.straggle=1")
+    data = whole.engine.resources.data
+    for client in data.clients:
+        seen = slow.faults.data(4, client)
+        assert seen.num_samples == client.num_samples
+        full, cut = client.local_batches(4, 8), seen.local_batches(4, 8)
+        assert len(cut) == max(1, len(full) // 2)
+        for _ in range(2):
+            steps = list(cut)
+            assert len(steps) == len(cut)
+            for step, expected in zip(steps, full, strict=False):
+                assert torch.equal(step[1], expected[1])
+                assert torch.equal(step[0], expected[0])
+    module = seat(slow.engine, 0, slow.server.broadcast(1))
+    slow.engine.fit(module)  # type: ignore[attr-defined]
+    assert module.steps == max(1, -(-data.clients[0].num_samples // 8) // 2)
+
+
+def test_a_faultless_run_of_injected_is_the_run_without() -> None:
+    plain = federate(*SMALL)
+    injected = federate(*SMALL, "faults=byzantine", "faults.byzantine=0")
+    for round in (1, 2):
+        plain.run_round(round)
+        metrics = injected.run_round(round).metrics
+    assert all(torch.equal(w, injected.server.weights[n]) for n, w in plain.server.weights.items())
+    assert metrics["faults/dropped"] == metrics["faults/byzantine"] == 0
+
+
+def test_the_dropped_and_the_broken_count_for_nothing() -> None:
+    """The round's result is that of the others alone."""
+    options = ["faults.drop=0.4", "faults.nan=0.4", "faults.straggle=0"]
+    rough = federate(*SMALL, "clients.per_round=6", "faults=unreliable", *options)
+    faults, cohort = rough.faults, rough.sampler.select(1)
+    assert isinstance(faults, Injected)
+    heard = [client for client in cohort if not faults.lost(1, client)]
+    sound = [client for client in heard if not faults._breaks(1, client)]
+    assert 0 < len(sound) < len(heard) < len(cohort)
+
+    calm = federate(*SMALL, "clients.per_round=6")
+    calm.server.aggregate(calm.engine.train(sound, calm.server.broadcast(1)))
+    metrics = rough.run_round(1).metrics
+    assert all(torch.equal(w, rough.server.weights[n]) for n, w in calm.server.weights.items())
+    assert metrics["faults/dropped"] == len(cohort) - len(heard)
+    assert metrics["faults/nan"] == metrics["clients/quarantined"] == len(heard) - len(sound)
+    assert metrics["cost/download_bytes"] == len(cohort) * rough.server.broadcast(1).nbytes
+    size = sum(w.numel() * w.element_size() for w in rough.server.weights.values())
+    assert metrics["cost/upload_bytes"] == len(heard) * size
+    assert rough.sampler.times_chosen.sum() == len(sound)
+
+
+@pytest.mark.parametrize(
+    "algorithm", ["fednh", "fedsc", "scaffold", "feddyn", "fedptr_s"]
+)
+def test_a_round_that_is_wholly_lost_changes_nothing(
+    algorithm: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    federation = federate(*SMALL, f"algorithm={algorithm}", "faults=unreliable", "faults.nan=0")
+    federation.faults.drop = 0.0  # type: ignore[attr-defined]
+    federation.run_round(1)
+    before = {name: value.clone() for name, value in federation.server.weights.items()}
+    federation.faults.drop = 1.0  # type: ignore[attr-defined]
+    with caplog.at_level(logging.WARNING):
+        metrics = federation.run_round(2).metrics
+    assert "round 2: no update came in; the global model stays as it was" in caplog.text
+    assert all(torch.equal(w, federation.server.weights[n]) for n, w in before.items())
+    assert metrics["faults/dropped"] == 3
+    assert "train/loss" not in metrics
+    federation.faults.drop = 0.0  # type: ignore[attr-defined]
+    federation.run_round(3)
+    assert any(not torch.equal(w, federation.server.weights[n]) for n, w in before.items())
+
+
+def test_non_finite_reports_are_left_out_too() -> None:
+    """FedNH: neither weights nor prototypes become NaN, although every second update is."""
+    options = ["faults.drop=0", "faults.straggle=0", "faults.nan=0.5"]
+    federation = federate(*SMALL, "algorithm=fednh", "faults=unreliable", *options)
+    quarantined = sum(
+        federation.run_round(round).metrics["clients/quarantined"] for round in range(1, 5)
+    )
+    assert quarantined > 0
+    message = federation.server.broadcast(5)
+    sent: list[Tensors] = [message.weights, *message.extras.values()]
+    assert all(value.isfinite().all() for group in sent for value in group.values())
+
+
+def test_raise_stops_the_run_and_names_the_client() -> None:
+    options = ["faults=unreliable", "faults.drop=0", "faults.nan=1", "on_bad_update=raise"]
+    federation = federate(*SMALL, *options)
+    first = federation.sampler.select(1)[0]
+    with pytest.raises(InputError, match=f"on_bad_update=raise: round 1: .* client {first} is not"):
+        federation.run_round(1)
+
+
+@pytest.mark.parametrize(
+    ("override", "reason"),
+    [
+        ("faults.drop=1.5", r"faults\.drop=1\.5: .*less than or equal to 1"),
+        ("faults.work=0", r"faults\.work=0: .*greater than 0"),
+        ("faults.attack=shout", r"faults\.attack=shout: .*'sign_flip', 'scale' or 'label_flip'"),
+        ("on_bad_update=ignore", r"on_bad_update=ignore: .*'quarantine' or 'raise'"),
+    ],
+)
+def test_wrong_values_are_one_line(override: str, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        federate("faults=unreliable", override)
