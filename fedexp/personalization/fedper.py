@@ -24,8 +24,8 @@ class FedPer(Personalization):
         """Raises InputError if the head has nothing that trains."""
         if not any(parameter.requires_grad for parameter in head.parameters()):
             raise InputError(
-                "head: has nothing to train, so that clients would have nothing of their own; "
-                "with this personalization should be linear, or cosine"
+                f"head={type(head).__name__.lower()}: has nothing to train that could stay with "
+                "clients; with this personalization should be linear or cosine"
             )
 
     def shared(self, name: str) -> bool:

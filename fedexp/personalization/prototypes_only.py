@@ -33,8 +33,8 @@ class PrototypesOnly(Personalization):
         """Raises InputError if the loss has no prototypes to send."""
         if not isinstance(loss, PrototypeAlign):
             raise InputError(
-                "loss: personalization=prototypes_only sends nothing but the prototypes of "
-                "loss=prototype_align; take that"
+                "loss: personalization=prototypes_only sends the loss's prototypes and nothing "
+                "else; should be prototype_align"
             )
 
     def setup(self, setting: Setting) -> None:

@@ -37,7 +37,8 @@ class Pictures:
             figure = partition_heatmap(data.class_counts, data.description.classes)
             return {"heatmap/partition": figure}
         figures = {}
-        if is_last or message.round % self.settings.heatmap_every == 0:
+        due = is_last or message.round % self.settings.heatmap_every == 0
+        if due and self.resources.personalization.has_global:
             prototypes = self.resources.seat_global(message).head.prototypes()
             if prototypes is not None:
                 about = data.description

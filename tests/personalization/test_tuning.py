@@ -83,7 +83,8 @@ def test_tuning_starts_from_the_final_global_model(personalization: str) -> None
 
 def test_a_tuned_model_is_adapted_to_its_client() -> None:
     """Classes that a client of FedGELA lacks stay out of its tuned model too."""
-    federation = personalized("finetune", "head=etf", "partition=shards", "local.grad_clip=20")
+    three = ["partition=shards", "partition.classes_per_client=3"]
+    federation = personalized("finetune", "head=etf", "local.grad_clip=20", *three)
     engine: Any = federation.engine
     message = federation.server.broadcast(1)
     federation.server.aggregate(engine.train([0, 1], message))

@@ -1,0 +1,92 @@
+"""Personalizations beside the other sockets: what works, and the reason where it cannot."""
+
+from pathlib import Path
+
+import pytest
+from people import PERSONAL, personalized
+
+from fedexp.errors import InputError
+from fedexp.train import config_folder
+
+BRIEF = ["regularizer.outer_steps=1", "regularizer.inner_steps=1", "regularizer.ipc=1"]
+
+
+def options(group: str) -> list[str]:
+    return sorted(path.stem for path in Path(config_folder(), group).glob("*.yaml"))
+
+
+REFUSED = {
+    ("fedper", "head=etf"): "head=etf: has nothing to train",
+    ("fedrep", "head=etf"): "head=etf: has nothing to train",
+    ("local", "sampler=clustered"): "sampler: compares clients by .* none is shared",
+    ("local", "sampler=divfl"): "sampler: compares clients by .* none is shared",
+}
+
+
+def try_two_rounds(personalization: str, *overrides: str) -> None:
+    """They run, or are refused in the words above."""
+    every_round = ["evaluation.personal_every=1", "local.grad_clip=10"]
+    for override in overrides:
+        if reason := REFUSED.get((personalization, override)):
+            with pytest.raises(InputError, match=reason):
+                personalized(personalization, *overrides)
+            return
+    federation = personalized(personalization, *every_round, *overrides)
+    for round in (1, 2):
+        metrics = federation.run_round(round).metrics
+        assert 0 < metrics["train/loss"] < 100
+        assert 0 <= metrics["personal/accuracy_local"] <= 1
+
+
+@pytest.mark.parametrize("head", options("head"))
+@pytest.mark.parametrize("personalization", PERSONAL)
+def test_every_head(personalization: str, head: str) -> None:
+    try_two_rounds(personalization, f"head={head}")
+
+
+@pytest.mark.parametrize("sampler", options("sampler"))
+@pytest.mark.parametrize("personalization", ["local", "fedper"])
+def test_every_sampler_where_little_or_nothing_is_shared(
+    personalization: str, sampler: str
+) -> None:
+    try_two_rounds(personalization, f"sampler={sampler}", "evaluation.step_cosine=true")
+
+
+@pytest.mark.parametrize("regularizer", options("regularizer"))
+@pytest.mark.parametrize("personalization", ["local", "fedper", "fedrep"])
+def test_every_regularizer_where_little_or_nothing_is_shared(
+    personalization: str, regularizer: str
+) -> None:
+    brief = BRIEF if regularizer == "trajectory" else []
+    try_two_rounds(personalization, f"regularizer={regularizer}", *brief)
+
+
+@pytest.mark.parametrize("aggregator", options("aggregator"))
+@pytest.mark.parametrize("personalization", ["local", "fedper"])
+def test_every_aggregator_where_little_or_nothing_is_shared(
+    personalization: str, aggregator: str
+) -> None:
+    try_two_rounds(personalization, f"aggregator={aggregator}")
+
+
+@pytest.mark.parametrize("loss", options("loss"))
+@pytest.mark.parametrize("personalization", ["finetune", "fedrod", "ditto"])
+def test_every_loss_where_more_than_the_shared_model_trains(
+    personalization: str, loss: str
+) -> None:
+    try_two_rounds(personalization, f"loss={loss}")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        (["sampler=hics", "sampler.signal=bias"], r"sampler\.signal=bias: this head has no bias"),
+        (
+            ["regularizer=trajectory", "regularizer.side=server"],
+            r"regularizer\.side=server: needs the whole model",
+        ),
+    ],
+)
+def test_what_the_server_must_see_cannot_be_private(overrides: list[str], reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        personalized("fedper", *overrides)
