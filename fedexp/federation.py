@@ -37,11 +37,21 @@ class Federation:
         self.faults, self.quarantine = faults, quarantine
         self.evaluator, self.tracker, self.figures = evaluator, tracker, figures
 
-    def run(self, rounds: int) -> None:
-        """Train for ``rounds`` rounds."""
-        self.tracker.log(Record(round=0, figures=self.figures(self.server.broadcast(0))))
-        for round in range(1, rounds + 1):
+    def run(
+        self, rounds: int, done: int = 0, checkpoint: Callable[[int], None] = lambda round: None
+    ) -> None:
+        """Train up to round ``rounds``.
+
+        Args:
+            rounds: T.
+            done: how many of them have been done; their results are in the server and the store.
+            checkpoint: called after every round with its number.
+        """
+        if not done:
+            self.tracker.log(Record(round=0, figures=self.figures(self.server.broadcast(0))))
+        for round in range(done + 1, rounds + 1):
             self.tracker.log(self.run_round(round))
+            checkpoint(round)
 
     def run_round(self, round: int) -> Record:
         """One round: send, choose, train, merge, measure."""

@@ -137,7 +137,7 @@ class Part:
         return {}
 
     def load_server_state(self, state: dict[str, Any]) -> None:
-        """Inverse of ``server_state``."""
+        """Inverse of ``server_state``; the tensors come on the CPU, wherever they were."""
 
     # The client's half.
 

@@ -113,6 +113,13 @@ class Evaluation(Group):
     membership: Membership
 
 
+class Checkpoint(Group):
+    """What a run is resumed from."""
+
+    every: NonNegativeInt
+    keep: NonNegativeInt
+
+
 class Wandb(Group):
     """Weights & Biases."""
 
@@ -169,6 +176,8 @@ class Config(Group):
     evaluation: Evaluation
     tracking: Tracking
     on_bad_update: Literal["quarantine", "raise"]
+    checkpoint: Checkpoint
+    resume: str | None
     paper: list[Published]
 
 

@@ -66,8 +66,9 @@ class Server:
         return {"weights": self.weights, "parts": states}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Inverse of ``state_dict``."""
-        self.weights = state["weights"]
+        """Inverse of ``state_dict``; the tensors may come on another device."""
+        saved = state["weights"]
+        self.weights = {name: saved[name].to(old.device) for name, old in self.weights.items()}
         for name, part in self.parts.items():
             part.load_server_state(state["parts"][name])
 

@@ -10,21 +10,25 @@ import logging
 import math
 import secrets
 import shutil
+import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig, MissingMandatoryValue, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 
+from fedexp import runs
 from fedexp.errors import InputError
+from fedexp.resume import check_run, plain, register_resolvers
 
 if TYPE_CHECKING:
     from fedexp.execution import RunResult
+    from fedexp.schema import Config
 
 LOGGER = logging.getLogger(__name__)
 
@@ -32,6 +36,7 @@ LOGGER = logging.getLogger(__name__)
 OmegaConf.register_new_resolver(
     "run_id", lambda: secrets.token_hex(2), use_cache=True, replace=True
 )
+register_resolvers()
 
 
 def config_folder() -> str:
@@ -52,12 +57,11 @@ def main(cfg: DictConfig) -> float:
     folder, overrides = Path(job.runtime.output_dir), job.overrides.task
     if job.mode == RunMode.RUN:
         with _plain_endings(folder):
-            result = _execute(cfg, folder, overrides, job.runtime.choices)
-            return _report(result, cfg, brief=False)
+            return _run_job(cfg, folder, overrides, job.runtime.choices)
     try:
-        sweep = Path(job.sweep.dir).name
-        result = _execute(cfg, folder, overrides, job.runtime.choices, sweep)
-        return _report(result, cfg, brief=True)
+        sweep = Path(job.sweep.dir)
+        with _plain_interrupt(sweep):
+            return _run_job(cfg, folder, overrides, job.runtime.choices, sweep.name)
     except InputError as error:
         LOGGER.error("%s failed: %s", " ".join(overrides), error)
     except Exception:
@@ -65,14 +69,28 @@ def main(cfg: DictConfig) -> float:
     return math.nan
 
 
-def _report(result: RunResult, cfg: DictConfig, brief: bool) -> float:
-    """Say how the run ended; returns its objective."""
+def _run_job(
+    cfg: DictConfig,
+    folder: Path,
+    overrides: Sequence[str],
+    choices: Mapping[str, str | None],
+    sweep: str | None = None,
+) -> float:
+    """Run, or find what a run that is resumed came to when it was finished; say how it ended."""
+    from fedexp.schema import validate
+
+    config = validate(plain(cfg))  # before torch is imported: most mistakes end here
+    summary = runs.read_summary(folder) if config.resume else None
+    if summary and summary["rounds"] == config.rounds:
+        runs.check(folder, config)
+    else:
+        summary = _execute(config, folder, overrides, choices, sweep).summary
     from rich.console import Console
 
     from fedexp.tracking.progress import print_report
 
-    print_report(result.summary, result.folder, Console(), brief=brief)
-    return result.objective(str(cfg.objective))
+    print_report(summary, folder, Console(), brief=sweep is not None)
+    return runs.objective(summary, config.objective)
 
 
 @hydra.main(version_base="1.3", config_path=config_folder(), config_name="config")
@@ -82,7 +100,7 @@ def preview(cfg: DictConfig) -> None:
 
     folder = Path(HydraConfig.get().runtime.output_dir)
     with _plain_endings(folder):
-        config = validate(_plain(cfg))
+        config = validate(plain(cfg))
         from fedexp.execution import draw_partition
 
         print(draw_partition(config, folder))
@@ -102,6 +120,8 @@ def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> 
         InputError: a value, a file or a combination that cannot work.
         hydra.errors.HydraException: an unknown key or option, in Hydra's own words.
     """
+    from fedexp.schema import validate
+
     found = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
     with hydra.initialize_config_dir(config_folder(), version_base="1.3", job_name="fedexp"):
         cfg = hydra.compose("config", [*found, *overrides], return_hydra_config=True)
@@ -109,9 +129,11 @@ def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> 
     choices = cfg.hydra.runtime.choices
     with open_dict(cfg):
         del cfg["hydra"]
+    config = validate(plain(cfg))
+    check_run(folder, config)
     OmegaConf.save(cfg, _made(folder / ".hydra") / "config.yaml")
     OmegaConf.save(list(overrides), folder / ".hydra" / "overrides.yaml")
-    return _execute(cfg, folder, overrides, choices)
+    return _execute(config, folder, overrides, choices)
 
 
 def _made(folder: Path) -> Path:
@@ -123,38 +145,37 @@ def _made(folder: Path) -> Path:
 def _plain_endings(folder: Path) -> Iterator[None]:
     """A user's mistake and a Ctrl-C are one line each on the terminal, not a traceback."""
     try:
-        yield
+        with _plain_interrupt(folder):
+            yield
     except InputError as error:
         if {path.name for path in folder.iterdir()} <= {".hydra"}:
             shutil.rmtree(folder)  # nothing has run: leave no trace
         raise SystemExit(f"fedexp: {error}") from None
-    except KeyboardInterrupt:
-        print(f"fedexp: interrupted; what there is lies in {folder}", file=sys.stderr)
-        raise SystemExit(130) from None
+
+
+@contextmanager
+def _plain_interrupt(folder: Path) -> Iterator[None]:
+    """A Ctrl-C is one line that says how to go on in ``folder``; so is a SIGTERM."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        how = f"add resume={folder} (or resume=auto) to the same command"
+        print(f"fedexp: interrupted; to go on, {how}", file=sys.stderr)
+        number = getattr(error, "signal", signal.SIGINT)
+        raise SystemExit(128 + number) from None
 
 
 def _execute(
-    cfg: DictConfig,
+    config: Config,
     folder: Path,
     overrides: Sequence[str],
     choices: Mapping[str, str | None],
     sweep: str | None = None,
 ) -> RunResult:
-    from fedexp.schema import validate
-
-    config = validate(_plain(cfg))  # before torch is imported: most mistakes end here
     from fedexp.execution import Launch, execute
 
     own = {group: option for group, option in choices.items() if not group.startswith("hydra/")}
     return execute(config, folder, Launch(list(overrides), own, sweep))
-
-
-def _plain(cfg: DictConfig) -> dict[str, Any]:
-    try:
-        values: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
-    except MissingMandatoryValue as missing:
-        raise InputError(f"{missing.full_key}: must be given") from None
-    return {str(key): value for key, value in values.items()}
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 import torch
 from wandb_log import records, run_files
 
+METRICS = "outputs/*/*/metrics.jsonl"
 TINY = ["rounds=2", "clients.count=4", "clients.per_round=2", "local.epochs=1"]
 
 
@@ -102,16 +104,31 @@ def test_a_device_that_is_not_there(tmp_path: Path) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_an_interrupt_is_one_line_and_leaves_what_there_is(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "fedexp.train", "rounds=100000", "hydra.run.dir=run"]
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_is_saved_and_goes_on(number: signal.Signals, tmp_path: Path) -> None:
+    some = [*TINY[1:], "evaluation.personal=off", "tracking.wandb.mode=disabled"]
+    command = [sys.executable, "-m", "fedexp.train", "rounds=100000", *some]
     run = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    metrics = tmp_path / "run" / "metrics.jsonl"
-    while not (metrics.exists() and metrics.stat().st_size):
+    while not (found := [path for path in tmp_path.glob(METRICS) if path.stat().st_size]):
         time.sleep(0.1)
-    run.send_signal(signal.SIGINT)
-    _, said = run.communicate(timeout=60)
-    assert run.returncode == 130
-    assert said.strip() == f"fedexp: interrupted; what there is lies in {tmp_path / 'run'}"
+    run.send_signal(number)
+    _, said = run.communicate(timeout=200)
+    assert run.returncode == 128 + number
+    folder = found[0].parent
+    first, last = said.strip().splitlines()
+    assert first.startswith("fedexp: stopping when this round is done")
+    assert last == (
+        f"fedexp: interrupted; to go on, add resume={folder} (or resume=auto) to the same command"
+    )
+    done = len(found[0].read_text().splitlines())
+    assert [path.name for path in folder.glob("checkpoints/*")][-1] == f"round_{done:04d}"
+
+    resumed = fedexp(f"rounds={done + 1}", *some, "resume=auto", folder=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    assert resumed.stderr.strip() == f"INFO resume: {folder} goes on after round {done}"
+    lines = [json.loads(line) for line in found[0].read_text().splitlines()]
+    assert [line["round"] for line in lines] == list(range(1, done + 2))
+    assert len(list(tmp_path.glob("outputs/*/*"))) == 1
 
 
 def test_a_sweep_of_two_processes(tmp_path: Path) -> None:
@@ -141,6 +158,52 @@ def test_a_sweep_of_two_processes(tmp_path: Path) -> None:
     assert rows["algorithm=fedavg"]["seeds"] == "2"
     assert "algorithm=fedprox" in done.stdout
     assert "±" in done.stdout
+
+
+def test_a_sweep_goes_on_with_the_jobs_that_are_left(tmp_path: Path) -> None:
+    sweep = ["-m", *TINY, "seed=0,1,2", "checkpoint.every=1", "tracking.wandb.mode=disabled"]
+    first = fedexp(*sweep, folder=tmp_path)
+    assert first.returncode == 0, first.stderr
+    (folder,) = tmp_path.glob("multirun/*/*")
+    table = (folder / "sweep.csv").read_text()
+    before = {path.parent.name: path.read_text() for path in folder.glob("*/summary.json")}
+    times = (folder / "0" / "summary.json").stat().st_mtime_ns
+    for name in ("summary.json", "checkpoints/round_0002"):  # job 1 was killed in its last round
+        (folder / "1" / name).rename(tmp_path / Path(name).name)
+    shutil.rmtree(folder / "2")  # job 2 had not begun
+    (folder / "sweep.csv").unlink()
+
+    again = fedexp(*sweep, "resume=auto", folder=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert list(tmp_path.glob("multirun/*/*")) == [folder]
+    assert f"{folder.relative_to(tmp_path)}" in again.stderr.splitlines()[0]
+    assert f"{folder / '1'} goes on after round 1" in again.stderr
+    assert (folder / "0" / "summary.json").stat().st_mtime_ns == times
+    assert (folder / "sweep.csv").read_text() == table
+    for job, text in before.items():
+        now = json.loads((folder / job / "summary.json").read_text())
+        assert now["weights_digest"] == json.loads(text)["weights_digest"]
+
+
+def test_another_config_does_not_go_on_and_touches_nothing(tmp_path: Path) -> None:
+    some = [*TINY, "tracking.wandb.mode=disabled"]
+    assert fedexp(*some, "hydra.run.dir=run", folder=tmp_path).returncode == 0
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
+    refused = {
+        ("resume=run", "optimizer.lr=0.5", "local.epochs=2"): (
+            "resume=run: the config has changed; that run had local.epochs=1, optimizer.lr=0.02"
+        ),
+        ("hydra.run.dir=run",): (
+            "hydra.run.dir=run: already holds a run; name another folder, or go on with it by "
+            "resume=run"
+        ),
+    }
+    for overrides, line in refused.items():
+        done = fedexp(*some, *overrides, folder=tmp_path)
+        assert done.returncode == 1
+        assert done.stderr.strip() == f"fedexp: {line}"
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 def test_a_failed_job_does_not_stop_the_others(tmp_path: Path) -> None:

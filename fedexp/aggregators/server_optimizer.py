@@ -58,7 +58,8 @@ class Momentum(ServerOptimizer):
 
     def step(self, name: str, delta: Tensor) -> Tensor:
         """The accumulated direction."""
-        self.momentum[name] = self.beta1 * self.momentum.get(name, torch.zeros_like(delta)) + delta
+        m = self.momentum.get(name, torch.zeros_like(delta)).to(delta.device)
+        self.momentum[name] = self.beta1 * m + delta
         return self.momentum[name]
 
 
@@ -82,8 +83,8 @@ class Adaptive(ServerOptimizer):
 
     def step(self, name: str, delta: Tensor) -> Tensor:
         """The scaled direction. No bias correction: the paper has none."""
-        m = self.momentum.get(name, torch.zeros_like(delta))
-        v = self.variance.get(name, torch.full_like(delta, self.tau**2))
+        m = self.momentum.get(name, torch.zeros_like(delta)).to(delta.device)
+        v = self.variance.get(name, torch.full_like(delta, self.tau**2)).to(delta.device)
         self.momentum[name] = self.beta1 * m + (1 - self.beta1) * delta
         self.variance[name] = self.second_moment(v, delta.square())
         return self.momentum[name] / (self.variance[name].sqrt() + self.tau)

@@ -233,7 +233,7 @@ class RpclCpdr(Loss):
 
     def load_server_state(self, state: Tensors) -> None:
         """Take them back."""
-        self._known = dict(state)
+        self._known = {name: tensor.to(self.spread.device) for name, tensor in state.items()}
 
 
 def _carry_over(old: Tensors, new: Tensors) -> Tensors:

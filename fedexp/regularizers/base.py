@@ -53,6 +53,10 @@ class Anchors(nn.Module):
             else:
                 self[name].zero_()
 
+    def beside(self, tensors: Tensors) -> Tensors:
+        """The same tensors, each on the device of the anchor of its name."""
+        return {name: value.to(self[name].device) for name, value in tensors.items()}
+
 
 def shared_parameters(setting: Setting) -> dict[str, torch.Size]:
     """Name -> shape of the parameters that travel: those that a server's term can speak of."""

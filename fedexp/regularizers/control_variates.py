@@ -97,7 +97,7 @@ class ControlVariates(Regularizer):
 
     def load_server_state(self, state: dict[str, Any]) -> None:
         """Inverse of ``server_state``."""
-        self.mean = dict(state["mean"])
+        self.mean = self.correction.beside(state["mean"])
 
     def _sent(self) -> Tensors:
         """The server's c as it came."""

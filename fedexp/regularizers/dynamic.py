@@ -93,4 +93,4 @@ class Dynamic(Regularizer):
 
     def load_server_state(self, state: dict[str, Any]) -> None:
         """Inverse of ``server_state``."""
-        self.mean_drift = dict(state["mean_drift"])
+        self.mean_drift = self.drift.beside(state["mean_drift"])

@@ -3,6 +3,7 @@
 The figures belong to no window and to no global state, so they can be drawn anywhere.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from io import BytesIO
 from itertools import pairwise
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from fedexp.tracking.tracker import Record, Tracker
 
+_FOLDER = "figures"
 _DPI = 130
 _ANNOTATED_CELLS = 320
 _ANNOTATED_CLASSES = 12
@@ -32,13 +34,22 @@ class FigureFiles(Tracker):
     """Saves each figure as ``folder/figures/<name>_<round>.png``."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder / "figures"
+        self._folder = folder / _FOLDER
 
     def log(self, record: Record) -> None:
         """Save this round's figures."""
         for name, figure in record.figures.items():
             self._folder.mkdir(parents=True, exist_ok=True)
             figure.savefig(self._folder / f"{name.replace('/', '_')}_{record.round:04d}.png")
+
+
+def saved_figures(folder: Path) -> dict[int, dict[str, Path]]:
+    """Round -> name -> file, of what ``FigureFiles`` saved in a run's folder."""
+    found: dict[int, dict[str, Path]] = defaultdict(dict)
+    for path in sorted((folder / _FOLDER).glob("*_*.png")):
+        name, _, round = path.stem.rpartition("_")
+        found[int(round)][name.replace("_", "/", 1)] = path
+    return found
 
 
 def partition_heatmap(counts: Tensor, classes: Sequence[str]) -> Figure:

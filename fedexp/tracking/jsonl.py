@@ -2,27 +2,37 @@
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from fedexp.runs import METRICS as FILE_NAME
 from fedexp.tracking.tracker import Record, Tracker
 
-FILE_NAME = "metrics.jsonl"
 PER_CLASS = "global/per_class_accuracy"
 
 
 class JsonLines(Tracker):
-    """Writes each round's numbers to ``folder/metrics.jsonl`` and flushes them at once.
+    """Writes each round's numbers to ``folder/metrics.jsonl``, and nothing stays in a buffer.
 
     Class accuracies stand under ``global/per_class_accuracy`` as ``{class: accuracy}``. A record
     without numbers (round 0) writes nothing.
+
+    Args:
+        folder: the run's folder.
+        past: what the file begins with: the rounds that a checkpoint holds, in place of those that
+            were written before.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._file = (folder / FILE_NAME).open("w", encoding="utf-8")
+    def __init__(self, folder: Path, past: bytes = b"") -> None:
+        path = folder / FILE_NAME
+        unfinished = path.with_name(f"{FILE_NAME}.partial")
+        unfinished.write_bytes(past)
+        os.replace(unfinished, path)
+        self._file = path.open("ab", buffering=0)
 
     def log(self, record: Record) -> None:
         """Write one line."""
@@ -31,8 +41,9 @@ class JsonLines(Tracker):
         line: dict[str, Any] = {"round": record.round, **record.metrics}
         if record.per_class:
             line[PER_CLASS] = dict(record.per_class)
-        self._file.write(encode(line) + "\n")
-        self._file.flush()
+        rest = f"{encode(line)}\n".encode()
+        while rest:  # a disk that fills up takes a part and complains about the rest
+            rest = rest[self._file.write(rest) :]
 
     def finish(self, summary: Mapping[str, Any] | None) -> None:
         """Close the file."""
@@ -47,6 +58,16 @@ def read_metrics(folder: Path) -> pd.DataFrame:
     """
     lines = (folder / FILE_NAME).read_text(encoding="utf-8").splitlines()
     return pd.json_normalize([json.loads(line, object_hook=_null_to_nan) for line in lines])
+
+
+def parse_records(lines: bytes) -> list[Record]:
+    """The records that wrote these lines, without figures."""
+    records = []
+    for line in lines.splitlines():
+        metrics = json.loads(line, object_hook=_null_to_nan)
+        round, per_class = metrics.pop("round"), metrics.pop(PER_CLASS, {})
+        records.append(Record(round, metrics, per_class))
+    return records
 
 
 def encode(value: Any, indent: int | None = None) -> str:

@@ -21,9 +21,10 @@ class Progress(Tracker):
     Args:
         rounds: T.
         console: where to draw.
+        done: rounds that a resumed run has behind it.
     """
 
-    def __init__(self, rounds: int, console: Console) -> None:
+    def __init__(self, rounds: int, console: Console, done: int = 0) -> None:
         self._latest: dict[str, float] = {}
         self._bar = bars.Progress(
             bars.TextColumn("round"),
@@ -38,7 +39,7 @@ class Progress(Tracker):
             disable=not console.is_terminal,
             speed_estimate_period=math.inf,  # the default forgets rounds longer than 30 s
         )
-        self._task = self._bar.add_task("rounds", total=rounds, latest="")
+        self._task = self._bar.add_task("rounds", total=rounds, completed=done, latest="")
         self._bar.start()
 
     def log(self, record: Record) -> None:

@@ -13,9 +13,8 @@ from typing import Any
 import torch
 
 from fedexp.messages import Tensors
+from fedexp.runs import SUMMARY as FILE_NAME
 from fedexp.tracking.jsonl import encode
-
-FILE_NAME = "summary.json"
 
 HEADLINES: dict[str, Callable[..., float]] = {
     "global/accuracy": max,
@@ -31,6 +30,7 @@ HEADLINES: dict[str, Callable[..., float]] = {
 }
 """The metrics a run is judged by, and which of their values is the best."""
 
+_IRRELEVANT = ("tracking", "checkpoint", "resume")
 _PACKAGES = ("fedexp", "torch", "lightning", "hydra-core", "numpy")
 
 
@@ -114,8 +114,8 @@ def rounds_to(
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
-    """SHA-256 of the config without ``tracking``: equal hashes promise equal results."""
-    relevant = {key: value for key, value in config.items() if key != "tracking"}
+    """SHA-256 of the config without what cannot matter: equal hashes promise equal results."""
+    relevant = {key: value for key, value in config.items() if key not in _IRRELEVANT}
     canonical = json.dumps(relevant, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(canonical.encode()).hexdigest()
 

@@ -44,8 +44,8 @@ class SweepTable(Callback):
 def collect(folder: Path) -> tuple[pd.DataFrame, list[Path]]:
     """The final metrics of each job below ``folder``, and the folders of those without a summary.
 
-    A row is a job; its index, ``configuration``, are the job's overrides without the seed and
-    without those that all jobs share.
+    A row is a job; its index, ``configuration``, are the job's overrides without the seed, without
+    ``resume`` and without those that all jobs share.
     """
     import pandas as pd
     from omegaconf import OmegaConf
@@ -60,7 +60,7 @@ def collect(folder: Path) -> tuple[pd.DataFrame, list[Path]]:
         finals.append({name: values["final"] for name, values in summary["metrics"].items()})
         overrides = [str(override) for override in OmegaConf.load(path)]
         configurations.append(
-            [each for each in overrides if not each.lstrip("+").startswith("seed=")]
+            [each for each in overrides if not each.lstrip("+").startswith(("seed=", "resume="))]
         )
     index = pd.Index(_labels(configurations), name="configuration")
     return pd.DataFrame(finals, index=index, dtype=float), failed

@@ -11,10 +11,15 @@ from fedexp.tracking.tracker import Record, Tracker
 
 
 class TensorBoardTracker(Tracker):
-    """Scalars and figures in ``folder/tensorboard``; the step is the round."""
+    """Scalars and figures in ``folder/tensorboard``; the step is the round.
 
-    def __init__(self, folder: Path) -> None:
-        self._writer = SummaryWriter(folder / "tensorboard")
+    Args:
+        folder: the run's folder.
+        done: rounds in a resumed run's checkpoint; what was written of later ones is not shown.
+    """
+
+    def __init__(self, folder: Path, done: int = 0) -> None:
+        self._writer = SummaryWriter(folder / "tensorboard", purge_step=done + 1 if done else None)
 
     def log(self, record: Record) -> None:
         """Write this round's scalars and figures."""

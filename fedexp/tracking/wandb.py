@@ -1,13 +1,15 @@
 """Weights & Biases. Training never waits for it and never dies of it."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedexp.schema import Wandb
-from fedexp.tracking.figures import pixels
+from fedexp.tracking.figures import pixels, saved_figures
 from fedexp.tracking.jsonl import PER_CLASS
 from fedexp.tracking.tracker import Record, Tracker
 
@@ -29,24 +31,34 @@ class WandbTracker(Tracker):
         folder: the run's folder.
         settings: mode, project, names and so on.
         config: the whole experiment as a plain nested dict, to read and to filter by in W&B.
+        run_id: the run's id; None lets W&B make one.
+        past: of a resumed run, the rounds that it has behind it; None if the run begins.
     """
 
-    def __init__(self, folder: Path, settings: Wandb, config: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Wandb,
+        config: dict[str, Any],
+        run_id: str | None = None,
+        past: Sequence[Record] | None = None,
+    ) -> None:
         self._run: wandb.Run | None = None
         self._per_class: Mapping[str, float] = {}
+        start = partial(_start, folder, settings, config, run_id, past is not None)
         if settings.mode == "online":
             with self._guard("cannot go online, recording offline for `wandb sync`"):
-                self._run = _start(folder, settings, config, "online")
+                self._run = start("online")
         if settings.mode != "disabled" and self._run is None:
             with self._guard("cannot record, going on without it"):
-                self._run = _start(folder, settings, config, "offline")
+                self._run = start("offline")
+        if past:
+            self._repeat(past, folder)
 
     def log(self, record: Record) -> None:
         """One W&B step for the round."""
         self._per_class = record.per_class or self._per_class
-        if self._run is not None:
-            with self._guard("logging failed, going on without it"):
-                self._run.log(_row(record))
+        self._log(record.round, lambda: _row(record))
 
     def finish(self, summary: Mapping[str, Any] | None) -> None:
         """Add the summary and close the run: as failed when there is no summary."""
@@ -57,6 +69,23 @@ class WandbTracker(Tracker):
                 self._run.summary[PER_CLASS] = _table(self._per_class)
             self._run.summary.update(_flatten(summary or {}))
             self._run.finish(exit_code=int(summary is None))
+
+    def _repeat(self, past: Sequence[Record], folder: Path) -> None:
+        """Log what is known from before the kill, pictures from their files.
+
+        W&B cannot go on with an offline record: the last one that is synced replaces the others, so
+        it has to be complete. Online, steps that W&B has already are dropped there.
+        """
+        pictures = saved_figures(folder)
+        for record in [Record(0), *past]:
+            row = partial(_row, record, pictures.get(record.round, {}))
+            self._per_class = record.per_class or self._per_class
+            self._log(record.round, row)
+
+    def _log(self, round: int, row: Callable[[], dict[str, Any]]) -> None:
+        if self._run is not None:
+            with self._guard("logging failed, going on without it"):
+                self._run.log(row(), step=round, commit=True)
 
     @contextmanager
     def _guard(self, consequence: str) -> Iterator[None]:
@@ -70,15 +99,22 @@ class WandbTracker(Tracker):
 
 
 def _start(
-    folder: Path, settings: Wandb, config: dict[str, Any], mode: Literal["online", "offline"]
+    folder: Path,
+    settings: Wandb,
+    config: dict[str, Any],
+    run_id: str | None,
+    resumed: bool,
+    mode: Literal["online", "offline"],
 ) -> "wandb.Run":
-    """A new run, also where this process has had one before."""
+    """A new run, also where this process has had one before; or one that is resumed."""
     import wandb
 
     wandb.setup(wandb.Settings(silent=True))  # or the login would still talk
     run = wandb.init(
         dir=folder,
         mode=mode,
+        id=run_id,
+        resume="allow" if resumed and mode == "online" else None,
         config=config,
         project=settings.project,
         entity=settings.entity,
@@ -101,13 +137,17 @@ def _start(
     return run
 
 
-def _row(record: Record) -> dict[str, Any]:
-    """A round in W&B's types; class accuracies only beside figures, as each table is a file."""
+def _row(record: Record, saved: Mapping[str, Path] = MappingProxyType({})) -> dict[str, Any]:
+    """A round in W&B's types; class accuracies only beside figures, as each table is a file.
+
+    ``saved`` are figures that were drawn in an earlier launch: name -> file.
+    """
     import wandb
 
     row: dict[str, Any] = {"round": record.round, **record.metrics}
     row |= {name: wandb.Image(pixels(figure)) for name, figure in record.figures.items()}
-    if record.figures and record.per_class:
+    row |= {name: wandb.Image(str(path)) for name, path in saved.items()}
+    if (record.figures or saved) and record.per_class:
         row[PER_CLASS] = _table(record.per_class)
     return row
 

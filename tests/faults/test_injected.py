@@ -174,9 +174,7 @@ def test_the_dropped_and_the_broken_count_for_nothing() -> None:
     assert rough.sampler.times_chosen.sum() == len(sound)
 
 
-@pytest.mark.parametrize(
-    "algorithm", ["fednh", "fedsc", "scaffold", "feddyn", "fedptr_s"]
-)
+@pytest.mark.parametrize("algorithm", ["fednh", "fedsc", "scaffold", "feddyn", "fedptr_s"])
 def test_a_round_that_is_wholly_lost_changes_nothing(
     algorithm: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,0 +1,126 @@
+"""Which folder a launch works in: a new one, or with ``resume`` that of an earlier launch."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, MissingMandatoryValue, OmegaConf
+
+from fedexp import runs
+from fedexp.errors import InputError
+
+_SWEEP = "multirun.yaml"
+_MAY_CHANGE = re.compile(r"\+*(rounds|resume|tracking|engine|checkpoint)[.=]")
+
+
+def register_resolvers() -> None:
+    """What ``hydra.run.dir`` and ``hydra.sweep.dir`` in ``config.yaml`` are made of."""
+    OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)
+    # Cached, so that all jobs of a sweep have the folder that the first look found.
+    OmegaConf.register_new_resolver("sweep_folder", sweep_folder, use_cache=True, replace=True)
+
+
+def run_folder(root: str, new: str, *, _root_: DictConfig) -> str:
+    """The folder of a run.
+
+    Args:
+        root: where runs lie, two levels deep.
+        new: below it, the folder of a run that begins.
+    """
+    resume = OmegaConf.select(_root_, "resume")
+    if resume not in (None, runs.AUTO):
+        return str(Path(resume).expanduser())
+    found = None
+    if resume is not None and (config := _checked(_root_)) is not None:
+        found = runs.find_unfinished(Path(root), config)
+    return str(found or Path(root, new))
+
+
+def sweep_folder(root: str, new: str, resume: str | None, overrides: Sequence[str]) -> str:
+    """The folder of a sweep: with ``resume=auto`` that of the newest with these overrides."""
+    if resume not in (None, runs.AUTO):
+        return str(Path(resume).expanduser())
+    if resume is not None:
+        wanted = _what_counts(overrides)
+        for path in sorted(Path(root).glob(f"*/*/{_SWEEP}"), reverse=True):
+            if _what_counts(OmegaConf.load(path).hydra.overrides.task) == wanted:
+                return str(path.parent)
+    return str(Path(root, new))
+
+
+class KeepRuns(Callback):
+    """Refuses a folder that is another run's, before Hydra writes its own files there."""
+
+    def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Called by Hydra before it makes the run's folder."""
+        folder, checked = Path(config.hydra.run.dir), _checked(config)
+        if checked is None:  # the job will say why
+            return
+        try:
+            check_run(folder, checked)
+        except InputError as error:
+            _stop(str(error))
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Called by Hydra before it makes the sweep's folder."""
+        folder, resume = Path(config.hydra.sweep.dir), OmegaConf.select(config, "resume")
+        known = (folder / _SWEEP).exists()
+        if known and resume is None:
+            _stop(
+                f"hydra.sweep.dir={folder}: already holds a sweep; name another folder, or go on "
+                f"with it by resume={folder}"
+            )
+        if resume is None:
+            return
+        if known:
+            _say(f"going on with the sweep in {folder}")
+        elif resume == runs.AUTO:
+            _say(f"resume=auto: no earlier sweep like this one; a new one begins in {folder}")
+        else:
+            _stop(f"resume={resume}: no sweep is there")
+
+
+def check_run(folder: Path, config: Any) -> None:
+    """Whether a launch with ``config`` may work in ``folder``. Raises InputError if not."""
+    if config.resume not in (None, runs.AUTO) and runs.read(folder) is None:
+        raise InputError(f"resume={folder}: no run is there")
+    runs.check(folder, config)
+
+
+def plain(cfg: DictConfig) -> dict[str, Any]:
+    """The config as nested dictionaries. Raises InputError if a value has not been given."""
+    try:
+        values: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+    except MissingMandatoryValue as missing:
+        raise InputError(f"{missing.full_key}: must be given") from None
+    return {str(key): value for key, value in values.items()}
+
+
+def _checked(cfg: DictConfig) -> Any:
+    """The checked config without Hydra's own part; None if something is wrong with it."""
+    from fedexp.schema import validate  # not needed for --help
+
+    try:
+        own = [str(key) for key in cfg if key != "hydra"]
+        return validate(plain(OmegaConf.masked_copy(cfg, own)))
+    except InputError:
+        return None
+
+
+def _what_counts(overrides: Sequence[str]) -> list[str]:
+    """The overrides that say what a sweep is, in order: the jobs' numbers depend on it."""
+    return [each for each in overrides if not _MAY_CHANGE.match(each)]
+
+
+def _say(line: str) -> None:
+    print(f"fedexp: {line}", file=sys.stderr)
+
+
+def _stop(line: str) -> None:
+    _say(line)
+    raise SystemExit(1)
