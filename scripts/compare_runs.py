@@ -40,9 +40,9 @@ def read(run: Path) -> dict[str, Any]:
 
 
 def label_of(run: dict[str, Any], runs: list[dict[str, Any]]) -> str:
-    """The overrides that not all runs share."""
+    """The overrides that not all runs share, but for how they were computed (``engine``)."""
     shared = set.intersection(*(set(each["overrides"]) for each in runs))
-    own = [each for each in run["overrides"] if each not in shared]
+    own = [o for o in run["overrides"] if o not in shared and not o.startswith("engine")]
     return " ".join(own) or "one run"
 
 
@@ -67,7 +67,7 @@ def draw(runs: list[dict[str, Any]], path: Path) -> None:
     """The accuracy against the round, a line a run."""
     figure, axes = plt.subplots(figsize=(6.4, 4), layout="constrained")
     for run in runs:
-        label = re.sub(r"\b\w+=", "", label_of(run, runs))
+        label = re.sub(r"(^| )\w+=", r"\1", label_of(run, runs))
         axes.plot(run["curve"]["round"], run["curve"][CURVE], marker=".", label=label)
     axes.set(xlabel="round", ylabel="accuracy of the global model")
     axes.grid(alpha=0.3)
