@@ -1,7 +1,9 @@
 """Whole runs from Python: every shipped option and preset, and what lies in the folder."""
 
+import errno
 import json
 import math
+import time
 from pathlib import Path
 
 import pytest
@@ -163,6 +165,45 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="already holds a run"):
         run_in(tmp_path / "run", "seed=5")
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_finished_run_is_extended(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    plain = [each for each in TINY if "wandb" not in each]
+    first = fedexp.run([f"hydra.run.dir={folder}", *plain, "rounds=2"])
+    time.sleep(1.1)  # W&B names folders by the second
+    longer = fedexp.run([f"hydra.run.dir={folder}", *plain, "rounds=3", f"resume={folder}"])
+    assert longer.metrics["round"].tolist() == [1, 2, 3]
+    assert longer.metrics.iloc[:2].equals(first.metrics)
+    assert longer.summary["rounds"] == 3
+    assert longer.summary["wall_time_s"] > first.summary["wall_time_s"]
+    before, now = run_files(folder)
+    assert before.name == now.name  # one id
+    assert [row["round"] for row in history(now)] == [0, 1, 2, 3]
+    left = sorted(path.name for path in (folder / "checkpoints").iterdir())
+    assert left == ["final.pt", "round_0002", "round_0003"]
+
+
+def test_without_checkpoints_nothing_is_kept_and_nothing_extended(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run_in(folder, "checkpoint.keep=0")
+    before = (folder / "metrics.jsonl").read_bytes()
+    assert [path.name for path in (folder / "checkpoints").iterdir()] == ["final.pt"]
+    with pytest.raises(InputError, match="is finished and has no checkpoint to go on from"):
+        run_in(folder, "checkpoint.keep=0", "rounds=2", "resume=auto")
+    assert (folder / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr("fedexp.tracking.jsonl.JsonLines.log", full)
+        with pytest.raises(InputError, match=r"cannot be written \(No space left on device\)"):
+            run_in(folder)
+    assert len(run_in(folder, f"resume={folder}").metrics) == 1
 
 
 def test_the_final_model_is_the_global_one_in_eval_mode(tmp_path: Path) -> None:

@@ -49,6 +49,8 @@ class WandbTracker(Tracker):
         if settings.mode == "online":
             with self._guard("cannot go online, recording offline for `wandb sync`"):
                 self._run = start("online")
+            if self._run is None:
+                _forget_failed_start()
         if settings.mode != "disabled" and self._run is None:
             with self._guard("cannot record, going on without it"):
                 self._run = start("offline")
@@ -127,14 +129,21 @@ def _start(
         settings=wandb.Settings(
             console="off",
             silent=True,
-            init_timeout=settings.init_timeout,
-            login_timeout=settings.init_timeout,
+            init_timeout=settings.init_timeout / 2,  # one after the other
+            login_timeout=settings.init_timeout / 2,
             finish_timeout=_UPLOAD_SECONDS,
         ),
     )
     run.define_metric("round")
     run.define_metric("*", step_metric="round")
     return run
+
+
+def _forget_failed_start() -> None:
+    """End W&B's own process, in which the run that could not go online still has its id."""
+    import wandb
+
+    wandb.teardown()
 
 
 def _row(record: Record, saved: Mapping[str, Path] = MappingProxyType({})) -> dict[str, Any]:

@@ -1,10 +1,11 @@
 import json
 import math
+import resource
 from pathlib import Path
 
 import pytest
 
-from fedexp.tracking.jsonl import JsonLines, encode, read_metrics
+from fedexp.tracking.jsonl import JsonLines, encode, parse_records, read_metrics
 from fedexp.tracking.tracker import Record
 
 
@@ -38,6 +39,39 @@ def test_read_back_as_a_frame(tmp_path: Path) -> None:
     assert frame["global/accuracy"].tolist() == pytest.approx([math.nan, 1.0], nan_ok=True)
     assert frame["global/per_class_accuracy.naïve"].iloc[1] == 0.25
     assert frame.dtypes.map(str).tolist() == ["int64", "float64", "float64", "float64"]
+
+
+def test_what_a_checkpoint_holds_replaces_what_came_after_it(tmp_path: Path) -> None:
+    tracker = JsonLines(tmp_path)
+    for each in (1, 2, 3):
+        tracker.log(Record(each, {"train/loss": math.nan if each == 2 else 1.0}, {"cat": 0.5}))
+    tracker.finish(None)
+    lines = (tmp_path / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    with (tmp_path / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"round": 4, "trai')  # killed while it was written
+
+    past = b"".join(lines[:2])
+    tracker = JsonLines(tmp_path, past)
+    assert (tmp_path / "metrics.jsonl").read_bytes() == past
+    tracker.log(Record(3, {"train/loss": 1.0}, {"cat": 0.5}))
+    tracker.finish(None)
+    assert (tmp_path / "metrics.jsonl").read_bytes() == b"".join(lines)
+    first, second = parse_records(past)
+    assert first == Record(1, {"train/loss": 1.0}, {"cat": 0.5})
+    assert math.isnan(second.metrics["train/loss"])
+
+
+def test_a_full_disk_is_an_error_at_once(tmp_path: Path) -> None:
+    tracker = JsonLines(tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            tracker.log(Record(1, {"train/loss": 0.5}))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    tracker.finish(None)
+    assert (tmp_path / "metrics.jsonl").read_bytes() == b'{"round": '  # nothing is tried again
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

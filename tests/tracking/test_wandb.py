@@ -1,3 +1,5 @@
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +9,7 @@ import wandb_log
 from matplotlib.figure import Figure
 
 from fedexp.schema import Wandb
+from fedexp.tracking.figures import FigureFiles
 from fedexp.tracking.jsonl import JsonLines, read_metrics
 from fedexp.tracking.tracker import Record, Trackers
 from fedexp.tracking.wandb import WandbTracker
@@ -152,6 +155,43 @@ def test_online_without_network_goes_on_offline(
     (warning,) = warnings(caplog)
     assert "offline" in warning
     assert warning.endswith("(no route)")
+
+
+def test_an_offline_start_after_a_failed_one_keeps_the_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")  # nobody listens
+    tracker = WandbTracker(tmp_path, settings(mode="online", init_timeout=2), {}, "abc123")
+    tracker.log(Record(1, {"global/accuracy": 0.5}))
+    tracker.finish(SUMMARY)
+    (path,) = wandb_log.run_files(tmp_path)
+    assert path.name == "run-abc123.wandb"
+    assert wandb_log.history(path) == [{"round": 1, "global/accuracy": 0.5}]
+    assert len(warnings(caplog)) == 1
+
+
+def test_a_resumed_run_tells_its_whole_history_under_the_same_id(tmp_path: Path) -> None:
+    """The last offline record replaces the others when they are synced."""
+    rounds = [Record(each, {"global/accuracy": each / 4}, {"cat": each / 4}) for each in (1, 2, 3)]
+    first = Trackers([FigureFiles(tmp_path), WandbTracker(tmp_path, settings(), {}, "abc123")])
+    first.log(Record(0, figures={"heatmap/partition": figure()}))
+    first.log(rounds[0])
+    first.log(replace(rounds[1], figures={"heatmap/prototype_similarity": figure()}))
+    first.finish(None)
+    time.sleep(1.1)  # W&B names folders by the second
+
+    resumed = WandbTracker(tmp_path, settings(), {}, "abc123", past=rounds[:2])
+    resumed.log(rounds[2])
+    resumed.finish(SUMMARY)
+    _, path = wandb_log.run_files(tmp_path)
+    assert path.name == "run-abc123.wandb"
+    start, *found = wandb_log.history(path)
+    assert start["heatmap/partition/_type"] == "image-file"
+    assert [row["round"] for row in found] == [1, 2, 3]
+    assert [row["global/accuracy"] for row in found] == [0.25, 0.5, 0.75]
+    pictured = [row for row in found if "heatmap/prototype_similarity/_type" in row]
+    assert [row["round"] for row in pictured] == [2]
 
 
 def test_no_start_at_all_is_one_warning(
