@@ -133,7 +133,7 @@ def test_a_checkpoint_is_read_without_running_anything_from_it(tmp_path: Path) -
     clients = sorted(folder.glob("clients/*.pt"))
     assert [int(path.stem) for path in clients] == federation.engine.resources.store.remembered
     drawer = torch.load(clients[0], weights_only=True)
-    assert set(drawer) == {"memories", "private", "model"}
+    assert set(drawer) == {"memories", "private", "own", "model"}
     assert "regularizer" in drawer["memories"]
 
 

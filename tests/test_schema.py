@@ -91,7 +91,7 @@ def test_a_node_without_target() -> None:
             "optimizer.round_decay=1.1: should be less than or equal to 1",
         ),
         ("+clients.per_rund=3", "clients.per_rund: unknown key; there are count, per_round"),
-        ("+mu=3", "mu: unknown key; there are aggregator, clients"),
+        ("+mu=3", "mu: unknown key; there are aggregator, checkpoint"),
         ("+optimizer.dampening=0.1", "optimizer.dampening: unknown key; there are lr, momentum"),
         ("+head.size=3", "head.size: unknown key; there are bias"),
         ("+engine.speed=3", "engine.speed: unknown key; there are none"),

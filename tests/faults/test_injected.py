@@ -12,6 +12,7 @@ from fedexp.faults.base import Faults
 from fedexp.faults.injected import Injected
 from fedexp.messages import Message, Tensors, Update
 from fedexp.parts import Setting
+from fedexp.personalization.base import Phase
 
 NOTHING = {"drop": 0.0, "straggle": 0.0, "work": 0.5, "nan": 0.0, "byzantine": 0.0}
 SMALL = ["clients.count=6", "clients.per_round=3", "local.epochs=1", "data.subset=300"]
@@ -138,7 +139,7 @@ def test_a_straggler_takes_the_first_steps_of_each_epoch() -> None:
                 assert torch.equal(step[1], expected[1])
                 assert torch.equal(step[0], expected[0])
     module = seat(slow.engine, 0, slow.server.broadcast(1))
-    slow.engine.fit(module)  # type: ignore[attr-defined]
+    slow.engine.fit(module, [Phase(1)])
     assert module.steps == max(1, -(-data.clients[0].num_samples // 8) // 2)
 
 
