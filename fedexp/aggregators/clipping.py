@@ -67,5 +67,5 @@ def steps(weights: Tensors, current: Tensors) -> Tensors:
 
 
 def norm_of(step: Tensors) -> float:
-    """The L2 norm of all tensors as one vector."""
-    return float(torch.stack([value.norm() for value in step.values()]).norm())
+    """The L2 norm of all tensors as one vector; 0 if there are none, as where nothing is shared."""
+    return float(torch.stack([value.norm() for value in step.values()]).norm()) if step else 0.0

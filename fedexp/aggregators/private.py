@@ -83,7 +83,7 @@ class Private(Aggregator):
 
     def merge(self, current: Tensors) -> Tensors:
         """The current weights after one noisy step."""
-        if not self._sums:
+        if not self._norms:
             return current
         self.releases += 1
         generator = torch_generator(self.seed, "privacy", self.releases)

@@ -159,6 +159,11 @@ def test_one_of_five_cannot_move_the_robust_ones_far() -> None:
     assert merged(Average("uniform"), start(0.0), [*honest, lie])["w"].item() < -1e5
 
 
+def test_where_nothing_is_shared_nothing_is_merged() -> None:
+    for aggregator in ROBUST:
+        assert merged(aggregator, {}, [Update(0, 1, {}), Update(1, 1, {})]) == {}
+
+
 def test_integer_buffers_do_not_come_from_who_claims_the_most_samples() -> None:
     updates = [update(0, 0.0, n=5, seen=1), update(1, 0.0, n=6, seen=2), update(2, 0.0, n=999)]
     assert merged(Median(), start(0.0), updates)["seen"] == 2
