@@ -43,7 +43,7 @@ class Setting:
         num_clients: N, the size of the population.
         clients_per_round: K, the size of a cohort.
         class_counts: [N, C] training samples of each class at each client, int64.
-        parameter_shapes: name -> shape of every parameter of backbone and head.
+        parameter_shapes: name -> shape of every parameter of the model.
         shared: names of the weights that travel; the others stay with the client.
         input_shape: shape of one input.
         functional: (round, weights) -> the global model of that round, for a server half that must
