@@ -58,9 +58,10 @@ def test_every_option_runs_a_tiny_round(override: str, tmp_path: Path, image_tre
         "partition=natural": images,
         "aggregator=private": ["algorithm=fedavg"],  # the default method sends prototypes too
     }
-    result = run_in(tmp_path / "run", override, *needs.get(override, []))
+    overrides = [override, *needs.get(override, [])]
+    result = run_in(tmp_path / "run", *overrides)
     assert len(result.metrics) == 1
-    assert 0 <= result.objective(compose(override).objective) <= 1
+    assert 0 <= result.objective(compose(*overrides).objective) <= 1
 
 
 @pytest.mark.parametrize("name", NAMES)

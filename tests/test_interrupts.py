@@ -1,10 +1,19 @@
 import os
 import signal
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from fedexp.interrupts import Interrupts
+
+
+@pytest.fixture(autouse=True)
+def _usual_interrupts() -> Iterator[None]:
+    """A shell lets what it starts in the background ignore Ctrl-C; here it is as in a terminal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -32,7 +32,7 @@ def python(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_help_shows_groups_and_examples(tmp_path: Path) -> None:
     done = fedexp("--help", folder=tmp_path)
     assert done.returncode == 0
-    assert "aggregator: adam, momentum" in done.stdout
+    assert "aggregator: adam, krum" in done.stdout
     assert done.stdout.count("\n  fedexp ") >= 5
     assert list(tmp_path.iterdir()) == []
 

@@ -122,7 +122,7 @@ def test_a_server_goes_on_where_it_was() -> None:
     file = io.BytesIO()
     torch.save(scene.part.server_state(), file)
     file.seek(0)
-    revived = OneNumber(ControlVariates()).part
+    revived = Parabolas("regularizer=control_variates", "clients.per_round=2").part
     assert revived.broadcast(3) == {}
     revived.load_server_state(torch.load(file, weights_only=True))
     assert torch.equal(revived.broadcast(3)[KEY], scene.part.broadcast(3)[KEY])
