@@ -66,8 +66,10 @@ def _cell(value: float | None) -> str:
 def draw(runs: list[dict[str, Any]], path: Path) -> None:
     """The accuracy against the round, a line a run."""
     figure, axes = plt.subplots(figsize=(6.4, 4), layout="constrained")
-    for run in runs:
-        label = re.sub(r"(^| )\w+=", r"\1", label_of(run, runs))
+    labels = [re.sub(r"(^| )\w+=", r"\1", label_of(run, runs)) for run in runs]
+    choices = [label.partition(" ")[0] for label in labels]
+    # The first choice alone, such as the algorithm, where it tells the runs apart.
+    for run, label in zip(runs, choices if len(set(choices)) == len(runs) else labels, strict=True):
         axes.plot(run["curve"]["round"], run["curve"][CURVE], marker=".", label=label)
     axes.set(xlabel="round", ylabel="accuracy of the global model")
     axes.grid(alpha=0.3)
