@@ -34,8 +34,10 @@ from fedexp.messages import Message, Tensors
 from fedexp.models.shape import feature_dim, trains_on_one
 from fedexp.parts import Functional, Part, Setting
 from fedexp.personalization.base import Personalization
+from fedexp.placement import Placement
 from fedexp.quarantine import Quarantine
 from fedexp.randomness import key
+from fedexp.ranks import ranks_of
 from fedexp.regularizers.base import Regularizer
 from fedexp.samplers.base import Sampler
 from fedexp.samplers.random import Random
@@ -103,7 +105,7 @@ def plan(config: Config) -> Plan:
     _check_sampling(parts["aggregator"], parts["sampler"])
     faults: Faults = build("faults", config.faults)
     _try_optimizer(config)
-    build("engine", config.engine.node, supplied=ENGINE_SUPPLIED)
+    _check_processes(config)
     build("partition", config.partition.node, supplied=PARTITION_SUPPLIED)
     model = build("model", config.model, supplied=("input_shape",))
     head = build("head", config.head, supplied=("feature_dim", "num_classes"))
@@ -169,7 +171,7 @@ def assemble(
 
     Args:
         plan: the checked config and what was built from it.
-        fabric: where and how tensors are computed.
+        fabric: where and how tensors are computed, and by which processes.
         data: the population's data.
         tracker: is told of every round.
         client_folder: for what clients keep and RAM has no room for; None makes a temporary one.
@@ -227,15 +229,24 @@ def assemble(
         eval_batch_size=config.evaluation.batch_size,
         faults=plan.faults,
     )
-    server = Server(resources.split(initial)[0], sockets.aggregator, parts)
+    ranks = ranks_of(fabric)
+    placement = Placement(ranks, data.class_counts.sum(dim=1).tolist(), resources.store)
+    server = Server(resources.split(initial)[0], sockets.aggregator, parts, ranks)
     engine = build("engine", config.engine.node, supplied=ENGINE_SUPPLIED)(resources=resources)
     attack = MembershipAttack(config.evaluation.membership, resources)
     parameters = setting.shared & setting.parameter_shapes.keys()
-    evaluator = Evaluator(config.evaluation, config.rounds, engine, data, parameters, attack)
-    pictures = Pictures(config.tracking, config.rounds, resources)
-    quarantine = Quarantine(config.on_bad_update)
+    evaluator = Evaluator(config.evaluation, config.rounds, engine, data, parameters, attack, ranks)
     return Federation(
-        server, sockets.sampler, engine, plan.faults, quarantine, evaluator, tracker, pictures
+        ranks,
+        placement,
+        server,
+        sockets.sampler,
+        engine,
+        plan.faults,
+        Quarantine(config.on_bad_update),
+        evaluator,
+        tracker,
+        Pictures(config.tracking, config.rounds, resources, ranks),
     )
 
 
@@ -243,6 +254,16 @@ def _global_model(module: ClientModule, round: int, weights: Tensors) -> Functio
     """The global model that the server has, as a function; its head's own state comes along."""
     extras = {"head": module.head.broadcast(round)}
     return functional(module, Message(round, weights, extras))
+
+
+def _check_processes(config: Config) -> None:
+    """The engine can be, and can be one of several processes if it is to be."""
+    engine = build("engine", config.engine.node, supplied=ENGINE_SUPPLIED)
+    if config.engine.processes > 1 and not engine.func.shares_cohort:
+        raise InputError(
+            f"engine.devices={config.engine.devices} engine.num_nodes={config.engine.num_nodes}: "
+            "this engine trains in one process; take engine=serial or engine=vectorized"
+        )
 
 
 def _check_sampling(aggregator: Part, sampler: Sampler) -> None:
@@ -303,6 +324,6 @@ def _check_last_batches(plan: Plan, data: FederatedData) -> None:
 @contextmanager
 def _seeded(seed: int, purpose: str) -> Iterator[None]:
     """PyTorch's own generator keyed for initial weights; the caller's state comes back after."""
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):  # no process may touch the devices of the others
         torch.manual_seed(key(seed, purpose))
         yield

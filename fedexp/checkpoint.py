@@ -16,7 +16,8 @@ import io
 import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,11 +65,25 @@ class Checkpoint:
         """``metrics.jsonl`` up to this round."""
         return (self.folder / METRICS).read_bytes()
 
-    def restore(self, server: Server, store: ClientStore, device: torch.device) -> None:
-        """Put everything back where it was: the clients' tensors on ``device``."""
+    def restore(
+        self,
+        server: Server,
+        store: ClientStore,
+        device: torch.device,
+        mine: Callable[[Sequence[int]], Iterable[int]],
+    ) -> None:
+        """Put everything back where it was.
+
+        Args:
+            server: gets its weights and the parts' state back.
+            store: gets what clients keep, as far as they are ``mine``.
+            device: of the clients' tensors.
+            mine: those of some clients that this rank takes.
+        """
         server.load_state_dict(_load(self.folder / _SERVER, torch.device("cpu")))
-        for path in (self.folder / _CLIENTS).iterdir():
-            store.put(int(path.stem), Drawer(**_load(path, device)))
+        files = {int(path.stem): path for path in (self.folder / _CLIENTS).iterdir()}
+        for client in mine(sorted(files)):
+            store.put(client, Drawer(**_load(files[client], device)))
 
 
 class Checkpoints:
@@ -83,12 +98,29 @@ class Checkpoints:
         self._run, self._keep = folder, keep
         self._folder = folder / CHECKPOINTS
 
-    def save(self, round: int, seconds: float, server: Server, store: ClientStore) -> None:
-        """Write one, whole or not at all; clients come one by one, so that RAM need not hold all.
+    def save(
+        self,
+        round: int,
+        seconds: float,
+        server: Server,
+        drawers: Iterable[tuple[int, Drawer]],
+        write: bool = True,
+    ) -> None:
+        """Write one, whole or not at all.
+
+        Args:
+            round: the last round in it.
+            seconds: how long the run has taken.
+            server: the weights, and the parts' state.
+            drawers: client and what it keeps, one by one, so that RAM need not hold all.
+            write: whether this rank writes; one that does not only lets its ``drawers`` go.
 
         Raises:
             InputError: the disk is full, or fails; those before are as they were.
         """
+        if not write:
+            deque(drawers, maxlen=0)
+            return
         final = self._folder / _name(round)
         unfinished = final.with_suffix(_UNFINISHED)
         try:
@@ -96,7 +128,7 @@ class Checkpoints:
             (unfinished / _CLIENTS).mkdir(parents=True)
             digests = {
                 name: _write(unfinished / name, content)
-                for name, content in self._contents(server, store)
+                for name, content in self._contents(server, drawers)
             }
             about = _Manifest(round=round, seconds=seconds, files=digests)
             _write(unfinished / _MANIFEST, about.model_dump_json().encode())
@@ -129,10 +161,12 @@ class Checkpoints:
                 self._discard(self._folder / name)
         return None
 
-    def _contents(self, server: Server, store: ClientStore) -> Iterator[tuple[str, bytes]]:
+    def _contents(
+        self, server: Server, drawers: Iterable[tuple[int, Drawer]]
+    ) -> Iterator[tuple[str, bytes]]:
         yield METRICS, (self._run / METRICS).read_bytes()
         yield _SERVER, _dump(server.state_dict())
-        for client, drawer in store.drawers():
+        for client, drawer in drawers:
             yield f"{_CLIENTS}/{client}.pt", _dump(vars(drawer))
 
     def _names(self) -> list[str]:

@@ -4,26 +4,30 @@ import errno
 import logging
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
 from lightning.fabric import Fabric
-from lightning.fabric.utilities.exceptions import MisconfigurationException
 from rich.console import Console
 
+from fedexp import cluster
 from fedexp.build import assemble, deal, plan
 from fedexp.checkpoint import Checkpoint, Checkpoints, save_weights
 from fedexp.client import ClientModule
 from fedexp.errors import InputError
 from fedexp.federation import Federation
 from fedexp.interrupts import Interrupted, Interrupts
+from fedexp.messages import Message
+from fedexp.processes import make_fabric, spawn
+from fedexp.ranks import Ranks, ranks_of
 from fedexp.runs import SUMMARY, Identity, check, claim, objective, rounds_finished
-from fedexp.schema import Config, Engine
+from fedexp.schema import Config
 from fedexp.tracking.figures import FigureFiles, partition_heatmap
 from fedexp.tracking.jsonl import JsonLines, parse_records, read_metrics
 from fedexp.tracking.progress import Progress
@@ -31,6 +35,9 @@ from fedexp.tracking.summary import summarize, write_summary
 from fedexp.tracking.tracker import Record, Tracker, Trackers
 
 LOGGER = logging.getLogger(__name__)
+
+_CLIENTS = "clients_{}"
+"""Where a rank's clients keep what RAM has no room for."""
 
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
@@ -43,13 +50,18 @@ class RunResult:
         folder: where everything lies.
         metrics: one row a round, as in ``metrics.jsonl``.
         summary: as in ``summary.json``.
-        model: the final global model, in eval mode.
+        make_model: makes ``model``.
     """
 
     folder: Path
     metrics: pd.DataFrame
     summary: dict[str, Any]
-    model: ClientModule
+    make_model: Callable[[], ClientModule]
+
+    @cached_property
+    def model(self) -> ClientModule:
+        """The final global model, in eval mode; on the CPU if other processes trained it."""
+        return self.make_model()
 
     def objective(self, metric: str) -> float:
         """The last value of the headline ``metric``, NaN if no round measured it."""
@@ -74,54 +86,101 @@ class Launch:
 def execute(config: Config, folder: Path, launch: Launch) -> RunResult:
     """Run the experiment, or what is left of it, and leave everything in ``folder``.
 
+    With several processes it starts those of one machine, unless torchrun or SLURM have started
+    them: then each calls this, and all get the result of the first, ``folder`` included.
+
     Args:
         config: the checked config.
         folder: the run's own folder; made if absent.
         launch: how the run was started.
 
     Raises:
-        InputError: the config cannot work, ``folder`` is another run's, or its disk is full.
+        InputError: the config cannot work, ``folder`` is another run's, its disk is full, or a
+            process died.
         Interrupted: Ctrl-C or SIGTERM; what was done is saved.
     """
-    start = time.perf_counter()
+    if not cluster.must_spawn(config.engine):
+        return _run(config, folder, launch)[0]
     check(folder, config)
-    planned = plan(config)
-    fabric = _fabric(config.engine)
+    plan(config)  # what is wrong with it is found before processes are started
+    summary, message = spawn(_run_as_rank, config.engine.devices, config, folder, launch)
+    model = partial(_rebuild_model, config, message)
+    return RunResult(folder, read_metrics(folder), summary, model)
+
+
+def _run_as_rank(config: Config, folder: Path, launch: Launch) -> tuple[dict[str, Any], Message]:
+    """One of several processes: the summary, and what its final global model is made of."""
+    result, message = _run(config, folder, launch)
+    return result.summary, message
+
+
+def _rebuild_model(config: Config, message: Message) -> ClientModule:
+    """The global model that ``message`` tells of, on the CPU."""
+    planned, fabric = plan(config), Fabric(accelerator="cpu", devices=1)
     data = deal(config, planned.source, fabric.device)
-    with _room(folder), claim(folder, config) as run:
-        checkpoints = Checkpoints(folder, config.checkpoint.keep)
-        checkpoint = _where_to_go_on(checkpoints, config, folder, run, launch)
+    federation = assemble(planned, fabric, data, Tracker())
+    return federation.engine.resources.seat_global(message).eval()
+
+
+def _run(config: Config, folder: Path, launch: Launch) -> tuple[RunResult, Message]:
+    """The run itself, in this process or this one's share of it; and its final global model."""
+    start = time.perf_counter()
+    if cluster.start().rank == 0:
+        check(folder, config)
+    planned = plan(config)
+    fabric = make_fabric(config.engine)
+    ranks = ranks_of(fabric)
+    folder = _agree_on_folder(folder, ranks)
+    with fabric.rank_zero_first(local=True):  # the others find the caches filled
+        data = deal(config, planned.source, fabric.device)
+    with _room(folder), claim(folder, config) if ranks.is_first else nullcontext() as run:
+        checkpoint = ranks.first(partial(_where_to_go_on, config, folder, run, launch))
         start -= checkpoint.seconds if checkpoint else 0
         done, lines = (checkpoint.round, checkpoint.metrics) if checkpoint else (0, b"")
         past = parse_records(lines)
         history = History(past)
         with _tracking(config, folder, launch, run, lines, past) as tracker:
             trackers = Trackers([history, tracker])
-            federation = assemble(planned, fabric, data, trackers, folder / "clients")
+            clients = folder / _CLIENTS.format(ranks.rank)
+            federation = assemble(planned, fabric, data, trackers, clients)
             store = federation.engine.resources.store
             with closing(store):
                 if checkpoint:
-                    checkpoint.restore(federation.server, store, fabric.device)
-                _train(federation, config, done, checkpoints, start)
+                    mine = federation.placement.mine
+                    checkpoint.restore(federation.server, store, fabric.device, mine)
+                    federation.placement.settle()
+                _train(federation, config, done, Checkpoints(folder, config.checkpoint.keep), start)
             model = federation.global_model(config.rounds)
-            weights = model.weights
             summary = summarize(
                 history.metrics,
                 config.model_dump(mode="json"),
                 launch.overrides,
                 launch.choices,
-                weights,
+                model.weights,
                 str(fabric.device),
                 time.perf_counter() - start,
             )
-            save_weights(weights, folder)
-            write_summary(folder, summary)
+            if ranks.is_first:
+                save_weights(model.weights, folder)
+                write_summary(folder, summary)
             tracker.finish(summary)
-    return RunResult(folder, read_metrics(folder), summary, model)
+    metrics, summary = ranks.first(lambda: (read_metrics(folder), summary))
+    result = RunResult(folder, metrics, summary, lambda: model)
+    return result, federation.server.broadcast(config.rounds)
+
+
+def _agree_on_folder(folder: Path, ranks: Ranks) -> Path:
+    """The first rank's folder; the empty ones that Hydra has made for the others go."""
+    shared = ranks.first(folder.resolve)
+    if ranks.is_first:
+        return folder
+    if folder.resolve() != shared and {path.name for path in folder.glob("*")} == {".hydra"}:
+        shutil.rmtree(folder)
+    return shared
 
 
 def _where_to_go_on(
-    checkpoints: Checkpoints, config: Config, folder: Path, run: Identity, launch: Launch
+    config: Config, folder: Path, run: Identity | None, launch: Launch
 ) -> Checkpoint | None:
     """The run's newest checkpoint, if it goes on from one; says what it does.
 
@@ -130,18 +189,19 @@ def _where_to_go_on(
     """
     if config.resume is None:
         return None
-    checkpoint = checkpoints.latest()
+    checkpoint = Checkpoints(folder, config.checkpoint.keep).latest()
     if checkpoint and checkpoint.round > config.rounds:
         raise InputError(f"rounds={config.rounds}: {folder} has {checkpoint.round} already")
     if not checkpoint and rounds_finished(folder):
         raise InputError(f"resume={folder}: is finished and has no checkpoint to go on from")
     if checkpoint:
         LOGGER.info("resume: %s goes on after round %d", folder, checkpoint.round)
-    elif run.known:
+    elif run and run.known:
         LOGGER.info("resume: %s has no checkpoint yet and starts afresh", folder)
     elif launch.sweep is None:
         LOGGER.info("resume: found no unfinished run like this one; starts afresh in %s", folder)
-    shutil.rmtree(folder / "clients", ignore_errors=True)  # a killed process left them
+    for left in folder.glob(_CLIENTS.format("*")):  # by a killed process
+        shutil.rmtree(left, ignore_errors=True)
     (folder / SUMMARY).unlink(missing_ok=True)  # the run is not finished any more
     return checkpoint
 
@@ -150,15 +210,17 @@ def _train(
     federation: Federation, config: Config, done: int, checkpoints: Checkpoints, start: float
 ) -> None:
     """The rounds that are left, with checkpoints. Raises Interrupted."""
-    every, keep = config.checkpoint.every, config.checkpoint.keep
-    with Interrupts() if keep else nullcontext() as interrupts:
+    every, keep, ranks = config.checkpoint.every, config.checkpoint.keep, federation.ranks
+    with Interrupts(announce=ranks.is_first) if keep else nullcontext() as interrupts:
 
         def checkpoint(round: int) -> None:
-            asked = interrupts and interrupts.asked
+            heard = ranks.gather(interrupts.asked if interrupts else None)
+            asked = next((signal for signal in heard if signal), None)
             is_due = every and round % every == 0
             if keep and (is_due or asked or round == config.rounds):
-                store = federation.engine.resources.store
-                checkpoints.save(round, time.perf_counter() - start, federation.server, store)
+                seconds = time.perf_counter() - start
+                kept = ranks.collect(federation.engine.resources.store.drawers())
+                checkpoints.save(round, seconds, federation.server, kept, ranks.is_first)
             if asked and round < config.rounds:
                 raise Interrupted(asked)
 
@@ -179,30 +241,23 @@ def _room(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _fabric(engine: Engine) -> Fabric:
-    """One device. Raises InputError if this machine has none of its kind."""
-    try:
-        return Fabric(accelerator=engine.device, devices=1, precision=engine.precision)
-    except (RuntimeError, MisconfigurationException) as error:
-        reason = str(error).partition("\n")[0]
-        raise InputError(
-            f"engine.device={engine.device}: not on this machine ({reason})"
-        ) from error
-
-
 @contextmanager
 def _tracking(
     config: Config,
     folder: Path,
     launch: Launch,
-    run: Identity,
+    run: Identity | None,
     lines: bytes,
     past: Sequence[Record],
 ) -> Iterator[Tracker]:
     """The trackers that the config asks for; if the run fails they are told so.
 
-    ``lines`` and ``past`` are the rounds that a resumed run has behind it.
+    ``lines`` and ``past`` are the rounds that a resumed run has behind it. A process that has not
+    claimed the folder, and so has no ``run``, tracks nothing.
     """
+    if run is None:
+        yield Tracker()
+        return
     settings = config.tracking
     trackers: list[Tracker] = [JsonLines(folder, lines), FigureFiles(folder)]
     if settings.wandb.mode != "disabled":

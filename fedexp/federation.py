@@ -1,7 +1,7 @@
 """The round loop."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from matplotlib.figure import Figure
 
@@ -10,8 +10,10 @@ from fedexp.engines.base import Engine
 from fedexp.evaluation.evaluator import Evaluator
 from fedexp.evaluation.meter import Meter
 from fedexp.faults.base import Faults
-from fedexp.messages import Message, Update
+from fedexp.messages import Message, Tensors, Update
+from fedexp.placement import Placement
 from fedexp.quarantine import Quarantine
+from fedexp.ranks import Ranks
 from fedexp.samplers.base import Sampler
 from fedexp.server import Server
 from fedexp.tracking.tracker import Record, Tracker
@@ -20,10 +22,12 @@ LOGGER = logging.getLogger(__name__)
 
 
 class Federation:
-    """A federation of clients around one server."""
+    """A federation of clients around one server; with several processes, each has all of it."""
 
     def __init__(
         self,
+        ranks: Ranks,
+        placement: Placement,
         server: Server,
         sampler: Sampler,
         engine: Engine,
@@ -33,6 +37,7 @@ class Federation:
         tracker: Tracker,
         figures: Callable[[Message], dict[str, Figure]],
     ) -> None:
+        self.ranks, self.placement = ranks, placement
         self.server, self.sampler, self.engine = server, sampler, engine
         self.faults, self.quarantine = faults, quarantine
         self.evaluator, self.tracker, self.figures = evaluator, tracker, figures
@@ -57,12 +62,13 @@ class Federation:
         """One round: send, choose, train, merge, measure."""
         message = self.server.broadcast(round)
         meter = Meter(message)
-        answers = self.engine.probe(self.sampler.candidates(round), message)
+        answers = self._probe(self.sampler.candidates(round), message)
         self.sampler.hear(meter.watch_answers(answers))
         cohort = meter.watch_choice(self.sampler.select(round))
         arrived = meter.watch(self._train(cohort, message))
         sound = meter.note(self.quarantine.watch(arrived, round))
-        if not self.server.aggregate(self.evaluator.watch(sound, message)):
+        watchers = (meter, self.quarantine, self.evaluator, self.placement)
+        if not self.server.aggregate(self.evaluator.watch(sound, message), watchers):
             LOGGER.warning("round %d: no update came in; the global model stays as it was", round)
         metrics = meter.metrics() | self.quarantine.metrics() | self.server.metrics()
         metrics |= self.faults.metrics(round, cohort)
@@ -70,10 +76,16 @@ class Federation:
         scores, figures = self.evaluator(result), self.figures(result)
         return Record(round, metrics | scores.metrics, scores.per_class, figures)
 
+    def _probe(self, asked: Sequence[int], message: Message) -> Iterable[tuple[int, Tensors]]:
+        """The answers of all whom the sampler asks."""
+        if not asked:
+            return ()
+        return self.ranks.merge(self.engine.probe(self.placement.mine(asked), message))
+
     def _train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
-        """The updates of those who do not drop out, as they arrive."""
+        """The updates of this rank's clients who do not drop out, as they arrive."""
         heard = [client for client in cohort if not self.faults.lost(message.round, client)]
-        for update in self.engine.train(heard, message):
+        for update in self.engine.train(self.placement.mine(heard), message):
             yield self.faults.spoil(update, message)
 
     def global_model(self, round: int) -> ClientModule:

@@ -26,11 +26,17 @@ class Interrupts:
 
     Does nothing outside the main thread, where Python allows no handlers.
 
+    Args:
+        announce: say what the first one will do.
+
     Attributes:
         asked: the signal that came, if one did.
     """
 
     asked: signal.Signals | None = None
+
+    def __init__(self, announce: bool = True) -> None:
+        self._announce = announce
 
     def __enter__(self) -> Self:
         self._before = {}
@@ -51,4 +57,5 @@ class Interrupts:
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.asked = signal.Signals(number)
         self.__exit__(None, None, None)
-        os.write(2, _NOTICE)  # print may be what was interrupted
+        if self._announce:
+            os.write(2, _NOTICE)  # print may be what was interrupted

@@ -1,14 +1,16 @@
 """Updates that hold NaN or infinity do not reach the server."""
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from fedexp.errors import InputError
-from fedexp.messages import Update
+from fedexp.messages import Tensors, Update
+from fedexp.ranks import Share
 
 LOGGER = logging.getLogger(__name__)
 Policy = Literal["quarantine", "raise"]
@@ -24,6 +26,7 @@ class Quarantine:
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self.clients: list[int] = []
+        self._reasons: list[str] = []
 
     def watch(self, updates: Iterable[Update], round: int) -> Iterator[Update]:
         """The finite ones; ``clients`` are afterwards those whose update was not.
@@ -31,7 +34,7 @@ class Quarantine:
         Raises:
             InputError: one is not finite, and ``policy`` is raise.
         """
-        self.clients = []
+        self.clients, self._reasons = [], []
         for update in updates:
             tensors = _tensors(update)
             if _all_finite(tensors.values()):
@@ -43,12 +46,26 @@ class Quarantine:
             what += f" ({bad[0]}{others})"
             if self.policy == "raise":
                 raise InputError(f"on_bad_update=raise: {what}")
-            LOGGER.warning("%s; it is left out", what)
-            self.clients.append(update.client)
+            self._leave_out(update.client, what)
+
+    def give(self) -> Share:
+        """Who was left out at this rank, and why."""
+        return Share(listed=list(zip(self.clients, self._reasons, strict=True)))
+
+    def take(self, sums: Tensors, listed: Sequence[list[tuple[int, str]]]) -> None:
+        """Who was left out at any."""
+        for client, reason in chain(*listed):
+            if client not in self.clients:
+                self._leave_out(client, reason)
 
     def metrics(self) -> dict[str, float]:
         """How many updates of this round were left out."""
         return {"clients/quarantined": len(self.clients)}
+
+    def _leave_out(self, client: int, reason: str) -> None:
+        LOGGER.warning("%s; it is left out", reason)
+        self.clients.append(client)
+        self._reasons.append(reason)
 
 
 def _tensors(update: Update) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, MissingMandatoryValue, OmegaConf
 
-from fedexp import runs
+from fedexp import cluster, runs
 from fedexp.errors import InputError
 
 _SWEEP = "multirun.yaml"
@@ -26,7 +26,7 @@ def register_resolvers() -> None:
 
 
 def run_folder(root: str, new: str, *, _root_: DictConfig) -> str:
-    """The folder of a run.
+    """The folder of a run; of several processes, the first one's counts.
 
     Args:
         root: where runs lie, two levels deep.
@@ -36,7 +36,8 @@ def run_folder(root: str, new: str, *, _root_: DictConfig) -> str:
     if resume not in (None, runs.AUTO):
         return str(Path(resume).expanduser())
     found = None
-    if resume is not None and (config := _checked(_root_)) is not None:
+    looks = resume is not None and cluster.start().rank == 0
+    if looks and (config := _checked(_root_)) is not None:
         found = runs.find_unfinished(Path(root), config)
     return str(found or Path(root, new))
 
@@ -58,6 +59,8 @@ class KeepRuns(Callback):
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Called by Hydra before it makes the run's folder."""
+        if cluster.start().rank > 0:  # it will work in the first one's
+            return
         folder, checked = Path(config.hydra.run.dir), _checked(config)
         if checked is None:  # the job will say why
             return
@@ -68,6 +71,9 @@ class KeepRuns(Callback):
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Called by Hydra before it makes the sweep's folder."""
+        found = cluster.start()
+        if found.size > 1:
+            _stop(f"{found.by} starts one run; start a sweep without it, with engine.devices=...")
         folder, resume = Path(config.hydra.sweep.dir), OmegaConf.select(config, "resume")
         known = (folder / _SWEEP).exists()
         if known and resume is None:

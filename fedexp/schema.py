@@ -88,8 +88,15 @@ class Engine(Common):
     """What every engine has."""
 
     device: Literal["auto", "cpu", "cuda", "mps"]
+    devices: PositiveInt
+    num_nodes: PositiveInt
     precision: Literal["32-true", "bf16-mixed"]
     channels_last: bool
+
+    @property
+    def processes(self) -> int:
+        """One for each device."""
+        return self.devices * self.num_nodes
 
 
 class Membership(Group):

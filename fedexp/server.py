@@ -1,7 +1,8 @@
 """The server: the global weights and the parts' server halves."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ import torch
 from fedexp.aggregators.base import Aggregator
 from fedexp.messages import Extras, Message, Tensors, Update
 from fedexp.parts import Part
+from fedexp.ranks import Ranks, Share, Sharing
 
 
 class Server:
@@ -18,12 +20,20 @@ class Server:
         weights: the shared weights that the first round starts from.
         aggregator: how the cohort's weights become the next ones.
         parts: socket -> part, the aggregator among them.
+        ranks: the processes, each of which has a server like this one.
     """
 
-    def __init__(self, weights: Tensors, aggregator: Aggregator, parts: Mapping[str, Part]) -> None:
+    def __init__(
+        self,
+        weights: Tensors,
+        aggregator: Aggregator,
+        parts: Mapping[str, Part],
+        ranks: Ranks | None = None,
+    ) -> None:
         self.weights = weights
         self.aggregator = aggregator
         self.parts = dict(parts)
+        self.ranks = ranks or Ranks()
         self._merged = 0
 
     def broadcast(self, round: int) -> Message:
@@ -31,28 +41,32 @@ class Server:
         extras = {name: part.broadcast(round) for name, part in self.parts.items()}
         return Message(round, self.weights, {name: sent for name, sent in extras.items() if sent})
 
-    def aggregate(self, updates: Iterable[Update]) -> int:
+    def aggregate(self, updates: Iterable[Update], others: Sequence[Sharing] = ()) -> int:
         """Take in the cohort's updates as they arrive, then let the parts merge what remains.
 
         Without a single update nothing changes: the round is skipped.
 
+        Args:
+            updates: those of this rank's clients.
+            others: who else has seen them; like the server, they then know of all ranks' updates.
+
         Returns:
-            How many updates came in.
+            How many updates came in, at all ranks.
         """
-        reports = []
-        sums: Extras = defaultdict(dict)
+        digests = _Digests()
         for update in updates:
             self.aggregator.add(update, self.weights)
-            reports.append(self._digest(update, sums))
-        self._merged = len(reports)
-        if not reports:
+            digests.updates.append(self._digest(update, digests.sums))
+        self.ranks.exchange([self.aggregator, digests, *others])
+        self._merged = len(digests.updates)
+        if not self._merged:
             return 0
         merged = self.aggregator.merge(self.weights)
         for name, part in self.parts.items():
-            part.aggregate(reports)
-            merged = part.correct(self.weights, merged, sums[name], len(reports))
+            part.aggregate(digests.updates)
+            merged = part.correct(self.weights, merged, digests.sums[name], self._merged)
         self.weights = merged
-        return len(reports)
+        return self._merged
 
     def metrics(self) -> dict[str, float]:
         """What the parts have to say about the round just merged; nothing if it was skipped."""
@@ -82,6 +96,31 @@ class Server:
                 report = {}
             extras[name] = report | part.extract(update, self.weights)
         return update.digest(extras)
+
+
+class _Digests:
+    """What is kept of the cohort's updates.
+
+    Attributes:
+        updates: without their weights, and without what is in ``sums``.
+        sums: socket -> name -> the float64 sum of what its part wants summed.
+    """
+
+    def __init__(self) -> None:
+        self.updates: list[Update] = []
+        self.sums: Extras = defaultdict(dict)
+
+    def give(self) -> Share:
+        """Those of this rank's clients."""
+        flat = {f"{part}/{name}": v for part, sums in self.sums.items() for name, v in sums.items()}
+        return Share(flat, self.updates)
+
+    def take(self, sums: Tensors, listed: Sequence[list[Update]]) -> None:
+        """Those of all."""
+        self.updates = sorted(chain(*listed), key=lambda update: update.client)
+        for flat, value in sums.items():
+            part, _, name = flat.partition("/")
+            self.sums[part][name] = value
 
 
 def _add(sums: Tensors, report: Tensors) -> None:

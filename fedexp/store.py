@@ -24,6 +24,7 @@ class _Label:
 
     parts: frozenset[str]
     private: bool
+    own: bool
     model: bool
 
 
@@ -87,15 +88,17 @@ class ClientStore:
         if self._remember == "off":
             drawer.model = {}
         parts = frozenset(name for name, memory in drawer.memories.items() if memory)
-        self._labels[client] = _Label(parts, bool(drawer.private), bool(drawer.model))
+        self._labels[client] = _Label(
+            parts, bool(drawer.private), bool(drawer.own), bool(drawer.model)
+        )
         self._ram[client] = drawer
         self._measure(client)
         while self._used > self._ram_bytes:
             self._spill(next(iter(self._ram)))
 
     def drawers(self) -> Iterator[tuple[int, Drawer]]:
-        """Every client and its drawer, one after another: a checkpoint need not hold them all."""
-        for client in sorted(self._labels):
+        """Every keeper and its drawer, one after another: a checkpoint need not hold them all."""
+        for client in self.keepers:
             yield client, self._look(client)
 
     def memory(self, client: int, part: str) -> Memory:
@@ -127,6 +130,12 @@ class ClientStore:
     def remembered(self) -> list[int]:
         """The clients whose latest local model is known, in order."""
         return sorted(client for client, label in self._labels.items() if label.model)
+
+    @property
+    def keepers(self) -> list[int]:
+        """The clients that keep anything here, in order."""
+        nothing = _Label(frozenset(), private=False, own=False, model=False)
+        return sorted(client for client, label in self._labels.items() if label != nothing)
 
     def close(self) -> None:
         """Forget everything and remove the folder."""

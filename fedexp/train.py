@@ -22,7 +22,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from fedexp import runs
+from fedexp import cluster, runs
 from fedexp.errors import InputError
 from fedexp.resume import check_run, plain, register_resolvers
 
@@ -89,7 +89,8 @@ def _run_job(
 
     from fedexp.tracking.progress import print_report
 
-    print_report(summary, folder, Console(), brief=sweep is not None)
+    if cluster.start().rank == 0:
+        print_report(summary, folder, Console(), brief=sweep is not None)
     return runs.objective(summary, config.objective)
 
 
@@ -148,8 +149,8 @@ def _plain_endings(folder: Path) -> Iterator[None]:
         with _plain_interrupt(folder):
             yield
     except InputError as error:
-        if {path.name for path in folder.iterdir()} <= {".hydra"}:
-            shutil.rmtree(folder)  # nothing has run: leave no trace
+        if {path.name for path in folder.glob("*")} <= {".hydra"}:
+            shutil.rmtree(folder, ignore_errors=True)  # nothing has run: leave no trace
         raise SystemExit(f"fedexp: {error}") from None
 
 

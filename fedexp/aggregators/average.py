@@ -1,11 +1,13 @@
 """Federated averaging."""
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 
 from fedexp.aggregators.base import Aggregator
 from fedexp.messages import Tensors, Update
+from fedexp.ranks import Share
 
 
 class Average(Aggregator):
@@ -41,6 +43,16 @@ class Average(Aggregator):
                 self._sums[name].add_(value, alpha=mass)
             else:
                 self._sums[name] = value.to(torch.float64) * mass
+
+    def give(self) -> Share:
+        """The sums; their mass, and the integer buffers with whose they are."""
+        return Share(self._sums, (self._mass, self._largest, self._integers))
+
+    def take(self, sums: Tensors, listed: Sequence[Any]) -> None:
+        """The whole cohort's."""
+        masses, largest, integers = zip(*listed, strict=True)
+        self._sums, self._mass, self._largest = sums, sum(masses), max(largest)
+        self._integers = integers[largest.index(self._largest)]
 
     def merge(self, current: Tensors) -> Tensors:
         """The average of what came in."""

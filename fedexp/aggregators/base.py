@@ -1,7 +1,11 @@
 """What every aggregator is."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from fedexp.messages import Tensors, Update
 from fedexp.parts import Part
+from fedexp.ranks import Share
 
 
 class Aggregator(Part):
@@ -13,6 +17,14 @@ class Aggregator(Part):
 
     def add(self, update: Update, current: Tensors) -> None:
         """Take in one update; ``current`` are the global weights that it started from."""
+        raise NotImplementedError
+
+    def give(self) -> Share:
+        """What came in at this rank, where there are several; see ``Sharing``."""
+        raise NotImplementedError
+
+    def take(self, sums: Tensors, listed: Sequence[Any]) -> None:
+        """Be as if all of the cohort's updates had come in here."""
         raise NotImplementedError
 
     def merge(self, current: Tensors) -> Tensors:

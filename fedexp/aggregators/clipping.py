@@ -1,14 +1,17 @@
 """Bounding how far one client can move the global model."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from itertools import chain
+from typing import Any, Literal
 
 import torch
 from pydantic import PositiveFloat
 
 from fedexp.aggregators.average import Average
 from fedexp.messages import Tensors, Update
+from fedexp.ranks import Share
 
 
 class NormClipped(Average):
@@ -38,6 +41,17 @@ class NormClipped(Average):
             shortened = {n: value.to(current[n].dtype) for n, value in shortened.items()}
             update = replace(update, weights=update.weights | shortened)
         super().add(update, current)
+
+    def give(self) -> Share:
+        """Also the steps' lengths."""
+        share = super().give()
+        return replace(share, listed=(share.listed, self._norms))
+
+    def take(self, sums: Tensors, listed: Sequence[Any]) -> None:
+        """The whole cohort's."""
+        averages, norms = zip(*listed, strict=True)
+        super().take(sums, averages)
+        self._norms = list(chain(*norms))
 
     def merge(self, current: Tensors) -> Tensors:
         """The average of the shortened steps."""

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 
 from fedexp.aggregators.base import Aggregator
 from fedexp.messages import Tensors, Update
+from fedexp.ranks import Share
 
 
 class Gathered(Aggregator):
@@ -16,6 +18,14 @@ class Gathered(Aggregator):
     def add(self, update: Update, current: Tensors) -> None:
         """Keep one update's weights."""
         self._updates.append(replace(update, extras={}, directions={}))
+
+    def give(self) -> Share:
+        """The updates themselves."""
+        return Share(listed=self._updates)
+
+    def take(self, sums: Tensors, listed: Sequence[list[Update]]) -> None:
+        """The whole cohort's."""
+        self._updates = list(chain(*listed))
 
     def merge(self, current: Tensors) -> Tensors:
         """What ``combine`` makes of them."""

@@ -1,5 +1,7 @@
 """DP-FedAvg: a cohort's mean step, clipped and noised, with the privacy spent so far."""
 
+from collections.abc import Sequence
+from itertools import chain
 from typing import Annotated, Any
 
 import torch
@@ -13,6 +15,7 @@ from fedexp.messages import Tensors, Update
 from fedexp.parts import Setting
 from fedexp.privacy import Accountant
 from fedexp.randomness import torch_generator
+from fedexp.ranks import Share
 
 
 class Private(Aggregator):
@@ -80,6 +83,14 @@ class Private(Aggregator):
         scale = min(1.0, self.clip / norm) if norm > 0 else 1.0
         for name, value in step.items():
             self._sums[name] = self._sums.get(name, 0) + scale * value
+
+    def give(self) -> Share:
+        """The sums of clipped steps, and how long the steps were."""
+        return Share(self._sums, self._norms)
+
+    def take(self, sums: Tensors, listed: Sequence[list[float]]) -> None:
+        """The whole cohort's."""
+        self._sums, self._norms = sums, list(chain(*listed))
 
     def merge(self, current: Tensors) -> Tensors:
         """The current weights after one noisy step."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -91,7 +92,12 @@ class Engine:
 
     A subclass says how a cohort is trained; questions and evaluation are the same for all that do
     not know better.
+
+    Attributes:
+        shares_cohort: whether it can be one of several processes, each with a share of the cohort.
     """
+
+    shares_cohort: ClassVar[bool] = True
 
     def __init__(self, resources: Resources) -> None:
         self.resources = resources

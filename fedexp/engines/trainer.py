@@ -36,6 +36,8 @@ class Trainer(Serial):
         InputError: a callback or an option that cannot be.
     """
 
+    shares_cohort = False  # a Trainer would take the processes for its own
+
     def __init__(
         self,
         resources: Resources,

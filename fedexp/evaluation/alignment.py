@@ -1,12 +1,13 @@
 """How well steps point where the federation then goes (FedPTR, Figure 2)."""
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from fedexp.messages import Tensors, Update
+from fedexp.ranks import Share
 
 
 class Alignment:
@@ -24,7 +25,7 @@ class Alignment:
     def __init__(self, start: Tensors, parameters: Collection[str]) -> None:
         self._start = {name: start[name].double() for name in start if name in parameters}
         self._sums: dict[str, Tensor] = {}
-        self._counts: dict[str, int] = defaultdict(int)
+        self._counts: Counter[str] = Counter()
 
     def watch(self, updates: Iterable[Update]) -> Iterator[Update]:
         """The same updates."""
@@ -33,6 +34,14 @@ class Alignment:
             for name, direction in update.directions.items():
                 self._note(name, self._flatten(direction))
             yield update
+
+    def give(self) -> Share:
+        """The sums of this rank's steps, and of how many."""
+        return Share(self._sums, self._counts)
+
+    def take(self, sums: Tensors, listed: Sequence[Counter[str]]) -> None:
+        """Those of all steps."""
+        self._sums, self._counts = sums, sum(listed, Counter())
 
     def metrics(self, merged: Tensors) -> dict[str, float]:
         """``geometry/<kind>_step_cosine`` for each kind of step, given w^{t+1}.

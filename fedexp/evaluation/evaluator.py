@@ -1,15 +1,17 @@
 """The evaluator: which metrics are due in a round, and what they are."""
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from fedexp.data.federated import FederatedData
-from fedexp.engines.base import Engine
+from fedexp.engines.base import Engine, Predictions
 from fedexp.evaluation.alignment import Alignment
 from fedexp.evaluation.geometry import global_angles, local_angles, mean_over_clients
 from fedexp.evaluation.personal import per_class, personal_accuracies, personal_metrics
-from fedexp.messages import Message, Update
+from fedexp.messages import Message, Tensors, Update
+from fedexp.ranks import Ranks, Share
 from fedexp.schema import Evaluation
 
 
@@ -25,6 +27,7 @@ class Evaluator:
     """Scores the global model every ``every`` rounds, personal models every ``personal_every``.
 
     Both are always measured in the last round, and then the global model is attacked, if asked.
+    What there is to say of the global model is measured by the first rank alone.
 
     Args:
         schedule: what is measured, and when.
@@ -33,6 +36,7 @@ class Evaluator:
         data: the population's data.
         parameters: names of the shared parameters, whose steps are compared.
         attack: the membership metrics of the global model in a message.
+        ranks: the processes, each of which scores the personal models that it keeps.
     """
 
     def __init__(
@@ -43,9 +47,10 @@ class Evaluator:
         data: FederatedData,
         parameters: Collection[str],
         attack: Callable[[Message], dict[str, float]],
+        ranks: Ranks,
     ) -> None:
         self.schedule, self.rounds, self.engine, self.data = schedule, rounds, engine, data
-        self.parameters, self.attack = parameters, attack
+        self.parameters, self.attack, self.ranks = parameters, attack, ranks
         self.labels = data.test.labels.cpu()
         self._alignment: Alignment | None = None
 
@@ -56,19 +61,29 @@ class Evaluator:
         self._alignment = Alignment(message.weights, self.parameters)
         return self._alignment.watch(updates)
 
+    def give(self) -> Share:
+        """The steps seen at this rank."""
+        return self._alignment.give() if self._alignment else Share()
+
+    def take(self, sums: Tensors, listed: Sequence[Any]) -> None:
+        """All steps."""
+        if self._alignment:
+            self._alignment.take(sums, listed)
+
     def __call__(self, message: Message) -> Scores:
         """What is due after round ``message.round``; ``message`` holds the new global model."""
         start = time.perf_counter()
         scores = Scores()
-        if self._due(message.round, self.schedule.every):
+        if self.ranks.is_first and self._due(message.round, self.schedule.every):
             self._score_global(message, scores)
         if self.schedule.personal != "off" and self._due(
             message.round, self.schedule.personal_every
         ):
             self._score_personal(message, scores)
-        if self._alignment is not None:
+        if self._alignment:
             scores.metrics |= self._alignment.metrics(message.weights)
-        if self.schedule.membership.attack != "off" and message.round == self.rounds:
+        attacks = self.schedule.membership.attack != "off" and message.round == self.rounds
+        if self.ranks.is_first and attacks:
             scores.metrics |= self.attack(message)
         scores.metrics["time/eval_s"] = time.perf_counter() - start
         return scores
@@ -92,9 +107,18 @@ class Evaluator:
         }
 
     def _score_personal(self, message: Message, scores: Scores) -> None:
-        accuracies, angles = [], []
-        for number, predictions in self.engine.evaluate_personal(message):
-            client = self.data.clients[number]
-            accuracies.append(personal_accuracies(predictions, self.labels, client))
-            angles.append(local_angles(predictions, client.class_counts))
+        scored = (
+            (number, self._score_client(number, predictions))
+            for number, predictions in self.engine.evaluate_personal(message)
+        )
+        found = [each for _, each in self.ranks.merge(scored)]
+        accuracies, angles = [each for each, _ in found], [each for _, each in found]
         scores.metrics |= personal_metrics(accuracies) | mean_over_clients(angles)
+
+    def _score_client(
+        self, number: int, predictions: Predictions
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        """Accuracies and angles of one personal model."""
+        client = self.data.clients[number]
+        accuracies = personal_accuracies(predictions, self.labels, client)
+        return accuracies, local_angles(predictions, client.class_counts)

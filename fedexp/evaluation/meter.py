@@ -3,9 +3,12 @@
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from math import fsum
+from typing import Any
 
 from fedexp.messages import Message, Tensors, Update, count_bytes
+from fedexp.ranks import Share
 
 
 class Meter:
@@ -14,7 +17,7 @@ class Meter:
     def __init__(self, message: Message) -> None:
         self._message = message
         self._reached: set[int] = set()
-        self._upload = 0
+        self._answered = self._upload = 0
         self._select_s = self._train_s = 0.0
         self._probe_s: float | None = None
         self._metrics: dict[str, list[float]] = defaultdict(list)
@@ -28,7 +31,7 @@ class Meter:
         if heard:
             self._probe_s = time.perf_counter() - start
         self._reached.update(heard)
-        self._upload += sum(map(count_bytes, heard.values()))
+        self._answered = sum(map(count_bytes, heard.values()))
         return heard
 
     def watch_choice(self, cohort: Sequence[int]) -> Sequence[int]:
@@ -54,6 +57,21 @@ class Meter:
                 self._metrics[name].append(value)
             yield update
 
+    def give(self) -> Share:
+        """What passed between this rank and its clients; now it waits for the other ranks."""
+        self._given = time.perf_counter()
+        return Share(listed=(self._upload, self._sizes, self._metrics))
+
+    def take(self, sums: Tensors, listed: Sequence[Any]) -> None:
+        """What passed between all ranks and their clients; waiting for them is training, too."""
+        self._train_s += time.perf_counter() - self._given
+        uploads, sizes, metrics = zip(*listed, strict=True)
+        self._upload, self._sizes = sum(uploads), list(chain(*sizes))
+        names = dict.fromkeys(chain(*metrics))
+        self._metrics = {
+            name: list(chain(*(each.get(name, ()) for each in metrics))) for name in names
+        }
+
     def metrics(self) -> dict[str, float]:
         """``train/*``, ``cost/*`` and ``time/*`` so far, whatever the order of the updates.
 
@@ -69,7 +87,7 @@ class Meter:
             times["time/probe_s"] = self._probe_s
         metrics: dict[str, float] = {
             "cost/download_bytes": len(self._reached) * self._message.nbytes,
-            "cost/upload_bytes": self._upload,
+            "cost/upload_bytes": self._answered + self._upload,
             **times,
             "time/server_s": elapsed - sum(times.values()),
         }

@@ -1,7 +1,6 @@
 """Which pictures a round draws."""
 
 import logging
-from collections.abc import Sequence
 
 import torch
 from matplotlib.figure import Figure
@@ -10,6 +9,7 @@ from torch import Tensor
 from fedexp.engines.base import Resources
 from fedexp.messages import Message
 from fedexp.randomness import torch_generator
+from fedexp.ranks import Ranks
 from fedexp.schema import Tracking
 from fedexp.tracking.feature_map import feature_map
 from fedexp.tracking.figures import partition_heatmap, similarity_heatmap
@@ -24,34 +24,31 @@ class Pictures:
     """The partition before training; the prototypes' similarity now and then and at the end.
 
     At the end also what the parts want to show, and the features of the clients that
-    ``tracking.feature_clients`` names.
+    ``tracking.feature_clients`` names. The first rank draws, with what the others' clients keep.
     """
 
-    def __init__(self, settings: Tracking, rounds: int, resources: Resources) -> None:
+    def __init__(self, settings: Tracking, rounds: int, resources: Resources, ranks: Ranks) -> None:
         self.settings, self.rounds, self.resources = settings, rounds, resources
+        self.ranks = ranks
 
     def __call__(self, message: Message) -> dict[str, Figure]:
         """Name -> figure for the global model in ``message``; empty in most rounds."""
-        data, is_last = self.resources.data, message.round == self.rounds
+        about, is_last = self.resources.data.description, message.round == self.rounds
         if message.round == 0:
-            figure = partition_heatmap(data.class_counts, data.description.classes)
+            figure = partition_heatmap(self.resources.data.class_counts, about.classes)
             return {"heatmap/partition": figure}
         figures = {}
         due = is_last or message.round % self.settings.heatmap_every == 0
-        if due and self.resources.personalization.has_global:
+        if due and self.ranks.is_first and self.resources.personalization.has_global:
             prototypes = self.resources.seat_global(message).head.prototypes()
             if prototypes is not None:
-                about = data.description
                 figures["heatmap/prototype_similarity"] = similarity_heatmap(
                     prototypes, about.classes, about.superclasses
                 )
         if is_last:
             figures |= self._part_figures()
-        chosen = set(self.settings.feature_clients) & set(self.resources.store.remembered)
-        if is_last and chosen:
-            figures["features/clients"] = self._feature_map(sorted(chosen))
-        elif is_last and self.settings.feature_clients:
-            LOGGER.warning("tracking.feature_clients: none of them has trained, nothing to draw")
+        if is_last and self.settings.feature_clients:
+            figures |= self._feature_map()
         return figures
 
     def _part_figures(self) -> dict[str, Figure]:
@@ -61,16 +58,27 @@ class Pictures:
         for name, part in resources.parts.items():
             memories = resources.store.memories(name)
             figures |= part.figures(memories, resources.data.description)
-        return figures
+        # A picture of what one client keeps is the first rank's that has such a client.
+        return {
+            name: figure
+            for found in self.ranks.gather(figures)[::-1]
+            for name, figure in found.items()
+        }
 
-    def _feature_map(self, clients: Sequence[int]) -> Figure:
-        """Test features of these clients' latest local models."""
+    def _feature_map(self) -> dict[str, Figure]:
+        """Test features of the chosen clients' latest local models."""
         data = self.resources.data
         shuffled = torch.randperm(len(data.test), generator=torch_generator(data.seed, "features"))
         index = shuffled[:_MAPPED_SAMPLES].to(data.test.labels.device)
-        models = {f"client {client}": self._features(client, index) for client in clients}
+        chosen = set(self.settings.feature_clients) & set(self.resources.store.remembered)
+        own = ((client, self._features(client, index)) for client in chosen)
+        models = {f"client {client}": z for client, z in self.ranks.merge(own)}
+        if not models:
+            LOGGER.warning("tracking.feature_clients: none of them has trained, nothing to draw")
+            return {}
         labels, classes = data.test.labels[index], data.description.classes
-        return feature_map(models, labels, classes, self.settings.projection)
+        drawn = feature_map(models, labels, classes, self.settings.projection)
+        return {"features/clients": drawn}
 
     @torch.inference_mode()
     def _features(self, client: int, index: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from fedexp.engines.base import Predictions
 from fedexp.evaluation.evaluator import Evaluator
 from fedexp.messages import Message
+from fedexp.ranks import Ranks
 from fedexp.schema import Evaluation
 
 LABELS = torch.tensor([0, 0, 1])
@@ -45,7 +46,7 @@ def evaluator(
         }
     )
     engine: Any = Engine()
-    return Evaluator(schedule, rounds, engine, data, [], lambda message: {"attacked": 1.0})
+    return Evaluator(schedule, rounds, engine, data, [], lambda message: {"attacked": 1.0}, Ranks())
 
 
 def test_scores_by_hand() -> None:

@@ -1,0 +1,207 @@
+"""Runs in two processes: the same as in one, and how they end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from federations import compose
+
+import fedexp
+from fedexp.build import assemble, deal, plan
+from fedexp.errors import InputError
+from fedexp.messages import Tensors
+from fedexp.processes import make_fabric, spawn
+from fedexp.ranks import Share, ranks_of
+from fedexp.tracking.tracker import Tracker
+
+ROUNDS = 3
+SMALL = [
+    *["clients.count=6", "clients.per_round=4", "local.epochs=1", "data.subset=300"],
+    *[f"rounds={ROUNDS}", "local.grad_clip=10", "evaluation.step_cosine=true"],
+]
+LOOK_AHEAD = [
+    "regularizer.outer_steps=2",
+    "regularizer.inner_steps=2",
+    "regularizer.ipc=2",
+    "regularizer.image_lr=1",
+]
+ALL_FEW = ["clients.count=3", "clients.per_round=1"]
+METHODS: dict[str, list[str]] = {
+    "fedavg": ["algorithm=fedavg"],
+    "fednh": ["algorithm=fednh"],
+    "fedsc": ["algorithm=fedsc"],
+    "fedgela": ["algorithm=fedgela"],
+    "fedptr": ["algorithm=fedptr", *LOOK_AHEAD],
+    "fedptr_s": ["algorithm=fedptr_s", *LOOK_AHEAD],
+    "scaffold": ["algorithm=scaffold"],
+    "hics": ["sampler=hics"],
+    "hics in a stack": ["sampler=hics", "engine=vectorized"],
+    "fednh in a stack": ["algorithm=fednh", "engine=vectorized", "engine.clients_per_chunk=2"],
+    "power of choice": ["sampler=power_of_choice"],
+    "divfl": ["sampler=divfl", "personalization=fedper"],
+    "ditto, nothing remembered": ["algorithm=ditto", "evaluation.personal=off"],
+    "moon of the cohort": ["algorithm=moon", "evaluation.personal=cohort"],
+    "clustered": ["sampler=clustered", "aggregator=uniform"],
+    "median": ["aggregator=median"],
+    "krum": ["aggregator=krum"],
+    "norm_clipped": ["aggregator=norm_clipped", "aggregator.norm=0.1"],
+    "private": ["aggregator=private", "aggregator.noise_multiplier=0.1"],
+    "broken updates": ["faults=unreliable", "faults.nan=0.5"],
+    "more ranks than clients": [*ALL_FEW, "algorithm=scaffold"],
+}
+Outcome = tuple[list[dict[str, float]], Tensors]
+
+
+def outcome(overrides: list[str], processes: int) -> Outcome:
+    """The metrics of every round and the final weights."""
+    config = compose(*SMALL, *overrides, "engine.device=cpu", f"engine.devices={processes}")
+    planned, fabric = plan(config), make_fabric(config.engine)
+    data = deal(config, planned.source, fabric.device)
+    federation = assemble(planned, fabric, data, Tracker())
+    metrics = [dict(federation.run_round(r).metrics) for r in range(1, ROUNDS + 1)]
+    return metrics, federation.server.weights
+
+
+class Watcher:
+    """Shares a sum that only rank 0 has, and a list."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+    def give(self) -> Share:
+        sums = {"both": torch.full((2, 3), self.rank + 1.0)}
+        if self.rank == 0:
+            sums["first"] = torch.tensor(0.1, dtype=torch.float64)
+        return Share(sums, f"rank {self.rank}")
+
+    def take(self, sums: Tensors, listed: Any) -> None:
+        self.taken = sums, listed
+
+
+class Nothing(Watcher):
+    """Has nothing to add up."""
+
+    def give(self) -> Share:
+        return Share()
+
+
+def in_pair() -> tuple[dict[str, Outcome], dict[str, Any]]:
+    """What one of two processes computes: every method, and what ranks say to each other."""
+    torch.set_num_threads(1)
+    ranks = ranks_of(make_fabric(compose("engine.device=cpu", "engine.devices=2").engine))
+    watcher, nothing = Watcher(ranks.rank), Nothing(ranks.rank)
+    ranks.exchange([watcher, nothing])
+    talk = {
+        "size": ranks.size,
+        "gather": ranks.gather(torch.tensor([ranks.rank])),
+        "merge": list(ranks.merge([(5 - 3 * ranks.rank, "a"), (3 - 3 * ranks.rank, "b")])),
+        "first": ranks.gather(ranks.first(lambda: f"of rank {ranks.rank}")),
+        "taken": watcher.taken,
+        "nothing": nothing.taken,
+    }
+    return {name: outcome(overrides, 2) for name, overrides in METHODS.items()}, talk
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Outcome], dict[str, Any]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDEXP_CACHE", str(tmp_path_factory.mktemp("cache")))
+        return spawn(in_pair, 2)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_two_processes_give_what_one_gives(name: str, pair: Any) -> None:
+    metrics, weights = pair[0][name]
+    expected_metrics, expected_weights = outcome(METHODS[name], 1)
+    for key, value in expected_weights.items():
+        torch.testing.assert_close(weights[key], value, rtol=0, atol=1e-5)
+    for found, expected in zip(metrics, expected_metrics, strict=True):
+        measured = {key for key in expected if not key.startswith("time/")}
+        assert {key for key in found if not key.startswith("time/")} == measured
+        for key in measured:
+            assert found[key] == pytest.approx(expected[key], rel=1e-4, abs=1e-5), key
+        assert found["time/server_s"] >= 0
+
+
+def test_what_ranks_tell_each_other(pair: Any) -> None:
+    talk = pair[1]
+    assert talk["size"] == 2
+    assert [each.item() for each in talk["gather"]] == [0, 1]
+    assert talk["merge"] == [(0, "b"), (2, "a"), (3, "b"), (5, "a")]
+    assert talk["first"] == ["of rank 0", "of rank 0"]
+    sums, listed = talk["taken"]
+    assert listed == ["rank 0", "rank 1"]
+    assert sums["both"].tolist() == [[3.0] * 3] * 2
+    assert sums["first"].item() == 0.1  # float64, as it was
+    assert talk["nothing"] == ({}, [None, None])
+
+
+def die(how: str) -> None:
+    ranks = ranks_of(make_fabric(compose("engine.device=cpu", "engine.devices=2").engine))
+    if ranks.rank == 1:
+        if how == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise InputError("a=1: no") if how == "refuses" else KeyError("oops")
+    ranks.gather(None)  # would wait for ever
+    time.sleep(100)
+
+
+@pytest.mark.parametrize(
+    ("how", "line"),
+    [
+        ("killed", "^rank 1 was killed by SIGKILL$"),
+        ("refuses", "^a=1: no$"),
+        ("fails", r"^rank 1 failed \(KeyError: 'oops'\)$"),
+    ],
+)
+def test_a_rank_that_dies_ends_the_run_with_its_number(how: str, line: str) -> None:
+    with pytest.raises(InputError, match=line):
+        spawn(die, 2, how)
+
+
+def test_a_run_in_two_processes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "run"
+    tiny = ["rounds=2", "clients.count=4", "clients.per_round=2", "local.epochs=1"]
+    quiet = ["tracking.wandb.mode=disabled", "tracking.feature_clients=[0,1,2,3]"]
+    result = fedexp.run([*tiny, *quiet, "engine.devices=2", f"hydra.run.dir={folder}"])
+    alone = fedexp.run([*tiny, *quiet, f"hydra.run.dir={tmp_path / 'alone'}"])
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        path.name for path in (tmp_path / "alone").iterdir()
+    )
+    assert sorted(path.name for path in (folder / "figures").iterdir()) == sorted(
+        path.name for path in (tmp_path / "alone" / "figures").iterdir()
+    )
+    assert result.metrics["round"].tolist() == [1, 2]
+    assert result.objective("global/accuracy") == alone.objective("global/accuracy")
+    images = torch.rand(3, 1, 8, 8)
+    torch.testing.assert_close(result.model(images), alone.model(images), rtol=0, atol=1e-4)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_torchrun_starts_the_same_run(tmp_path: Path) -> None:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command = [*torchrun, "--nproc-per-node=2", "-m", "fedexp.train", "engine.devices=2"]
+    tiny = ["rounds=2", "clients.count=4", "clients.per_round=2", "local.epochs=1"]
+    options = [*tiny, "engine.device=cpu", "tracking.wandb.mode=disabled"]
+    done = subprocess.run([*command, *options], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (folder,) = tmp_path.glob("outputs/*/*")
+    assert len((folder / "metrics.jsonl").read_text().splitlines()) == 2
+    assert done.stdout.count("Everything is in") == 1
+    alone = fedexp.run([*options, f"hydra.run.dir={tmp_path / 'alone'}"])
+    summary = json.loads((folder / "summary.json").read_text())
+    expected = pytest.approx(alone.objective("global/accuracy"), abs=1e-3)
+    assert summary["metrics"]["global/accuracy"]["final"] == expected
+
+
+def test_a_trainer_trains_in_one_process() -> None:
+    with pytest.raises(InputError, match=r"engine\.devices=2 .*trains in one process"):
+        plan(compose("engine=trainer", "engine.devices=2"))
