@@ -24,7 +24,8 @@ class Pictures:
     """The partition before training; the prototypes' similarity now and then and at the end.
 
     At the end also what the parts want to show, and the features of the clients that
-    ``tracking.feature_clients`` names. The first rank draws, with what the others' clients keep.
+    ``tracking.feature_clients`` names. The first rank draws; of what clients
+    keep, parts then see that of its own clients.
     """
 
     def __init__(self, settings: Tracking, rounds: int, resources: Resources, ranks: Ranks) -> None:
@@ -45,7 +46,7 @@ class Pictures:
                 figures["heatmap/prototype_similarity"] = similarity_heatmap(
                     prototypes, about.classes, about.superclasses
                 )
-        if is_last:
+        if self.ranks.is_first and is_last:
             figures |= self._part_figures()
         if is_last and self.settings.feature_clients:
             figures |= self._feature_map()
@@ -58,12 +59,7 @@ class Pictures:
         for name, part in resources.parts.items():
             memories = resources.store.memories(name)
             figures |= part.figures(memories, resources.data.description)
-        # A picture of what one client keeps is the first rank's that has such a client.
-        return {
-            name: figure
-            for found in self.ranks.gather(figures)[::-1]
-            for name, figure in found.items()
-        }
+        return figures
 
     def _feature_map(self) -> dict[str, Figure]:
         """Test features of the chosen clients' latest local models."""
