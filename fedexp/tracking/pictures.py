@@ -24,8 +24,8 @@ class Pictures:
     """The partition before training; the prototypes' similarity now and then and at the end.
 
     At the end also what the parts want to show, and the features of the clients that
-    ``tracking.feature_clients`` names. The first rank draws; of what clients
-    keep, parts then see that of its own clients.
+    ``tracking.feature_clients`` names. The first rank draws; of what clients keep, parts see what
+    its own clients have.
     """
 
     def __init__(self, settings: Tracking, rounds: int, resources: Resources, ranks: Ranks) -> None:
