@@ -196,7 +196,8 @@ def _run_rank(
     os.environ |= _torchrun_variables(rank, size, port)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, torch.get_num_threads() // size))
-    logging.basicConfig(handlers=[QueueHandler(records)], level=logging.INFO, force=True)
+    logging.root.handlers = [QueueHandler(records)]
+    logging.root.setLevel(logging.INFO)
     try:
         result = work(*arguments)
         if rank == 0:

@@ -55,7 +55,7 @@ def save(folder: Path, federation: Federation, round: int, keep: int = 2) -> Non
     lines = "".join(json.dumps({"round": each}) + "\n" for each in range(1, round + 1))
     (folder / "metrics.jsonl").write_text(lines)
     store = federation.engine.resources.store
-    Checkpoints(folder, keep).save(round, 10.0 * round, federation.server, store)
+    Checkpoints(folder, keep).save(round, 10.0 * round, federation.server, store.drawers())
 
 
 def restored(folder: Path, *overrides: str) -> tuple[Federation, int]:
@@ -63,7 +63,8 @@ def restored(folder: Path, *overrides: str) -> tuple[Federation, int]:
     federation = federate(*overrides)
     found = Checkpoints(folder, 2).latest()
     assert found is not None
-    found.restore(federation.server, federation.engine.resources.store, torch.device("cpu"))
+    store = federation.engine.resources.store
+    found.restore(federation.server, store, torch.device("cpu"), mine=list)
     return federation, found.round
 
 

@@ -102,6 +102,7 @@ def in_pair() -> tuple[dict[str, Outcome], dict[str, Any]]:
         "size": ranks.size,
         "gather": ranks.gather(torch.tensor([ranks.rank])),
         "merge": list(ranks.merge([(5 - 3 * ranks.rank, "a"), (3 - 3 * ranks.rank, "b")])),
+        "collect": list(ranks.collect(range(10 * ranks.rank, 11 * ranks.rank + 2))),
         "first": ranks.gather(ranks.first(lambda: f"of rank {ranks.rank}")),
         "taken": watcher.taken,
         "nothing": nothing.taken,
@@ -135,6 +136,7 @@ def test_what_ranks_tell_each_other(pair: Any) -> None:
     assert talk["size"] == 2
     assert [each.item() for each in talk["gather"]] == [0, 1]
     assert talk["merge"] == [(0, "b"), (2, "a"), (3, "b"), (5, "a")]
+    assert talk["collect"] == [0, 10, 1, 11, 12]
     assert talk["first"] == ["of rank 0", "of rank 0"]
     sums, listed = talk["taken"]
     assert listed == ["rank 0", "rank 1"]
@@ -183,6 +185,51 @@ def test_a_run_in_two_processes(tmp_path: Path, capfd: pytest.CaptureFixture[str
     images = torch.rand(3, 1, 8, 8)
     torch.testing.assert_close(result.model(images), alone.model(images), rtol=0, atol=1e-4)
     assert "Traceback" not in capfd.readouterr().err
+
+
+TINY = ["clients.count=6", "clients.per_round=3", "local.epochs=1", "data.subset=300"]
+QUIET = ["tracking.wandb.mode=disabled", "tracking.progress=false", "engine.device=cpu"]
+
+
+def test_what_two_processes_have_saved_one_or_two_go_on_with(tmp_path: Path) -> None:
+    """SCAFFOLD's clients keep something, and so are at home at one of the ranks."""
+    scaffold = [*TINY, *QUIET, "algorithm=scaffold"]
+    whole = fedexp.run([*scaffold, "rounds=4", f"hydra.run.dir={tmp_path / 'whole'}"])
+    folder = tmp_path / "halves"
+    fedexp.run([*scaffold, "rounds=2", "engine.devices=2", f"hydra.run.dir={folder}"])
+    clients = {path.stem for path in (folder / "checkpoints/round_0002/clients").iterdir()}
+    assert len(clients) > 3  # those of both ranks
+    fedexp.run([*scaffold, "rounds=3", "engine.devices=2", f"resume={folder}"])
+    resumed = fedexp.run([*scaffold, "rounds=4", f"resume={folder}"])
+    for name, value in whole.model.weights.items():
+        torch.testing.assert_close(resumed.model.weights[name], value, rtol=0, atol=1e-5)
+    for name in ("global/loss", "train/loss", "cost/upload_bytes"):
+        assert resumed.metrics[name].tolist() == pytest.approx(whole.metrics[name].tolist(), 1e-4)
+    personal = "personal/accuracy_local"  # of all who ever trained
+    expected = pytest.approx(whole.metrics[personal].iloc[-1], 1e-4)
+    assert resumed.metrics[personal].iloc[-1] == expected
+    assert not list(folder.glob("clients*"))
+
+
+def test_an_interrupt_reaches_all_processes(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fedexp.train", *TINY, *QUIET, "rounds=10000"]
+    run = subprocess.Popen(
+        [*command, "engine.devices=2", f"hydra.run.dir={tmp_path}"],
+        start_new_session=True,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    metrics = tmp_path / "metrics.jsonl"
+    while run.poll() is None and not (metrics.exists() and metrics.read_text()):
+        time.sleep(0.1)
+    os.killpg(run.pid, signal.SIGINT)
+    said = run.communicate()[1]
+    assert run.returncode == 130, said
+    assert said.count("stopping when this round is done") == 1
+    assert said.count("to go on") == 1
+    assert "Traceback" not in said
+    (saved,) = (tmp_path / "checkpoints").glob("round_*")
+    assert saved.name == f"round_{len(metrics.read_text().splitlines()):04d}"
 
 
 @pytest.mark.slow
