@@ -28,6 +28,7 @@ from fedexp.faults.base import Faults
 from fedexp.federation import Federation
 from fedexp.functional import functional
 from fedexp.heads.base import Head
+from fedexp.layout import channels_last_pays, check_compiler
 from fedexp.losses.base import Loss
 from fedexp.memory import keep_freed_memory
 from fedexp.messages import Message, Tensors
@@ -39,6 +40,7 @@ from fedexp.quarantine import Quarantine
 from fedexp.randomness import key
 from fedexp.ranks import ranks_of
 from fedexp.regularizers.base import Regularizer
+from fedexp.regularizers.trajectory import Trajectory
 from fedexp.samplers.base import Sampler
 from fedexp.samplers.random import Random
 from fedexp.schema import Config, build
@@ -105,7 +107,7 @@ def plan(config: Config) -> Plan:
     _check_sampling(parts["aggregator"], parts["sampler"])
     faults: Faults = build("faults", config.faults)
     _try_optimizer(config)
-    _check_processes(config)
+    _check_engine(config, parts["regularizer"])
     build("partition", config.partition.node, supplied=PARTITION_SUPPLIED)
     model = build("model", config.model, supplied=("input_shape",))
     head = build("head", config.head, supplied=("feature_dim", "num_classes"))
@@ -209,8 +211,10 @@ def assemble(
     for part in parts.values():
         part.setup(setting)
     plan.faults.setup(setting)
-    module.make_references()
-    if config.engine.channels_last:
+    module.complete()
+    wanted, precision = config.engine.channels_last, config.engine.precision
+    pays = wanted == "auto" and channels_last_pays(backbone, fabric.device, precision)
+    if pays or wanted is True:
         module.to(memory_format=torch.channels_last)
     module.to(fabric.device)
     initial = {name: w.clone() for name, w in module.weights.items() if travels(name)}
@@ -233,6 +237,9 @@ def assemble(
     placement = Placement(ranks, data.class_counts.sum(dim=1).tolist(), resources.store)
     server = Server(resources.split(initial)[0], sockets.aggregator, parts, ranks)
     engine = build("engine", config.engine.node, supplied=ENGINE_SUPPLIED)(resources=resources)
+    if config.engine.compile:
+        check_compiler(fabric.device)
+        engine.compile()
     attack = MembershipAttack(config.evaluation.membership, resources)
     parameters = setting.shared & setting.parameter_shapes.keys()
     evaluator = Evaluator(config.evaluation, config.rounds, engine, data, parameters, attack, ranks)
@@ -256,13 +263,18 @@ def _global_model(module: ClientModule, round: int, weights: Tensors) -> Functio
     return functional(module, Message(round, weights, extras))
 
 
-def _check_processes(config: Config) -> None:
-    """The engine can be, and can be one of several processes if it is to be."""
+def _check_engine(config: Config, regularizer: Part) -> None:
+    """The engine can be, with so many processes, and compiled if it is to be."""
     engine = build("engine", config.engine.node, supplied=ENGINE_SUPPLIED)
     if config.engine.processes > 1 and not engine.func.shares_cohort:
         raise InputError(
             f"engine.devices={config.engine.devices} engine.num_nodes={config.engine.num_nodes}: "
             "this engine trains in one process; take engine=serial or engine=vectorized"
+        )
+    if config.engine.compile and isinstance(regularizer, Trajectory):
+        raise InputError(
+            "engine.compile=true: compiled code has no second derivatives, which "
+            "regularizer=trajectory needs"
         )
 
 

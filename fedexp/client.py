@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from fedexp.data.federated import Batch, ClientData
 from fedexp.heads.base import Head
+from fedexp.inventory import Inventory
 from fedexp.losses.base import Forward, Loss
 from fedexp.messages import Tensors
 from fedexp.parts import Part
@@ -62,10 +63,12 @@ class ClientModule(LightningModule):
         self._trains: tuple[str, ...] = ("",)
         self._derived = {f"head.{name}" for name in head.derived}
         self._features: tuple[Tensor, Tensor] | None = None
+        self.inventory = Inventory(self)
 
-    def make_references(self) -> None:
-        """The other models that the loss asks for; once, when the parts are set up."""
+    def complete(self) -> None:
+        """Once, when the parts are set up: also makes the other models that the loss asks for."""
         self.references = References(self.loss.references, self.backbone, self.head)
+        self.inventory = Inventory(self)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits [B, C]."""
@@ -141,12 +144,12 @@ class ClientModule(LightningModule):
     def trained_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """(name, parameter) of everything that local training moves now."""
         # By name: where ``torch.func`` stacks clients, parameters do not say that they are trained.
-        return ((n, value) for n, value in self.named_parameters() if n.startswith(self._trains))
+        return ((n, p) for n, p in self.inventory.parameters() if n.startswith(self._trains))
 
     @property
     def weights(self) -> Tensors:
         """Every parameter and persistent buffer by name, sharing memory with the module."""
-        return self.state_dict()
+        return self.inventory.weights()
 
     def travels(self, name: str) -> bool:
         """Whether this weight may leave the client: all but what the head derives."""
@@ -169,6 +172,8 @@ class ClientModule(LightningModule):
     def seat(self, weights: Mapping[str, Tensor]) -> None:
         """Copy ``weights`` into the module in place; names that are not given stay as they are."""
         self._features = None
+        if not weights:
+            return
         own = self.weights
         for name, value in weights.items():
             own[name].copy_(value)
@@ -176,13 +181,14 @@ class ClientModule(LightningModule):
     def enter(self, phase: Phase) -> None:
         """Train mode, but for what the phase holds still; only what it trains may move."""
         self.train()
-        for name, module in self.named_modules():
-            if f"{name}.".startswith(phase.still):
-                module.eval()
+        if phase.still:
+            for name, module in self.named_modules():
+                if f"{name}.".startswith(phase.still):
+                    module.eval()
         self.train_only(phase.trains)
 
     def train_only(self, prefixes: tuple[str, ...]) -> None:
         """Let only the parameters move whose name starts with one of ``prefixes``."""
         self._trains = prefixes
-        for name, value in self.named_parameters():
+        for name, value in self.inventory.parameters():
             value.requires_grad_(name.startswith(prefixes))

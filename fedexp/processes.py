@@ -46,13 +46,16 @@ _RESULT, _FAILURE = "result.pt", "failure.txt"
 
 
 def make_fabric(engine: Engine) -> Fabric:
-    """The device of this process, connected with the others.
+    """The device of this process, connected with the others; deterministic from now on, if asked.
 
     Raises:
         InputError: this machine has not so many devices of this kind.
     """
     for announces_every_process in ("lightning.fabric", "lightning.pytorch"):
         logging.getLogger(announces_every_process).setLevel(logging.WARNING)
+    if engine.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts
+        torch.use_deterministic_algorithms(True)
     try:
         fabric = Fabric(
             accelerator=engine.device,

@@ -91,7 +91,9 @@ class Engine(Common):
     devices: PositiveInt
     num_nodes: PositiveInt
     precision: Literal["32-true", "bf16-mixed"]
-    channels_last: bool
+    channels_last: Literal["auto"] | bool
+    compile: bool
+    deterministic: bool
 
     @property
     def processes(self) -> int:

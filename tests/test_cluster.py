@@ -52,6 +52,8 @@ def engine(devices: int, num_nodes: int = 1) -> Engine:
         num_nodes=num_nodes,
         precision="32-true",
         channels_last=False,
+        compile=False,
+        deterministic=False,
     )
 
 

@@ -249,6 +249,20 @@ def test_torchrun_starts_the_same_run(tmp_path: Path) -> None:
     assert summary["metrics"]["global/accuracy"]["final"] == expected
 
 
+def test_deterministic_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")  # and so put back afterwards
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
+    before = torch.are_deterministic_algorithms_enabled()
+    try:
+        _, weights = outcome(["engine.deterministic=true", "algorithm=fedsc"], 1)
+        assert torch.are_deterministic_algorithms_enabled()
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+        again = outcome(["engine.deterministic=true", "algorithm=fedsc"], 1)[1]
+        assert all(torch.equal(weights[name], again[name]) for name in weights)
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
 def test_a_trainer_trains_in_one_process() -> None:
     with pytest.raises(InputError, match=r"engine\.devices=2 .*trains in one process"):
         plan(compose("engine=trainer", "engine.devices=2"))

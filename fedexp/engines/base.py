@@ -102,6 +102,10 @@ class Engine:
     def __init__(self, resources: Resources) -> None:
         self.resources = resources
 
+    def compile(self) -> None:
+        """Have PyTorch compile what is computed in every step."""
+        self.resources.module.backbone.compile()
+
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
         """Each client's update, as soon as it is there, in any order.
 

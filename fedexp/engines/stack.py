@@ -1,7 +1,6 @@
 """Many copies of one module's state, stacked along a new first dimension."""
 
-from collections.abc import Callable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -25,25 +24,23 @@ class Stack:
 
     def __init__(self, module: ClientModule, size: int) -> None:
         self.module = module
-        self.state = {n: v.detach().new_empty(size, *v.shape) for n, v in self._resident()}
+        everything = module.inventory.everything()
+        self.state = {n: v.detach().new_empty(size, *v.shape) for n, v in everything}
         self.turns: list[dict[str, Any]] = [{} for _ in range(size)]
 
     @torch.no_grad()
     def put(self, row: int) -> None:
         """Make this row what the module is."""
         self.turns[row] = self.module.leave()
-        for name, value in self._resident():
+        for name, value in self.module.inventory.everything():
             self.state[name][row].copy_(value)
 
     @torch.no_grad()
     def take(self, row: int) -> None:
         """Make the module what this row is."""
         self.module.resume(self.turns[row])
-        for name, value in self._resident():
+        for name, value in self.module.inventory.everything():
             value.copy_(self.state[name][row])
-
-    def _resident(self) -> Iterator[tuple[str, Tensor]]:
-        return chain(self.module.named_parameters(), self.module.named_buffers())
 
 
 class Stacked(nn.Module):
@@ -67,6 +64,10 @@ class Stacked(nn.Module):
     def forward(self, *arguments: Tensor) -> Any:
         """The method on the module as it is."""
         return self.method(*arguments)
+
+    def compile_rows(self) -> None:
+        """Have PyTorch compile what is called for all rows."""
+        self._all_rows = torch.compile(self._all_rows)
 
     def rows(self, state: Mapping[str, Tensor], *arguments: Tensor) -> Any:
         """The method for the rows of ``state`` (name -> [K, ...]); results are stacked alike."""

@@ -48,6 +48,10 @@ class Vectorized(Engine):
         self._step = Stacked(resources.module, self._objective)
         self._outputs = Stacked(resources.module, self.personal_outputs, shared=True)
 
+    def compile(self) -> None:
+        """Have PyTorch compile the step of a stack."""
+        self._step.compile_rows()
+
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
         """The updates of one stack after another."""
         self.resources.store.begin_round()

@@ -135,7 +135,8 @@ def test_whose_latest_model_is_remembered(personal: str, remembered: list[int]) 
 
 def test_channels_last_is_the_same_computation_in_another_layout() -> None:
     small = [*SMALL, "data.subset=60", "model=convnet", "model.width=8", "model.depth=2"]
-    plain, turned = federate(*small), federate(*small, "engine.channels_last=true")
+    plain = federate(*small, "engine.channels_last=false")
+    turned = federate(*small, "engine.channels_last=true")
     kernel = turned.engine.resources.module.weights["backbone.0.0.weight"]
     assert kernel.is_contiguous(memory_format=torch.channels_last)
     for federation in (plain, turned):
