@@ -78,9 +78,10 @@ def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("engine", ["serial", "vectorized"])
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_survives(method: str, tmp_path: Path) -> None:
-    check_that_kills_leave_no_trace(tmp_path, [f"algorithm={method}", *PLAIN])
+def test_every_method_survives(method: str, engine: str, tmp_path: Path) -> None:
+    check_that_kills_leave_no_trace(tmp_path, [f"algorithm={method}", f"engine={engine}", *PLAIN])
 
 
 @pytest.mark.slow

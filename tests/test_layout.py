@@ -31,7 +31,7 @@ def test_where_channels_had_better_come_last(
 
 
 IMAGES = ["data.subset=60", "clients.count=4", "clients.per_round=2", "local.epochs=1"]
-CNN = ["model=simple_cnn"]
+CNN = ["model=resnet10", "model.norm=group"]
 
 
 @pytest.mark.parametrize(
