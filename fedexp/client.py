@@ -125,8 +125,7 @@ class ClientModule(LightningModule):
     def resume(self, turn: Mapping[str, Any]) -> None:
         """It is the turn again of the client that ``leave`` told of; weights are not touched."""
         self._features = None
-        for name, value in turn.items():
-            setattr(self, name, value)
+        vars(self).update(turn)  # past nn.Module's search for what kind of attribute each is
 
     @torch.no_grad()
     def measure(self, forward: Forward) -> dict[str, Tensors]:

@@ -1,6 +1,7 @@
 """Which samples every client of a stack takes in which step."""
 
 from collections.abc import Sequence
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -22,10 +23,19 @@ class Schedule:
 
     def __init__(self, clients: Sequence[LocalBatches], epochs: int) -> None:
         self._clients = clients
-        self._chunks = [
-            [chunk for _ in range(epochs) for chunk in client.chunks()] for client in clients
-        ]
-        self.steps = [len(chunks) for chunks in self._chunks]
+        chunks = [[chunk for _ in range(epochs) for chunk in each.chunks()] for each in clients]
+        self.steps = [len(each) for each in chunks]
+        takers = [chunks[: self.rows(step)] for step in range(len(self))]
+        self._lengths = [[len(c[step]) for c in taking] for step, taking in enumerate(takers)]
+        # All steps one below the other: one filled up tensor instead of one a step.
+        index = pad_sequence(
+            [c[step] for step, taking in enumerate(takers) for c in taking], batch_first=True
+        )
+        lengths = torch.tensor(list(chain(*self._lengths)), device=index.device)
+        real = torch.arange(index.shape[1], device=index.device) < lengths[:, None]
+        rows = [len(each) for each in self._lengths]
+        self._index = torch.split(torch.where(real, index, index[:, :1]), rows)
+        self._real = torch.split(real.float(), rows)
 
     def __len__(self) -> int:
         """The most steps that a client takes."""
@@ -40,26 +50,25 @@ class Schedule:
 
         Shorter batches are filled up with copies of their first sample.
         """
-        chunks = [chunks[step] for chunks in self._chunks[: self.rows(step)]]
-        real = pad_sequence([torch.ones_like(chunk) for chunk in chunks], batch_first=True)
-        index = _fill(chunks, real)
-        # All have the same inputs, but not all the same labels: some may be flipped on purpose.
-        own = zip(chunks, self._clients, strict=False)
-        labels = _fill([client.samples.labels[chunk] for chunk, client in own], real)
+        lengths = self._lengths[step]
+        width = max(lengths)
+        index, real = self._index[step][:, :width], self._real[step][:, :width]
 
         def augmented(inputs: Tensor) -> Tensor:
             # Each client draws for its own samples alone, as it does by itself.
             of_rows = inputs.view(*index.shape, *inputs.shape[1:])
-            for row, chunk, client in zip(of_rows, chunks, self._clients, strict=False):
-                row[: len(chunk)] = client.augmented(row[: len(chunk)])
+            for row, length, client in zip(of_rows, lengths, self._clients, strict=False):
+                row[:length] = client.augmented(row[:length])
             return inputs
 
         first = self._clients[0]
         inputs, _ = first.samples.gather(index.flatten(), augmented if first.augment else None)
-        return inputs.view(*index.shape, *inputs.shape[1:]), labels, real.float()
+        return inputs.view(*index.shape, *inputs.shape[1:]), self._labels(index), real
 
-
-def _fill(rows: Sequence[Tensor], real: Tensor) -> Tensor:
-    """The rows side by side, [A, B], shorter ones filled up with their first value."""
-    padded = pad_sequence(list(rows), batch_first=True)
-    return torch.where(real > 0, padded, padded[:, :1])
+    def _labels(self, index: Tensor) -> Tensor:
+        """Those of the samples at ``index`` [A, B]."""
+        # All have the same inputs, but not all the same labels: some may be flipped on purpose.
+        own = [client.samples.labels for client in self._clients[: len(index)]]
+        if all(labels is own[0] for labels in own):
+            return own[0][index]
+        return torch.stack([labels[row] for labels, row in zip(own, index, strict=True)])

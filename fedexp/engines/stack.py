@@ -24,8 +24,11 @@ class Stack:
 
     def __init__(self, module: ClientModule, size: int) -> None:
         self.module = module
-        everything = module.inventory.everything()
-        self.state = {n: v.detach().new_empty(size, *v.shape) for n, v in everything}
+        turned = {f"{n}.weight" for n, m in module.named_modules() if isinstance(m, nn.Linear)}
+        self.state = {
+            name: _empty_rows(size, value.detach(), name in turned)
+            for name, value in module.inventory.everything()
+        }
         self.turns: list[dict[str, Any]] = [{} for _ in range(size)]
 
     @torch.no_grad()
@@ -41,6 +44,26 @@ class Stack:
         self.module.resume(self.turns[row])
         for name, value in self.module.inventory.everything():
             value.copy_(self.state[name][row])
+
+
+def _empty_rows(size: int, value: Tensor, turned: bool) -> Tensor:
+    """[size, *shape of value]; if ``turned``, its matrices lie in memory column by column.
+
+    So do the gradients that linear layers have in a stack.
+    """
+    if turned:
+        return value.new_empty(size, *value.shape[::-1]).transpose(1, 2)
+    return value.new_empty(size, *value.shape)
+
+
+def dense(value: Tensor, like: Tensor | None = None) -> Tensor:
+    """The same elements, contiguous, in the order in which ``like`` (``value``) has them in memory.
+
+    A view where ``value`` has the layout of ``like``, else a copy.
+    """
+    like = value if like is None else like
+    order = sorted(range(like.dim()), key=like.stride, reverse=True)
+    return value.permute(order).contiguous()
 
 
 class Stacked(nn.Module):

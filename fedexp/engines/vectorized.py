@@ -14,7 +14,7 @@ from fedexp.data.federated import ClientData
 from fedexp.engines.base import Engine, Predictions, Resources, scored
 from fedexp.engines.footprint import clients_that_fit
 from fedexp.engines.schedule import Schedule
-from fedexp.engines.stack import Stack, Stacked
+from fedexp.engines.stack import Stack, Stacked, dense
 from fedexp.errors import InputError
 from fedexp.messages import Message, Tensors, Update
 from fedexp.personalization.base import Phase
@@ -188,25 +188,31 @@ class _StackedOptimizer:
     def __init__(self, stack: Stack, grad_clip: float | None) -> None:
         self._stack, self._grad_clip = stack, grad_clip
         self._names = [name for name, _ in stack.module.trained_parameters()]
-        # The rows themselves, so that a step is seen in the stack.
-        self._trained = [nn.Parameter(stack.state[name]) for name in self._names]
-        self._optimizer = stack.module.optimizer_for(self._trained)
+        # The rows themselves, so that a step is seen in the stack. Autograd gets them as they are,
+        # the optimizer as they lie in memory: fused ones copy what is not contiguous.
+        self._trained = [stack.state[name].detach().requires_grad_() for name in self._names]
+        self._optimized = [nn.Parameter(dense(each.detach())) for each in self._trained]
+        self._optimizer = stack.module.optimizer_for(self._optimized)
 
     def keep(self, rows: int) -> Tensors:
         """The state of the first ``rows``, of which those that train ask for gradients."""
         if self._trained and len(self._trained[0]) > rows:
-            self._trained = [_narrow(self._optimizer, each, rows) for each in self._trained]
-            self._optimizer.param_groups[0]["params"] = self._trained
+            self._trained = [each.detach()[:rows].requires_grad_() for each in self._trained]
+            self._optimized = [_narrow(self._optimizer, each, rows) for each in self._optimized]
+            self._optimizer.param_groups[0]["params"] = self._optimized
         trained = dict(zip(self._names, self._trained, strict=True))
         return {name: value[:rows] for name, value in self._stack.state.items()} | trained
 
     def step(self, losses: Tensor) -> None:
         """One step of every row on its own loss; ``losses`` [rows]."""
-        losses.sum().backward()  # type: ignore[no-untyped-call]
+        gradients = torch.autograd.grad(losses.sum(), self._trained, allow_unused=True)
+        for trained, optimized, gradient in zip(
+            self._trained, self._optimized, gradients, strict=True
+        ):
+            optimized.grad = None if gradient is None else dense(gradient, like=trained)
         if self._grad_clip is not None:
-            _clip([p.grad for p in self._trained if p.grad is not None], self._grad_clip)
+            _clip([p.grad for p in self._optimized if p.grad is not None], self._grad_clip)
         self._optimizer.step()
-        self._optimizer.zero_grad()
 
 
 def _narrow(optimizer: Optimizer, parameter: nn.Parameter, rows: int) -> nn.Parameter:
