@@ -140,6 +140,7 @@ class Wandb(Group):
     name: str | None
     tags: list[str]
     init_timeout: PositiveFloat
+    finish_timeout: PositiveFloat
 
 
 class Tracking(Group):

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import wandb
 
 _TAG_LENGTH = 64
-_UPLOAD_SECONDS = 300.0
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -131,7 +130,7 @@ def _start(
             silent=True,
             init_timeout=settings.init_timeout / 2,  # one after the other
             login_timeout=settings.init_timeout / 2,
-            finish_timeout=_UPLOAD_SECONDS,
+            finish_timeout=settings.finish_timeout,
         ),
     )
     run.define_metric("round")

@@ -33,6 +33,7 @@ def settings(**changes: Any) -> Wandb:
         "name": None,
         "tags": ["short", "x" * 70],
         "init_timeout": 5,
+        "finish_timeout": 30,
     }
     return Wandb(**(values | changes))
 
@@ -192,6 +193,23 @@ def test_a_resumed_run_tells_its_whole_history_under_the_same_id(tmp_path: Path)
     assert [row["global/accuracy"] for row in found] == [0.25, 0.5, 0.75]
     pictured = [row for row in found if "heatmap/prototype_similarity/_type" in row]
     assert [row["round"] for row in pictured] == [2]
+
+
+def test_time_limits_are_those_of_the_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[wandb.Settings] = []
+    init = wandb.init
+
+    def noting(**arguments: Any) -> Any:
+        started.append(arguments["settings"])
+        return init(**arguments)
+
+    monkeypatch.setattr(wandb, "init", noting)
+    WandbTracker(tmp_path, settings(init_timeout=8, finish_timeout=7), {}).finish(SUMMARY)
+    (found,) = started
+    assert found.init_timeout + found.login_timeout == 8
+    assert found.finish_timeout == 7
 
 
 def test_no_start_at_all_is_one_warning(
