@@ -39,6 +39,11 @@ class Drawer:
         """This client's persistent tensors for this part; changes to the dictionary are kept."""
         return self.memories.setdefault(part, {})
 
+    def copy(self) -> "Drawer":
+        """Another drawer with the same tensors in it."""
+        memories = {part: dict(memory) for part, memory in self.memories.items()}
+        return Drawer(memories, dict(self.private), dict(self.own), dict(self.model))
+
     @property
     def nbytes(self) -> int:
         """Bytes that its tensors hold on to; what several of them share counts once."""

@@ -85,8 +85,7 @@ class Federation:
     def _train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
         """The updates of this rank's clients who do not drop out, as they arrive."""
         heard = [client for client in cohort if not self.faults.lost(message.round, client)]
-        for update in self.engine.train(self.placement.mine(heard), message):
-            yield self.faults.spoil(update, message)
+        return self.engine.train(self.placement.mine(heard), message)
 
     def global_model(self, round: int) -> ClientModule:
         """The resident module as the global model after this round, in eval mode."""

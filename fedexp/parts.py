@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from fedexp.losses.base import Forward
 
 Memory = dict[str, Tensor]
-"""One client's own persistent tensors for one part; empty at first, kept between rounds."""
+"""One client's own persistent tensors for one part; empty at first, kept between rounds.
+
+Tensors in it are replaced and never written into: a turn whose update is not finite is undone.
+"""
 
 Functional = Callable[[Tensors, Tensor], Tensor]
 """A model as a pure function: (weights, inputs [B, ...]) -> logits [B, C]."""

@@ -36,10 +36,10 @@ class Quarantine:
         """
         self.clients, self._reasons = [], []
         for update in updates:
-            tensors = _tensors(update)
-            if _all_finite(tensors.values()):
+            if is_finite(update):
                 yield update
                 continue
+            tensors = _tensors(update)
             bad = [name for name, value in tensors.items() if not _all_finite([value])]
             others = f" and {len(bad) - 1} more" if bad[1:] else ""
             what = f"round {round}: the update of client {update.client} is not finite"
@@ -66,6 +66,11 @@ class Quarantine:
         LOGGER.warning("%s; it is left out", reason)
         self.clients.append(client)
         self._reasons.append(reason)
+
+
+def is_finite(update: Update) -> bool:
+    """Whether there is neither NaN nor infinity in its weights and in the parts' reports."""
+    return _all_finite(_tensors(update).values())
 
 
 def _tensors(update: Update) -> dict[str, Tensor]:

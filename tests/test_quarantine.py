@@ -3,10 +3,24 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+from federations import federate
 
 from fedexp.errors import InputError
-from fedexp.messages import Update
+from fedexp.federation import Federation
+from fedexp.messages import Tensors, Update
 from fedexp.quarantine import Quarantine
+
+EVERYBODY = ["clients.count=4", "clients.per_round=4", "data.subset=120", "local.epochs=1"]
+MATCHING = ["regularizer.ipc=1", "regularizer.outer_steps=1", "regularizer.inner_steps=1"]
+WITH_MEMORY = [
+    ["algorithm=scaffold"],
+    ["algorithm=feddyn"],
+    ["algorithm=feddc"],
+    ["algorithm=fedptr", *MATCHING, "regularizer.lag=1"],
+    ["algorithm=moon"],
+    ["algorithm=fedrep", "personalization.head_epochs=1"],
+    ["algorithm=ditto", "regularizer=control_variates"],
+]
 
 
 def update(client: int, w: Sequence[float] = (1.0, 2.0), report: float = 0.0) -> Update:
@@ -53,3 +67,46 @@ def test_raise_names_the_client() -> None:
     updates = Quarantine("raise").watch([update(5, report=torch.nan)], 2)
     with pytest.raises(InputError, match="round 2: the update of client 5 is not finite"):
         list(updates)
+
+
+def kept(federation: Federation, client: int) -> Tensors:
+    """All that this client keeps, copied."""
+    drawer = dict(federation.engine.resources.store.drawers())[client]
+    groups = drawer.memories | {each: getattr(drawer, each) for each in ("private", "own", "model")}
+    return {f"{g}/{name}": w.clone() for g, group in groups.items() for name, w in group.items()}
+
+
+def equal(a: Tensors, b: Tensors) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize("engine", ["serial", "vectorized"])
+@pytest.mark.parametrize("overrides", WITH_MEMORY, ids=" ".join)
+def test_who_is_left_out_keeps_nothing_of_the_round(overrides: list[str], engine: str) -> None:
+    federation = federate(*EVERYBODY, "partition=iid", *overrides, f"engine={engine}")
+    data = federation.engine.resources.data
+    inputs, sample = data.train.inputs, data.clients[2].train_index[0]
+    federation.run_round(1)
+    before = [kept(federation, client) for client in range(4)]
+    assert before[2]
+    original = inputs[sample].clone()
+    inputs[sample] = torch.nan
+    metrics = federation.run_round(2).metrics
+    inputs[sample] = original
+    assert metrics["clients/quarantined"] == 1
+    assert [equal(kept(federation, client), before[client]) for client in range(4)] == [
+        *[False, False, True, False]
+    ]
+    metrics = federation.run_round(3).metrics
+    assert metrics["clients/quarantined"] == 0
+    assert not equal(kept(federation, 2), before[2])
+
+
+@pytest.mark.parametrize("engine", ["serial", "vectorized"])
+def test_who_is_left_out_in_its_first_round_stays_a_newcomer(engine: str) -> None:
+    faults = ["faults=unreliable", "faults.nan=1", "faults.drop=0", "faults.straggle=0"]
+    federation = federate(*EVERYBODY, "algorithm=scaffold", *faults, f"engine={engine}")
+    assert federation.run_round(1).metrics["clients/quarantined"] == 4
+    store = federation.engine.resources.store
+    assert [kept(federation, client) for client in range(4)] == [{}] * 4
+    assert list(store.memories("regularizer")) == store.remembered == []

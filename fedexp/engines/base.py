@@ -17,6 +17,7 @@ from fedexp.messages import Message, Tensors, Update
 from fedexp.parts import Part
 from fedexp.personalization.base import Personalization, Phase
 from fedexp.prototypes import class_prototypes
+from fedexp.quarantine import is_finite
 from fedexp.randomness import seed_layers
 from fedexp.reference import Outputs, full_precision
 from fedexp.samplers.base import Sampler
@@ -109,8 +110,9 @@ class Engine:
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
         """Each client's update, as soon as it is there, in any order.
 
-        A client that stands in the cohort several times trains once; its update says how often. An
-        error carries the client's number and the round.
+        A client that stands in the cohort several times trains once; its update says how often. One
+        whose update is not finite keeps nothing of its turn. An error carries the client's number
+        and the round.
         """
         raise NotImplementedError
 
@@ -209,6 +211,17 @@ class Engine:
             directions=module.directions,
             draws=draws,
         )
+
+    def deliver(self, update: Update, message: Message, drawer: Drawer, before: Drawer) -> Update:
+        """What arrives of the update, with what goes wrong on purpose, when its turn is over.
+
+        If that is not finite, the server will not take it, and the client keeps nothing of the turn
+        either: ``before``, a copy of the drawer as the turn found it, says what it goes back to.
+        """
+        arrived = self.resources.faults.spoil(update, message)
+        if not is_finite(arrived):
+            vars(drawer).update(vars(before))
+        return arrived
 
     def finish_own(self, drawer: Drawer) -> None:
         """Keep the client's own model, which the resident module is, as its personal one."""

@@ -26,9 +26,10 @@ class Serial(Engine):
     def _turn(self, client: int, message: Message, drawer: Drawer, draws: int) -> Update:
         """Train the shared model, and then the client's own if it has one."""
         personalization, epochs = self.resources.personalization, self.resources.local.epochs
+        before = drawer.copy()
         loss = self.fit(self.begin(client, message, drawer), personalization.phases(epochs))
         update = self.finish(drawer, loss.item(), draws)
         if own := personalization.own_phases(epochs):
             self.fit(self.begin_own(client, message, drawer), own)
             self.finish_own(drawer)
-        return update
+        return self.deliver(update, message, drawer, before)

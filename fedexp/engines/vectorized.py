@@ -113,6 +113,7 @@ class Vectorized(Engine):
         updates = []
         with ExitStack() as turns:
             drawers = {c: turns.enter_context(self.resources.store.open(c)) for c in clients}
+            before = {client: drawer.copy() for client, drawer in drawers.items()}
             stack = self._begin_all(clients, lambda c: self.begin(c, message, drawers[c]))
             losses = self._fit_all(stack, personalization.phases(epochs)).tolist()
             for row, client in enumerate(clients):
@@ -124,7 +125,7 @@ class Vectorized(Engine):
                 for row, client in enumerate(clients):
                     stack.take(row)
                     self.finish_own(drawers[client])
-        return updates
+            return [self.deliver(u, message, drawers[u.client], before[u.client]) for u in updates]
 
     def _begin_all(self, clients: Sequence[int], begin: Callable[[int], object]) -> Stack:
         """The module as each of ``clients``, to which ``begin`` makes it."""
