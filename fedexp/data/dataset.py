@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
+from fedexp.errors import InputError
+
 
 @dataclass(frozen=True)
 class Description:
@@ -52,13 +54,37 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A train and a test split, and the constants that normalise uint8 images of each channel."""
+    """A train and a test split, and the constants that normalise uint8 images of each channel.
+
+    Raises:
+        InputError: a split is empty or does not fit the description.
+    """
 
     description: Description
     train: Split
     test: Split
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, split in (("training", self.train), ("test", self.test)):
+            if problem := _misfit(split, self.description):
+                raise InputError(f"data: the {name} split of {self.description.name} {problem}")
+
+
+def _misfit(split: Split, about: Description) -> str | None:
+    """What is wrong with a split, None if nothing."""
+    inputs, labels = split.inputs, split.labels
+    if len(inputs) != len(labels):
+        return f"has {len(inputs)} inputs and {len(labels)} labels"
+    if not len(labels):
+        return "is empty"
+    if inputs.shape[1:] != about.input_shape:
+        return f"has inputs of {tuple(inputs.shape[1:])} instead of {about.input_shape}"
+    for label in (int(labels.min()), int(labels.max())):
+        if not 0 <= label < about.num_classes:
+            return f"has the label {label}; labels are 0 to {about.num_classes - 1}"
+    return None
 
 
 class Source(ABC):

@@ -117,6 +117,10 @@ class ImageFolder(Source):
 
     @cached_property
     def _tree(self) -> _Tree:
+        with _readable():
+            return self._find()
+
+    def _find(self) -> _Tree:
         if not self.root.is_dir():
             raise InputError(f"data.root={self.root}: there is no such folder")
         has_train, has_test = ((self.root / name).is_dir() for name in ("train", "test"))
@@ -131,6 +135,11 @@ class ImageFolder(Source):
         if not (has_train and has_test):
             return self._split(classes, paths, labels)
         test_paths, test_labels = self._scan(self.root / "test", classes)
+        if not test_paths:
+            raise InputError(
+                f"{self.root / 'test'}: holds no class folder; without it, data.test_fraction of "
+                "train/ would be for testing"
+            )
         all_labels = np.array(labels + test_labels, dtype=np.int64)
         return _Tree(classes, paths + test_paths, all_labels, num_train=len(paths))
 
@@ -153,7 +162,11 @@ class ImageFolder(Source):
     def _images_below(self, folder: Path) -> list[str]:
         """All visible image files at any depth, as sorted paths relative to root."""
         found: list[str] = []
-        for parent, _, names in os.walk(folder, followlinks=True):
+        for parent, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
+            here = Path(parent).resolve()
+            folders[:] = [
+                name for name in folders if not here.is_relative_to((here / name).resolve())
+            ]
             below_root = Path(parent).relative_to(self.root).as_posix()
             visible = (name for name in names if not name.startswith("."))
             found += [
@@ -202,9 +215,10 @@ class ImageFolder(Source):
     def _cache_name(self) -> str:
         """Changes with anything that the decoded tensor depends on."""
         state: list[object] = [self.root.resolve(), self.image_size, self.channels]
-        for path in self._tree.paths:
-            status = os.stat(os.path.join(self.root, path))
-            state.append((path, status.st_size, status.st_mtime_ns))
+        with _readable():
+            for path in self._tree.paths:
+                status = os.stat(os.path.join(self.root, path))
+                state.append((path, status.st_size, status.st_mtime_ns))
         digest = hashlib.blake2b(repr(state).encode(), digest_size=16).hexdigest()
         return f"{digest}.npy"
 
@@ -240,7 +254,7 @@ class ImageFolder(Source):
                     f"{path}: is {image.width}x{image.height}, others are {width}x{height}; "
                     "set data.image_size=... to resize all of them"
                 )
-            pixels = image.convert(_MODES[self.channels])
+            pixels = _eight_bits(image).convert(_MODES[self.channels])
         resized = pixels.resize((width, height), Image.Resampling.BILINEAR)
         return np.asarray(resized).reshape(height, width, self.channels).transpose(2, 0, 1)
 
@@ -284,6 +298,28 @@ def _class_names(folder: Path) -> tuple[str, ...]:
     """Names of the visible folders in ``folder``, sorted."""
     entries = (path for path in folder.iterdir() if path.is_dir())
     return tuple(sorted(path.name for path in entries if not path.name.startswith(".")))
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """The image with 8 bits a channel: of more, Pillow would make white whatever is above 255."""
+    if image.mode.startswith("I;16"):
+        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        raise ValueError("pixels of 32 bits, which have no known range")
+    return image
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """A folder or a file that cannot be looked at is one line."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{error.filename}: cannot be read ({error.strerror})") from error
 
 
 @contextmanager

@@ -1,3 +1,4 @@
+import errno
 import os
 from functools import partial
 from pathlib import Path
@@ -132,6 +133,69 @@ def test_images_are_resized_and_converted(both: Path, tmp_path: Path) -> None:
     assert dataset.train.inputs.shape == (4, 1, 6, 6)
     assert (dataset.train.inputs[0] == 7).all()
     assert (dataset.train.inputs[1] == 21).all()  # the luminance of (20, 21, 22)
+
+
+@pytest.mark.parametrize(
+    ("mode", "colour", "expected"),
+    [
+        ("L", 7, (7, 7, 7)),
+        ("1", 1, (255, 255, 255)),
+        ("LA", (7, 128), (7, 7, 7)),
+        ("RGBA", (10, 20, 30, 0), (10, 20, 30)),  # whatever is transparent has a colour too
+        ("I;16", 10 * 256 + 99, (10, 10, 10)),  # 16 bits become 8
+    ],
+)
+def test_every_kind_of_pixel_becomes_what_channels_says(
+    both: Path, tmp_path: Path, mode: str, colour: Any, expected: tuple[int, int, int]
+) -> None:
+    Image.new(mode, (4, 5), colour).save(both / "train/cat/ann_1.png")
+    dataset = reader(both).load(tmp_path / "cache")
+    assert dataset.train.inputs[0, :, 2, 2].tolist() == list(expected)
+    assert dataset.train.inputs[1, :, 2, 2].tolist() == [20, 21, 22]
+
+
+def test_a_palette_is_looked_up(both: Path, tmp_path: Path) -> None:
+    image = Image.new("P", (4, 5), 1)
+    image.putpalette([0, 0, 0, 10, 20, 30])
+    image.save(both / "train/cat/ann_1.png")
+    dataset = reader(both).load(tmp_path / "cache")
+    assert dataset.train.inputs[0, :, 2, 2].tolist() == [10, 20, 30]
+
+
+def test_folders_that_link_to_each_other_have_an_end(both: Path, tmp_path: Path) -> None:
+    expected = reader(both).load(tmp_path / "cache").train
+    for name in ("one", "two"):
+        (both / "train/cat/deep" / name).symlink_to(both / "train/cat")
+    found = reader(both).load(tmp_path / "cache").train
+    assert torch.equal(found.inputs, expected.inputs)
+
+
+def test_folders_may_be_links(both: Path, tmp_path: Path) -> None:
+    (both / "train/cat/deep").rename(tmp_path / "elsewhere")
+    (both / "train/cat/deep").symlink_to(tmp_path / "elsewhere")
+    assert len(reader(both).load(tmp_path / "cache").train) == 4
+
+
+@pytest.mark.parametrize("locked", ["pets", "train", "cat", "deep"])
+def test_a_folder_that_may_not_be_read_is_named(
+    both: Path, monkeypatch: pytest.MonkeyPatch, locked: str
+) -> None:
+    """Told by stubs, as an administrator may read every folder."""
+
+    def refusing(listing: Any) -> Any:
+        def listed(path: Any) -> Any:
+            if Path(path).name == locked:
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return listing(path)
+
+        return listed
+
+    if locked == "pets":
+        (both / "train").rename(both / "cat")
+    monkeypatch.setattr(os, "scandir", refusing(os.scandir))
+    monkeypatch.setattr(os, "listdir", refusing(os.listdir))
+    with pytest.raises(InputError, match=rf"/{locked}: cannot be read \(Permission denied\)$"):
+        reader(both).describe()
 
 
 @pytest.mark.parametrize(
@@ -270,6 +334,20 @@ def replace_first_by_text(root: Path) -> None:
     (root / "train/cat/ann_1.png").write_text("not an image")
 
 
+def remove_test_classes(root: Path) -> None:
+    for path in sorted((root / "test").rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+
+
+def link_to_nothing(root: Path) -> None:
+    (root / "train/cat/gone.png").symlink_to(root / "nowhere.png")
+
+
+def widen_pixels(root: Path) -> None:
+    pixels = np.full((5, 4), 0.5, dtype=np.float32)
+    Image.fromarray(pixels).save(root / "train/dog/deep.tiff")
+
+
 def enlarge(root: Path) -> None:
     write_image(root / "test/cat/cid_5.png", 5, size=(8, 6))
 
@@ -283,6 +361,9 @@ def enlarge(root: Path) -> None:
         (truncate, {}, r"train/dog/ann_3\.PNG: cannot be read as an image \(.+\)$"),
         (replace_by_text, {}, r"test/cat/cid_5\.png: cannot be read as an image \(.+\)$"),
         (replace_first_by_text, {}, r"train/cat/ann_1\.png: cannot be read as an image \(.+\)$"),
+        (remove_test_classes, {}, r"/test: holds no class folder; without it, data\.test_fraction"),
+        (link_to_nothing, {}, r"train/cat/gone\.png: cannot be read \(No such file"),
+        (widen_pixels, {}, r"train/dog/deep\.tiff: cannot be read as an image \(pixels of 32 bits"),
         (enlarge, {}, r"test/cat/cid_5\.png: is 8x6, others are 4x5; set data\.image_size="),
         (
             spoil_nothing,

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 import torchvision
+from scipy.io import savemat
 from torchvision_files import NAMES, WRITE, Name, accept_any_checksum, images
 
 from fedexp.data.torchvision_sets import TorchvisionDataset
@@ -97,6 +98,15 @@ def test_damaged_files_are_an_error(tmp_path: Path, download: bool, problem: str
     WRITE["cifar10"](tmp_path)
     with pytest.raises(InputError, match=problem):
         TorchvisionDataset("cifar10", tmp_path, download).load(tmp_path / "unused")
+
+
+@pytest.mark.usefixtures("any_checksum")
+def test_a_label_beyond_the_classes_is_an_error(tmp_path: Path) -> None:
+    WRITE["svhn"](tmp_path)
+    pixels = images("svhn", 2, 0).transpose(2, 3, 1, 0)
+    savemat(tmp_path / "train_32x32.mat", {"X": pixels, "y": np.array([[1], [12]])})
+    with pytest.raises(InputError, match=r"training split of svhn has the label 12; .* 0 to 9$"):
+        TorchvisionDataset("svhn", tmp_path, download=False).load(tmp_path / "unused")
 
 
 def test_files_cut_short_are_an_error(tmp_path: Path) -> None:
