@@ -10,6 +10,7 @@ from typing import Any
 
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, MissingMandatoryValue, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from fedexp import cluster, runs
 from fedexp.errors import InputError
@@ -32,9 +33,12 @@ def run_folder(root: str, new: str, *, _root_: DictConfig) -> str:
         root: where runs lie, two levels deep.
         new: below it, the folder of a run that begins.
     """
-    resume = OmegaConf.select(_root_, "resume")
+    try:
+        resume = OmegaConf.select(_root_, "resume")
+    except OmegaConfBaseException:  # the job will say why
+        resume = None
     if resume not in (None, runs.AUTO):
-        return str(Path(resume).expanduser())
+        return str(Path(str(resume)).expanduser())
     found = None
     looks = resume is not None and cluster.start().rank == 0
     if looks and (config := _checked(_root_)) is not None:
@@ -62,10 +66,10 @@ class KeepRuns(Callback):
         if cluster.start().rank > 0:  # it will work in the first one's
             return
         folder, checked = Path(config.hydra.run.dir), _checked(config)
-        if checked is None:  # the job will say why
-            return
         try:
-            check_run(folder, checked)
+            if checked is not None:  # else the job will say why
+                check_run(folder, checked)
+            make_folder("hydra.run.dir", folder)
         except InputError as error:
             _stop(str(error))
 
@@ -81,6 +85,10 @@ class KeepRuns(Callback):
                 f"hydra.sweep.dir={folder}: already holds a sweep; name another folder, or go on "
                 f"with it by resume={folder}"
             )
+        try:
+            make_folder("hydra.sweep.dir", folder)
+        except InputError as error:
+            _stop(str(error))
         if resume is None:
             return
         if known:
@@ -98,12 +106,23 @@ def check_run(folder: Path, config: Any) -> None:
     runs.check(folder, config)
 
 
+def make_folder(key: str, folder: Path) -> Path:
+    """The folder, made if absent. Raises InputError, which names ``key``, if it cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{key}={folder}: cannot be made ({error.strerror})") from error
+    return folder
+
+
 def plain(cfg: DictConfig) -> dict[str, Any]:
-    """The config as nested dictionaries. Raises InputError if a value has not been given."""
+    """The config as nested dictionaries. Raises InputError if a value cannot be had."""
     try:
         values: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
     except MissingMandatoryValue as missing:
         raise InputError(f"{missing.full_key}: must be given") from None
+    except OmegaConfBaseException as error:  # a ${...} that leads nowhere
+        raise InputError(f"{error.full_key}: {str(error).splitlines()[0]}") from error
     return {str(key): value for key, value in values.items()}
 
 

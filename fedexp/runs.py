@@ -48,7 +48,7 @@ def read(folder: Path) -> Identity | None:
     """Whose folder it is; None if nobody's, or if its owner was killed before it could say."""
     try:
         return _parse((folder / FILE_NAME).read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
 
 

@@ -33,7 +33,11 @@ Node = dict[str, Any]
 _Model = TypeVar("_Model", bound=BaseModel)
 VAR_POSITIONAL, VAR_KEYWORD = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
 _STRICT = ConfigDict(
-    extra="forbid", frozen=True, arbitrary_types_allowed=True, protected_namespaces=()
+    extra="forbid",
+    frozen=True,
+    allow_inf_nan=False,
+    arbitrary_types_allowed=True,
+    protected_namespaces=(),
 )
 
 
@@ -62,7 +66,7 @@ class Local(Group):
 class Common(BaseModel):
     """Keys that every option of a group has; the others are arguments of its ``_target_``."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
 
     @property
     def node(self) -> Node:

@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
 
 from fedexp import cluster, runs
 from fedexp.errors import InputError
-from fedexp.resume import check_run, plain, register_resolvers
+from fedexp.resume import check_run, make_folder, plain, register_resolvers
 
 if TYPE_CHECKING:
     from fedexp.execution import RunResult
@@ -118,28 +120,35 @@ def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> 
         The run's folder, its metrics as a pandas frame, its summary and the final model.
 
     Raises:
-        InputError: a value, a file or a combination that cannot work.
-        hydra.errors.HydraException: an unknown key or option, in Hydra's own words.
+        InputError: an unknown key or option, a value, a file or a combination that cannot work.
     """
     from fedexp.schema import validate
 
     found = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
-    with hydra.initialize_config_dir(config_folder(), version_base="1.3", job_name="fedexp"):
+    here = hydra.initialize_config_dir(config_folder(), version_base="1.3", job_name="fedexp")
+    with _one_line(overrides), here:
         cfg = hydra.compose("config", [*found, *overrides], return_hydra_config=True)
-    folder = Path(cfg.hydra.run.dir).resolve()
+        folder = Path(cfg.hydra.run.dir).resolve()
     choices = cfg.hydra.runtime.choices
     with open_dict(cfg):
         del cfg["hydra"]
     config = validate(plain(cfg))
     check_run(folder, config)
-    OmegaConf.save(cfg, _made(folder / ".hydra") / "config.yaml")
+    OmegaConf.save(cfg, make_folder("hydra.run.dir", folder / ".hydra") / "config.yaml")
     OmegaConf.save(list(overrides), folder / ".hydra" / "overrides.yaml")
     return _execute(config, folder, overrides, choices)
 
 
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+@contextmanager
+def _one_line(overrides: Sequence[str]) -> Iterator[None]:
+    """What Hydra finds wrong with overrides is one line in its words, raised as InputError."""
+    try:
+        yield
+    except (HydraException, OmegaConfBaseException) as error:
+        at = f"{error.override}: " if isinstance(error, OverrideParseException) else ""
+        raise InputError(at + " ".join(f"{error} {error.__cause__ or ''}".split())) from error
+    except ValueError as error:  # a group that is null or a number; Hydra does not say which
+        raise InputError(f"{' '.join(overrides)}: {error}") from error
 
 
 @contextmanager

@@ -77,6 +77,11 @@ def test_a_node_without_target() -> None:
         ),
         ("engine.device=tpu", "engine.device=tpu: should be 'auto', 'cpu', 'cuda' or 'mps'"),
         ("tracking.wandb.mode=maybe", "tracking.wandb.mode=maybe: should be"),
+        ("optimizer.lr=inf", "optimizer.lr=inf: should be a finite number"),
+        ("optimizer.weight_decay=nan", "optimizer.weight_decay=nan: should be a finite number"),
+        ("clients.ram_gib=inf", "clients.ram_gib=inf: should be a finite number"),
+        ("partition.long_tail=nan", "partition.long_tail=nan: should be a finite number"),
+        ("evaluation.targets=[nan]", "evaluation.targets.0=nan: should be a finite number"),
         ("partition.beta=0", "partition.beta=0: should be greater than 0"),
         (
             "partition.long_tail=0.5",

@@ -14,6 +14,9 @@ import pytest
 import torch
 from wandb_log import records, run_files
 
+from fedexp import run
+from fedexp.errors import InputError
+
 METRICS = "outputs/*/*/metrics.jsonl"
 TINY = ["rounds=2", "clients.count=4", "clients.per_round=2", "local.epochs=1"]
 
@@ -68,6 +71,17 @@ def test_a_run_ends_with_a_table_and_its_folder(tmp_path: Path) -> None:
             ["data=spiral", "data.augment=flip"],
             "fedexp: data.augment=flip: is for images; these inputs are flat; use none",
         ),
+        (["rounds=${nope}"], "fedexp: rounds: Interpolation key 'nope' not found"),
+        (["resume=5"], "fedexp: resume=5: should be a valid string"),
+        (["resume=${nope}"], "fedexp: resume: Interpolation key 'nope' not found"),
+        (
+            ["hydra.run.dir=/dev/null/run"],
+            "fedexp: hydra.run.dir=/dev/null/run: cannot be made (Not a directory)",
+        ),
+        (
+            ["-m", "seed=0,1", "hydra.sweep.dir=/dev/null/sweep"],
+            "fedexp: hydra.sweep.dir=/dev/null/sweep: cannot be made (Not a directory)",
+        ),
     ],
 )
 def test_a_wrong_value_is_one_line_and_exit_code_1(
@@ -94,6 +108,26 @@ def test_an_unknown_key_or_option_in_hydras_words(
     assert done.returncode == 1
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("partition.betta=1", "Could not override 'partition.betta'. "),
+        ("head=linaer", "In 'config': Could not find 'head/linaer' Available options in 'head': "),
+        ("head=null", "head=null: Config group override must be a string or a list"),
+        ("rounds=[", "rounds=[: no viable alternative at input '['"),
+        ("rounds", "rounds: Error parsing override 'rounds' missing EQUAL"),
+        ("evaluation.targets={}", "Error merging override evaluation.targets={} Cannot merge"),
+        ("resume=${nope}", "resume: Interpolation key 'nope' not found"),
+        ("hydra.run.dir=/dev/null/run", "hydra.run.dir=/dev/null/run"),
+    ],
+)
+def test_from_python_they_are_one_line_too(override: str, line: str) -> None:
+    with pytest.raises(InputError) as caught:
+        run([override])
+    assert str(caught.value).startswith(line)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -1,0 +1,251 @@
+"""Whatever a config says: a tiny round is trained, or one line names what cannot work."""
+
+import re
+import signal
+import tempfile
+import typing
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal
+from urllib.error import URLError
+
+import hydra
+import pytest
+from hydra.errors import HydraException
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from pydantic import BaseModel
+from torchvision_files import WRITE, accept_any_checksum
+
+import fedexp
+from fedexp import schema
+from fedexp.errors import InputError
+from fedexp.tracking.summary import HEADLINES
+from fedexp.train import config_folder
+
+CONF = Path(config_folder())
+GROUPS = {
+    folder.name: sorted(
+        path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml")
+    )
+    for folder in sorted(CONF.iterdir())
+    if folder.is_dir() and folder.name != "hydra"
+}
+
+# Where a large value is honest work, which a test cannot wait for: the value it has here. Drawn
+# values stay near it.
+WORK = {
+    "rounds": 1,
+    "clients.count": 4,
+    "clients.per_round": 2,
+    "local.epochs": 1,
+    "partition.max_tries": 3,
+    "model.width": 4,
+    "model.depth": 2,
+    "model.feature_dim": 16,
+    "model.hidden": [8],
+    "model.layers": [1, 1, 1, 1],
+    "data.image_size": None,
+    "loss.neighbors": 2,
+    "regularizer.ipc": 1,
+    "regularizer.outer_steps": 1,
+    "regularizer.inner_steps": 1,
+    "regularizer.project_steps": 1,
+    "personalization.epochs": 1,
+    "personalization.head_epochs": 1,
+    "personalization.tuning_epochs": 1,
+    "evaluation.membership.samples": 20,
+    "evaluation.membership.shadows": 4,
+    "evaluation.membership.epochs": 1,
+}
+QUIET = {"tracking.wandb.mode": "disabled", "tracking.progress": "false"}
+PRESETS = {"algorithm", "experiment", "personalization"}
+TINY_SETS = {"digits": "20", "spiral": "20"}  # the others are tiny already
+
+FAIR = {
+    bool: ["true", "false"],
+    int: ["0", "1", "2", "3", "7"],
+    float: ["0", "1", "3", "0.5", "0.99", "1e-30", "-1"],
+    list: ["[]", "[0]", "[1]", "[1,2]", "[0.5,0.5,0.5]", "[2,1,1,2]"],
+    type(None): ["0", "1", "2", "0.5", "16"],
+}
+LARGE = ["1000000000", "1e30"]
+WRONG = ["null", "''", "abc", "'a b'", "{}", "${nope}", "'${'", "nan", "inf", "-1", "-0.5", "true"]
+WRONG += ["[-1]", "[nan]", "[abc]", "[null]", "[[1]]", "1.5", "123456789012345678901234567890"]
+UNKNOWN = [
+    "nope=1",
+    "+nope=1",
+    "~seed",
+    "seed",
+    "rounds=[",
+    "head=null",
+    "+data.nope=1",
+    "model.nope=1",
+]
+SECONDS = 200
+
+
+class World(typing.NamedTuple):
+    """Where runs find data, and may write."""
+
+    images: Path
+    sets: Path
+    folder: Path
+
+
+@pytest.fixture
+def world(image_tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """Every dataset is at hand, and tiny; no network."""
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise URLError("no network")
+
+    monkeypatch.setattr("urllib.request.urlopen", refuse)
+    monkeypatch.setenv("FEDEXP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    accept_any_checksum(monkeypatch)
+    (tmp_path / "sets").mkdir()
+    for write in WRITE.values():
+        write(tmp_path / "sets")
+    return World(image_tree, tmp_path / "sets", tmp_path)
+
+
+def literals(annotation: Any) -> Iterator[str]:
+    """The words that an annotation allows, at any depth."""
+    if typing.get_origin(annotation) is Literal:
+        yield from (str(word) for word in typing.get_args(annotation))
+    else:
+        for inner in typing.get_args(annotation):
+            yield from literals(inner)
+
+
+def allowed_words(config: DictConfig, key: str) -> list[str]:
+    """What the schema lists for this key; nothing if it lists nothing."""
+    model: type[BaseModel] = schema.Config
+    node: Any = config
+    for name in key.split("."):
+        if name not in model.model_fields and "_target_" in node:
+            model = schema._arguments(schema.locate(key, node["_target_"]), ("resources",))
+        if name not in model.model_fields:
+            return []
+        annotation, node = model.model_fields[name].annotation, node[name]
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            model = annotation
+    return [word for word in literals(annotation) if word != "online"]
+
+
+def leaves(node: DictConfig, prefix: str = "") -> Iterator[str]:
+    """Every key that has a value of its own; an empty mapping and a list are values."""
+    for name in node:
+        value = node._get_node(name)
+        if isinstance(value, DictConfig) and len(value):
+            yield from leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def compose(overrides: list[str]) -> DictConfig:
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        return hydra.compose("config", overrides)
+
+
+@st.composite
+def configs(draw: st.DrawFn, world: World) -> list[str]:
+    """Overrides: some options, small sizes, some keys with any value."""
+    chosen = draw(st.lists(st.sampled_from(sorted(GROUPS)), max_size=4, unique=True))
+    options = [f"{group}={draw(st.sampled_from(GROUPS[group]))}" for group in chosen]
+    try:
+        config = compose(options)
+    except (HydraException, ValueError):  # two presets that say different things
+        return options
+    keys = list(leaves(config))
+    sizes: dict[str, Any] = {key: value for key, value in WORK.items() if key in keys} | QUIET
+    name = OmegaConf.select(config, "data._target_").rpartition(".")[2].lower()
+    sizes["data.subset"] = TINY_SETS.get(name, "null")
+    if "data.root" in keys:
+        sizes["data.root"] = world.images if name == "imagefolder" else world.sets
+    values = [key for key in keys if not key.endswith("_target_")]
+    for key in draw(st.lists(st.sampled_from(values), max_size=4, unique=True)):
+        sizes[key] = draw(st.sampled_from(fair_values(config, key)))
+    for key in draw(st.just([]) | st.lists(st.sampled_from(keys), max_size=1)):
+        sizes[key] = draw(st.sampled_from(WRONG))
+    unknown = draw(st.just([]) | st.just([]) | st.lists(st.sampled_from(UNKNOWN), max_size=1))
+    return [*options, *(f"{key}={_text(value)}" for key, value in sizes.items()), *unknown]
+
+
+def fair_values(config: DictConfig, key: str) -> list[str]:
+    """Values that look like the one that this key has; not all of them are allowed."""
+    value = OmegaConf.select(config, key, throw_on_missing=False)
+    words = list(HEADLINES) if key == "objective" else allowed_words(config, key)
+    kind = list if isinstance(value, ListConfig) else type(value)
+    large = LARGE if kind in (int, float, type(None)) and key not in WORK else []
+    return words or FAIR.get(kind, ["some"]) + large
+
+
+def _text(value: Any) -> str:
+    return "null" if value is None else str(value).replace(", ", ",")
+
+
+@contextmanager
+def no_hang() -> Iterator[None]:
+    """Far more time than any of these runs takes."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise TimeoutError(f"not done after {SECONDS} seconds")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def names(overrides: list[str]) -> set[str]:
+    """Keys and groups that the overrides mention; a preset stands for all that it may choose."""
+    keys = {each.partition("=")[0].lstrip("+~") for each in overrides}
+    groups = {key.partition(".")[0] for key in keys}
+    return keys | groups | (set(GROUPS) if groups & PRESETS else set())
+
+
+def attempt(overrides: list[str], world: World) -> str:
+    """Run it; "trained", or the one line that it failed with."""
+    with tempfile.TemporaryDirectory(dir=world.folder) as folder, no_hang():
+        try:
+            result = fedexp.run([f"hydra.run.dir={folder}/run", *overrides])
+        except InputError as error:
+            line = str(error)
+            assert "\n" not in line
+            named = "|".join(map(re.escape, names(overrides)))
+            assert re.search(rf"\b({named})\b", line), line
+            return line
+        assert len(result.metrics) == result.summary["rounds"] > 0
+        return "trained"
+
+
+def reproducible(examples: int) -> settings:
+    """So many examples, the same every time; one that fails is not shrunk, which would be long."""
+    return settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+@reproducible(40)
+@given(st.data())
+def test_a_config_trains_or_says_why_it_cannot(world: World, data: st.DataObject) -> None:
+    attempt(data.draw(configs(world)), world)
+
+
+@pytest.mark.slow
+@reproducible(400)
+@given(st.data())
+def test_many_configs_train_or_say_why_they_cannot(world: World, data: st.DataObject) -> None:
+    attempt(data.draw(configs(world)), world)
