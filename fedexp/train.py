@@ -10,8 +10,6 @@ import logging
 import math
 import secrets
 import shutil
-import signal
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +24,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from fedexp import cluster, runs
 from fedexp.errors import InputError
+from fedexp.interrupts import plain_interrupt
 from fedexp.resume import check_run, make_folder, plain, register_resolvers
+from fedexp.sweep_interrupts import let_in, note_interrupt, was_interrupted
 
 if TYPE_CHECKING:
     from fedexp.execution import RunResult
@@ -60,10 +60,15 @@ def main(cfg: DictConfig) -> float:
     if job.mode == RunMode.RUN:
         with _plain_endings(folder):
             return _run_job(cfg, folder, overrides, job.runtime.choices)
+    if was_interrupted():
+        _leave_no_trace(folder)
+        return math.nan
     try:
         sweep = Path(job.sweep.dir)
-        with _plain_interrupt(sweep):
+        with plain_interrupt(sweep), let_in():
             return _run_job(cfg, folder, overrides, job.runtime.choices, sweep.name)
+    except KeyboardInterrupt:  # in a worker: the others are not done yet
+        note_interrupt()
     except InputError as error:
         LOGGER.error("%s failed: %s", " ".join(overrides), error)
     except Exception:
@@ -155,24 +160,17 @@ def _one_line(overrides: Sequence[str]) -> Iterator[None]:
 def _plain_endings(folder: Path) -> Iterator[None]:
     """A user's mistake and a Ctrl-C are one line each on the terminal, not a traceback."""
     try:
-        with _plain_interrupt(folder):
+        with plain_interrupt(folder):
             yield
     except InputError as error:
-        if {path.name for path in folder.glob("*")} <= {".hydra"}:
-            shutil.rmtree(folder, ignore_errors=True)  # nothing has run: leave no trace
+        _leave_no_trace(folder)
         raise SystemExit(f"fedexp: {error}") from None
 
 
-@contextmanager
-def _plain_interrupt(folder: Path) -> Iterator[None]:
-    """A Ctrl-C is one line that says how to go on in ``folder``; so is a SIGTERM."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        how = f"add resume={folder} (or resume=auto) to the same command"
-        print(f"fedexp: interrupted; to go on, {how}", file=sys.stderr)
-        number = getattr(error, "signal", signal.SIGINT)
-        raise SystemExit(128 + number) from None
+def _leave_no_trace(folder: Path) -> None:
+    """Remove the folder if nothing has run in it."""
+    if {path.name for path in folder.glob("*")} <= {".hydra"}:
+        shutil.rmtree(folder, ignore_errors=True)  # another process may do so, too
 
 
 def _execute(
