@@ -4,7 +4,7 @@ import errno
 import logging
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -14,7 +14,6 @@ from typing import Any
 import pandas as pd
 import torch
 from lightning.fabric import Fabric
-from rich.console import Console
 
 from fedexp import cluster
 from fedexp.build import assemble, deal, plan
@@ -23,16 +22,17 @@ from fedexp.client import ClientModule
 from fedexp.errors import InputError
 from fedexp.federation import Federation
 from fedexp.interrupts import Interrupted, Interrupts
+from fedexp.launch import Launch
 from fedexp.messages import Message
 from fedexp.processes import make_fabric, spawn
 from fedexp.ranks import Ranks, ranks_of
 from fedexp.runs import SUMMARY, Identity, check, claim, objective, rounds_finished
 from fedexp.schema import Config
-from fedexp.tracking.figures import FigureFiles, partition_heatmap
-from fedexp.tracking.jsonl import JsonLines, parse_records, read_metrics
-from fedexp.tracking.progress import Progress
+from fedexp.tracking.figures import partition_heatmap
+from fedexp.tracking.follow import History, follow
+from fedexp.tracking.jsonl import parse_records, read_metrics
 from fedexp.tracking.summary import summarize, write_summary
-from fedexp.tracking.tracker import Record, Tracker, Trackers
+from fedexp.tracking.tracker import Tracker, Trackers
 
 LOGGER = logging.getLogger(__name__)
 
@@ -66,21 +66,6 @@ class RunResult:
     def objective(self, metric: str) -> float:
         """The last value of the headline ``metric``, NaN if no round measured it."""
         return objective(self.summary, metric)
-
-
-@dataclass(frozen=True)
-class Launch:
-    """How a run was started, for the record.
-
-    Attributes:
-        overrides: what the command line changed.
-        choices: group -> option, for example ``{"algorithm": "fedavg"}``.
-        sweep: the name of the sweep that the run is a job of, if any.
-    """
-
-    overrides: list[str]
-    choices: dict[str, str | None]
-    sweep: str | None = None
 
 
 def execute(config: Config, folder: Path, launch: Launch) -> RunResult:
@@ -139,7 +124,7 @@ def _run(config: Config, folder: Path, launch: Launch) -> tuple[RunResult, Messa
         done, lines = (checkpoint.round, checkpoint.metrics) if checkpoint else (0, b"")
         past = parse_records(lines)
         history = History(past)
-        with _tracking(config, folder, launch, run, lines, past) as tracker:
+        with follow(config, folder, launch, run, lines, past) as tracker:
             trackers = Trackers([history, tracker])
             clients = folder / _CLIENTS.format(ranks.rank)
             federation = assemble(planned, fabric, data, trackers, clients)
@@ -241,47 +226,6 @@ def _room(folder: Path) -> Iterator[None]:
         ) from error
 
 
-@contextmanager
-def _tracking(
-    config: Config,
-    folder: Path,
-    launch: Launch,
-    run: Identity | None,
-    lines: bytes,
-    past: Sequence[Record],
-) -> Iterator[Tracker]:
-    """The trackers that the config asks for; if the run fails they are told so.
-
-    ``lines`` and ``past`` are the rounds that a resumed run has behind it. A process that has not
-    claimed the folder, and so has no ``run``, tracks nothing.
-    """
-    if run is None:
-        yield Tracker()
-        return
-    settings = config.tracking
-    trackers: list[Tracker] = [JsonLines(folder, lines), FigureFiles(folder)]
-    if settings.wandb.mode != "disabled":
-        from fedexp.tracking.wandb import WandbTracker
-
-        wandb = settings.wandb.model_copy(update={"group": settings.wandb.group or launch.sweep})
-        values = config.model_dump(mode="json") | {"choices": launch.choices}
-        known = past if run.known else None
-        trackers.append(WandbTracker(folder, wandb, values, run.wandb_id, known))
-    if settings.tensorboard:
-        from fedexp.tracking.tensorboard import TensorBoardTracker
-
-        trackers.append(TensorBoardTracker(folder, len(past)))
-    # The bars of several jobs would garble each other.
-    if settings.progress and launch.sweep is None:
-        trackers.append(Progress(config.rounds, Console(stderr=True), len(past)))
-    tracker = Trackers(trackers)
-    try:
-        yield tracker
-    except BaseException:
-        tracker.finish(None)
-        raise
-
-
 def draw_partition(config: Config, folder: Path) -> Path:
     """Draw who holds what to ``folder/partition.png``, without training. Raises InputError."""
     data = deal(config, plan(config).source, torch.device("cpu"))
@@ -289,15 +233,3 @@ def draw_partition(config: Config, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     partition_heatmap(data.class_counts, data.description.classes).savefig(path)
     return path
-
-
-class History(Tracker):
-    """Remembers every round's metrics, those of the rounds in ``past`` to begin with."""
-
-    def __init__(self, past: Sequence[Record] = ()) -> None:
-        self.metrics: list[Mapping[str, float]] = [record.metrics for record in past]
-
-    def log(self, record: Record) -> None:
-        """Remember one round."""
-        if record.metrics:
-            self.metrics.append(record.metrics)

@@ -180,7 +180,8 @@ def _execute(
     choices: Mapping[str, str | None],
     sweep: str | None = None,
 ) -> RunResult:
-    from fedexp.execution import Launch, execute
+    from fedexp.execution import execute
+    from fedexp.launch import Launch
 
     own = {group: option for group, option in choices.items() if not group.startswith("hydra/")}
     return execute(config, folder, Launch(list(overrides), own, sweep))
