@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -41,19 +41,31 @@ class ControlVariates(Regularizer):
     the first round the server sends none. The server's learning rate is the aggregator's; with the
     mean of the cohort, ``aggregator=uniform``, it is the paper's 1.
 
+    At rest c is zero, so that ``weighting``, not the aggregator, says whose optimum that is: of the
+    mean of all clients' objectives (``uniform``, paper), or of their mean weighted by samples, as c
+    then is (``samples``). The aggregator should weigh alike.
+
     That c_k is a mean of gradients is an identity of plain SGD. Momentum m makes the last term up
     to 1 / (1 - m) times as long, with which the recursion diverges, and an adaptive step is no
     gradient: both are warned of, once. Weight decay counts as part of the gradient, and a clipped
     gradient as it was clipped. ``steps`` are those of the whole round, also for a parameter that a
     personalization trains in one of several phases: its variates are then too short.
+
+    Args:
+        weighting: whether all clients count the same in c, or by their samples.
     """
 
     summed = True
+
+    def __init__(self, weighting: Literal["uniform", "samples"]) -> None:
+        super().__init__()
+        self.weighting = weighting
 
     def setup(self, setting: Setting) -> None:
         """Room for c - c_k; the server's c is not there yet, which is zero."""
         self.correction = Anchors(shared_parameters(setting))
         self.population = population(setting)
+        self.samples = int(setting.client_sizes.sum())
         self.mean: Tensors = {}
         self._warned = False
 
@@ -76,13 +88,16 @@ class ControlVariates(Regularizer):
         )
 
     def report(self, client: ClientModule, memory: Memory) -> Tensors:
-        """The change of c_k."""
+        """The change of c_k, as much as it counts."""
         start, weights = self._message.weights, client.weights
         distance = client.steps * client.learning_rate
         step = {name: (start[name] - weights[name]) / distance for name in self.correction}
         change = prefixed("variate", combine(step, self._expected(memory), -1))
         memory.update(combine(memory, change))
-        return change
+        if self.weighting == "uniform":
+            return change
+        share = client.data.num_samples * self.population / self.samples
+        return {name: share * value for name, value in change.items()}
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
         """Move the server's c; the weights are what the aggregator made of them."""

@@ -48,6 +48,8 @@ class DriftCorrection(Dynamic):
         drifts: which drifts the server adds the mean of: those of ``all`` clients (released), which
             cancel out in the end; or the ``cohort``'s, the mean of w_k + d_k, which is the same if
             all take part and never comes to rest if not.
+        weighting: whether all clients count the same in g, or by their samples. The aggregator
+            should weigh alike, and with it do the drifts of ``all``.
     """
 
     summed = True
@@ -57,9 +59,10 @@ class DriftCorrection(Dynamic):
         alpha: NonNegativeFloat,
         estimate: Literal["corrected", "last"],
         drifts: Literal["all", "cohort"],
+        weighting: Literal["uniform", "samples"],
     ) -> None:
         super().__init__(alpha)
-        self.variates = ControlVariates() if estimate == "corrected" else LastSteps()
+        self.variates = (ControlVariates if estimate == "corrected" else LastSteps)(weighting)
         self.drifts = drifts
 
     def setup(self, setting: Setting) -> None:

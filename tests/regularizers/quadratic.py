@@ -70,6 +70,7 @@ class Parabolas:
         self.federation: Federation = federate(*PARABOLAS, *overrides)
         counts = self.federation.engine.resources.data.class_counts.numpy()
         shares = counts / counts.sum(axis=1, keepdims=True)
+        self.sizes: np.ndarray = counts.sum(axis=1)
         self.curvature: np.ndarray = shares @ CURVATURES
         self.pull: np.ndarray = shares @ (CURVATURES * OPTIMA)
 
@@ -88,6 +89,11 @@ class Parabolas:
     def optimum(self) -> np.ndarray:
         """Of the mean of all clients' objectives."""
         return np.asarray(self.pull.sum(axis=0) / self.curvature.sum(axis=0))
+
+    @property
+    def samples_optimum(self) -> np.ndarray:
+        """Of the mean over all samples."""
+        return np.asarray(self.sizes @ self.pull / (self.sizes @ self.curvature))
 
     @property
     def part(self) -> Any:

@@ -14,7 +14,7 @@ KEY = f"variate/{NAME}"
 
 
 def test_two_rounds_by_hand() -> None:
-    scene = OneNumber(ControlVariates())
+    scene = OneNumber(ControlVariates("uniform"))
     scene.begin(0, w=1.0)
     assert scene.gradient(5.0) == 0
     report = scene.end(0, w=0.5, steps=2, lr=0.5)  # c_0 = (1 - 0.5) / (2 * 0.5)
@@ -33,22 +33,29 @@ def test_two_rounds_by_hand() -> None:
 
 
 def test_clients_without_data_are_not_counted() -> None:
-    scene = OneNumber(ControlVariates(), class_counts=torch.tensor([[3], [0], [0], [2]]))
+    scene = OneNumber(ControlVariates("uniform"), class_counts=torch.tensor([[3], [0], [0], [2]]))
     scene.begin(0, w=1.0)
     scene.merge(1.0, 0.5, scene.end(0, w=0.5, steps=1, lr=1.0))
     assert scene.part.broadcast(2)["variate/w"].item() == pytest.approx(0.5 / 2)
 
 
 def test_private_parameters_alone_are_not_corrected() -> None:
-    scene = OneNumber(ControlVariates())
+    scene = OneNumber(ControlVariates("uniform"))
     scene.begin(0, w=1.0)
     assert scene.part([("v", torch.tensor([7.0], requires_grad=True))]) == 0
     assert set(scene.end(0, w=0.5, steps=1, lr=1.0)) == {"variate/w"}
 
 
-def test_rounds_of_partial_cohorts_against_numpy() -> None:
+@pytest.mark.parametrize(
+    ("weighting", "aggregator"), [("uniform", "uniform"), ("samples", "sample_weighted")]
+)
+def test_rounds_of_partial_cohorts_against_numpy(weighting: str, aggregator: str) -> None:
     rounds = 6
-    scene = Parabolas("regularizer=control_variates", "clients.per_round=2")
+    scene = Parabolas(
+        *("regularizer=control_variates", f"regularizer.weighting={weighting}"),
+        *(f"aggregator={aggregator}", "clients.per_round=2"),
+    )
+    counts = scene.sizes if weighting == "samples" else np.ones(CLIENTS)
     w, c, own = np.zeros(2), np.zeros(2), np.zeros((CLIENTS, 2))
     for cohort in scene.cohorts(rounds):
         trained, before = [], own.copy()
@@ -59,7 +66,8 @@ def test_rounds_of_partial_cohorts_against_numpy() -> None:
                 local = local - LR * (gradient - before[k] + c)
             own[k] = before[k] - c + (w - local) / (STEPS * LR)
             trained.append(local)
-        w, c = np.mean(trained, axis=0), c + (own - before).sum(axis=0) / CLIENTS
+        w = np.average(trained, axis=0, weights=counts[cohort])
+        c = c + np.average(own - before, axis=0, weights=counts)
     scene.run(rounds)
     np.testing.assert_allclose(scene.w, w, atol=1e-5)
     np.testing.assert_allclose(scene.part.broadcast(0)[KEY], c, atol=1e-5)
@@ -96,6 +104,19 @@ def test_it_ends_at_the_global_optimum_and_fedavg_does_not() -> None:
     fedavg = Parabolas("clients.per_round=4")
     fedavg.run(14)
     assert np.abs(fedavg.w - fedavg.optimum).max() > 0.1
+
+
+@pytest.mark.parametrize("aggregator", ["uniform", "sample_weighted"])
+@pytest.mark.parametrize("weighting", ["uniform", "samples"])
+def test_its_own_weighting_says_whose_optimum(weighting: str, aggregator: str) -> None:
+    scene = Parabolas(
+        *("regularizer=control_variates", f"regularizer.weighting={weighting}"),
+        *(f"aggregator={aggregator}", "clients.per_round=4"),
+    )
+    assert np.abs(scene.optimum - scene.samples_optimum).min() > 0.05
+    scene.run(40)
+    expected = scene.samples_optimum if weighting == "samples" else scene.optimum
+    np.testing.assert_allclose(scene.w, expected, atol=2e-3)
 
 
 def test_the_first_round_is_fedavgs_to_the_bit() -> None:

@@ -14,7 +14,7 @@ SMALL = ["clients.count=5", "clients.per_round=3", "local.epochs=1", "data.subse
 @pytest.mark.parametrize(("estimate", "own"), [("corrected", 0.75), ("last", 0.5)])
 def test_two_rounds_by_hand(estimate: str, own: float) -> None:
     """With alpha = 0.5, everybody in the second round."""
-    scene = OneNumber(DriftCorrection(0.5, estimate, "all"))  # type: ignore[arg-type]
+    scene = OneNumber(DriftCorrection(0.5, estimate, "all", "uniform"))  # type: ignore[arg-type]
     scene.begin(0, w=1.0)
     assert scene.gradient(3.0) == pytest.approx(0.5 * (3 - 1))
     report = scene.end(0, w=0.5, steps=2, lr=0.5)  # g_0 = 0.5, d_0 = -0.5
@@ -37,7 +37,7 @@ def test_two_rounds_by_hand(estimate: str, own: float) -> None:
 
 
 def test_the_penalty_by_hand() -> None:
-    scene = OneNumber(DriftCorrection(0.5, "corrected", "all"))
+    scene = OneNumber(DriftCorrection(0.5, "corrected", "all", "uniform"))
     scene.begin(0, w=1.0)
     scene.merge(1.0, 0.5, scene.end(0, w=0.5, steps=2, lr=0.5))
     scene.begin(0, w=2.0)
@@ -46,7 +46,7 @@ def test_the_penalty_by_hand() -> None:
 
 
 def test_private_parameters_alone_are_not_held() -> None:
-    scene = OneNumber(DriftCorrection(0.5, "corrected", "cohort"))
+    scene = OneNumber(DriftCorrection(0.5, "corrected", "cohort", "uniform"))
     scene.begin(0, w=1.0)
     assert scene.part([("v", torch.tensor([9.0], requires_grad=True))]) == 0
     assert set(scene.end(0, w=0.5, steps=1, lr=1.0)) == {"variate/w", "drift/w"}
@@ -106,6 +106,18 @@ def test_it_ends_at_the_global_optimum(estimate: str, alpha: float) -> None:
     np.testing.assert_allclose(scene.w, scene.optimum, atol=2e-3)
 
 
+@pytest.mark.parametrize("weighting", ["uniform", "samples"])
+def test_whose_optimum(weighting: str) -> None:
+    aggregator = {"uniform": "uniform", "samples": "sample_weighted"}[weighting]
+    scene = Parabolas(
+        *("regularizer=drift_correction", "regularizer.alpha=0.1", "clients.per_round=4"),
+        *(f"regularizer.weighting={weighting}", f"aggregator={aggregator}"),
+    )
+    scene.run(40)
+    expected = scene.samples_optimum if weighting == "samples" else scene.optimum
+    np.testing.assert_allclose(scene.w, expected, atol=2e-3)
+
+
 @pytest.mark.parametrize("drifts", ["all", "cohort"])
 def test_without_alpha_it_is_fedavg_to_the_bit(drifts: str) -> None:
     plain = federate(*SMALL, "optimizer.momentum=0")
@@ -133,7 +145,7 @@ def test_what_crosses_the_network(drifts: str, up: int) -> None:
 
 def test_a_server_goes_on_where_it_was() -> None:
     def part() -> OneNumber:
-        return OneNumber(DriftCorrection(0.5, "corrected", "all"))
+        return OneNumber(DriftCorrection(0.5, "corrected", "all", "uniform"))
 
     scene = part()
     scene.begin(0, w=1.0)
