@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
 
 from fedexp import cluster, runs
 from fedexp.errors import InputError
 from fedexp.interrupts import plain_interrupt
+from fedexp.mistakes import one_line
 from fedexp.resume import check_run, make_folder, plain, register_resolvers
 from fedexp.sweep_interrupts import let_in, note_interrupt, was_interrupted
 
@@ -48,25 +49,46 @@ def config_folder() -> str:
     return str(next(path for path in candidates if (path / "config.yaml").is_file()))
 
 
+def main() -> None:
+    """The ``fedexp`` command."""
+    _command(job)
+
+
+def preview() -> None:
+    """The command that draws who would hold what."""
+    _command(preview_job)
+
+
+def _command(job: Callable[[], object]) -> None:
+    """Run a command of Hydra's; what it finds wrong with the command line is one line."""
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # it hands on what it would else print at length
+    try:
+        with one_line(sys.argv[1:], Path(config_folder())):
+            job()
+    except InputError as error:
+        raise SystemExit(f"fedexp: {error}") from None
+
+
 @hydra.main(version_base="1.3", config_path=config_folder(), config_name="config")
-def main(cfg: DictConfig) -> float:
-    """The ``fedexp`` command. Returns the objective, for Hydra's optimising sweepers.
+def job(cfg: DictConfig) -> float:
+    """One job. Returns the objective, for Hydra's optimising sweepers.
 
     A job of a sweep that fails says so, returns NaN, and leaves the other jobs and the sweep's
     table alone; the sweep then ends with exit code 1.
     """
-    job = HydraConfig.get()
-    folder, overrides = Path(job.runtime.output_dir), job.overrides.task
-    if job.mode == RunMode.RUN:
+    hydra_config = HydraConfig.get()
+    folder = Path(hydra_config.runtime.output_dir)
+    overrides, choices = hydra_config.overrides.task, hydra_config.runtime.choices
+    if hydra_config.mode == RunMode.RUN:
         with _plain_endings(folder):
-            return _run_job(cfg, folder, overrides, job.runtime.choices)
+            return _run_job(cfg, folder, overrides, choices)
     if was_interrupted():
         _leave_no_trace(folder)
         return math.nan
     try:
-        sweep = Path(job.sweep.dir)
+        sweep = Path(hydra_config.sweep.dir)
         with plain_interrupt(sweep), let_in():
-            return _run_job(cfg, folder, overrides, job.runtime.choices, sweep.name)
+            return _run_job(cfg, folder, overrides, choices, sweep.name)
     except KeyboardInterrupt:  # in a worker: the others are not done yet
         note_interrupt()
     except InputError as error:
@@ -102,7 +124,7 @@ def _run_job(
 
 
 @hydra.main(version_base="1.3", config_path=config_folder(), config_name="config")
-def preview(cfg: DictConfig) -> None:
+def preview_job(cfg: DictConfig) -> None:
     """Draw who holds what under the composed config, without training."""
     from fedexp.schema import validate
 
@@ -131,7 +153,7 @@ def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> 
 
     found = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
     here = hydra.initialize_config_dir(config_folder(), version_base="1.3", job_name="fedexp")
-    with _one_line(overrides), here:
+    with one_line(overrides, Path(config_folder())), here:
         cfg = hydra.compose("config", [*found, *overrides], return_hydra_config=True)
         folder = Path(cfg.hydra.run.dir).resolve()
     choices = cfg.hydra.runtime.choices
@@ -142,18 +164,6 @@ def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> 
     OmegaConf.save(cfg, make_folder("hydra.run.dir", folder / ".hydra") / "config.yaml")
     OmegaConf.save(list(overrides), folder / ".hydra" / "overrides.yaml")
     return _execute(config, folder, overrides, choices)
-
-
-@contextmanager
-def _one_line(overrides: Sequence[str]) -> Iterator[None]:
-    """What Hydra finds wrong with overrides is one line in its words, raised as InputError."""
-    try:
-        yield
-    except (HydraException, OmegaConfBaseException) as error:
-        at = f"{error.override}: " if isinstance(error, OverrideParseException) else ""
-        raise InputError(at + " ".join(f"{error} {error.__cause__ or ''}".split())) from error
-    except ValueError as error:  # a group that is null or a number; Hydra does not say which
-        raise InputError(f"{' '.join(overrides)}: {error}") from error
 
 
 @contextmanager

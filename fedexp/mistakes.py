@@ -1,0 +1,64 @@
+"""What Hydra finds wrong with a command line, in one line."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from hydra.errors import HydraException, InstantiationException, OverrideParseException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from fedexp.errors import InputError
+
+_NO_OPTION = "Config group override must be"  # a group is null, or a number
+_NOT_ABOUT_IT = ("\nConfig search path", "\nSee https", "\nTo append to your config")
+
+
+@contextmanager
+def one_line(overrides: Sequence[str], folder: Path) -> Iterator[None]:
+    """What Hydra finds wrong with ``overrides`` is one line in its words, raised as InputError.
+
+    Args:
+        overrides: as on the command line.
+        folder: the config tree, from which a mistyped key's neighbour is taken.
+    """
+    try:
+        yield
+    except InstantiationException:  # the job's, not the command line's
+        raise
+    except (HydraException, OmegaConfBaseException) as error:
+        at = f"{error.override}: " if isinstance(error, OverrideParseException) else ""
+        said = str(error)
+        for rest in _NOT_ABOUT_IT:
+            said = said.partition(rest)[0]
+        raise InputError(at + " ".join(said.split()) + _guess(said, folder)) from error
+    except ValueError as error:
+        if _NO_OPTION not in str(error):
+            raise
+        # Hydra does not say which.
+        raise InputError(f"{' '.join(overrides)}: {error}") from error
+
+
+def _guess(said: str, folder: Path) -> str:
+    """The key that may have been meant, where Hydra names one that there is not."""
+    _, _, rest = said.partition("Could not override '")
+    found = get_close_matches(rest.partition("'")[0], list(_keys(folder)), n=1) if rest else []
+    return f" Did you mean {found[0]}?" if found else ""
+
+
+def _keys(folder: Path) -> Iterator[str]:
+    """Every key of every option, as on the command line."""
+    for path in folder.glob("**/*.yaml"):
+        group = path.parent.relative_to(folder).parts
+        if group[:1] not in (("hydra",), ("algorithm",), ("experiment",)):
+            yield from _flatten(OmegaConf.to_container(OmegaConf.load(path)), group)
+
+
+def _flatten(node: Any, above: Sequence[str]) -> Iterator[str]:
+    if above:
+        yield ".".join(above)
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            yield from _flatten(value, (*above, str(key)))
