@@ -5,6 +5,7 @@ import pytest
 import torch
 from federations import federate
 
+from fedexp.drawers import Drawer
 from fedexp.errors import InputError
 from fedexp.federation import Federation
 from fedexp.messages import Tensors, Update
@@ -71,7 +72,7 @@ def test_raise_names_the_client() -> None:
 
 def kept(federation: Federation, client: int) -> Tensors:
     """All that this client keeps, copied."""
-    drawer = dict(federation.engine.resources.store.drawers())[client]
+    drawer = dict(federation.engine.resources.store.drawers()).get(client, Drawer())
     groups = drawer.memories | {each: getattr(drawer, each) for each in ("private", "own", "model")}
     return {f"{g}/{name}": w.clone() for g, group in groups.items() for name, w in group.items()}
 
