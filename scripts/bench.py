@@ -2,9 +2,9 @@
 
     python scripts/bench.py [--images DIR] [--repeats 9] [--only jobs|growth] [--profile CONTENDER]
 
-All do the same work in one go, in turns, evaluation off: seconds are medians, ratios are to the
-median of the raw loop (contiguous images, two threads). Those with several processes wait for
-their turn in processes of their own, one thread each. DIR is a folder of CIFAR-10 as images
+All do the same work in one go, in turns, evaluation off, each in a process or processes of its own,
+which else wait: seconds are medians, ratios are to the median of the raw loop (contiguous images,
+two threads). DIR is a folder of CIFAR-10 as images
 (train/<class>/*, test/<class>/*), by default the environment variable FEDEXP_CIFAR10_IMAGES;
 without it only the digits job runs. Writes scripts/results/bench_<cpu or cuda>.json.
 """
@@ -15,7 +15,6 @@ import json
 import os
 import platform
 import pstats
-import resource
 import statistics
 import subprocess
 import sys
@@ -80,10 +79,12 @@ class Contender:
     threads: int = 2
 
 
+RAW = "+raw=true"
 PLAIN, LAYOUT = ("engine.channels_last=false",), ("engine.channels_last=true",)
 SIXTEEN = (*LAYOUT, "engine.precision=bf16-mixed")
 STACKED = (*PLAIN, "engine=vectorized")
 CONTENDERS = [
+    Contender("raw loop", (*PLAIN, RAW)),
     Contender("serial", PLAIN),
     Contender("serial, channels_last", LAYOUT),
     Contender("serial, bf16-mixed", SIXTEEN),
@@ -132,8 +133,9 @@ def one_round(federation: Federation) -> Run:
 
 def raw_round(overrides: list[str]) -> Run:
     """The same round as a researcher would write it by hand for one experiment."""
-    config = configure([*overrides, *PLAIN])
-    planned, federation = plan(config), prepare([*overrides, *PLAIN])
+    own = [each for each in overrides if each != RAW]
+    config, federation = configure(own), prepare(own)
+    planned = plan(config)
     data: FederatedData = federation.engine.resources.data
     model = nn.Sequential(
         planned.backbone(input_shape=planned.description.input_shape),
@@ -179,68 +181,61 @@ def raw_round(overrides: list[str]) -> Run:
     return run
 
 
-def serve(address: str) -> None:
-    """One of several processes: does the rounds that it is asked for, of one federation a time."""
-    torch.set_num_threads(1)
+def serve(address: str, overrides: list[str], threads: int) -> None:
+    """One of a contender's processes: does the rounds that it is asked for."""
+    torch.set_num_threads(threads)
+    run = raw_round(overrides) if RAW in overrides else one_round(prepare(overrides))
     connection: Connection = Client(address)
-    while (overrides := connection.recv()) is not None:
-        run = one_round(prepare(overrides))
+    while (round := connection.recv()) is not None:
+        run(round)
+        if CUDA:
+            torch.cuda.synchronize()
         connection.send(None)
-        while (round := connection.recv()) is not None:
-            run(round)
-            connection.send(None)
 
 
 @contextmanager
-def elsewhere(overrides: list[str], processes: int) -> Iterator[Run]:
-    """Rounds of a federation in processes of its own, which wait while others have their turn."""
+def elsewhere(contender: Contender, job: list[str]) -> Iterator[Run]:
+    """Rounds in processes of the contender's own, which wait while others have their turn."""
+    processes, threads = contender.processes, contender.threads
+    overrides = [*job, *contender.overrides, f"engine.devices={processes}"]
     with Listener() as listener:
-        thread = Thread(target=spawn, args=(serve, processes, listener.address))
+        work = (serve, processes, listener.address, overrides, threads)
+        thread = Thread(target=spawn, args=work)
         thread.start()
         connections = [listener.accept() for _ in range(processes)]
 
-        def ask(what: Any) -> None:
+        def run(round: int) -> None:
             for connection in connections:
-                connection.send(what)
+                connection.send(round)
             for connection in connections:
                 connection.recv()
 
-        ask([*overrides, f"engine.devices={processes}"])
-        yield ask
+        yield run
         for connection in connections:
-            connection.send(None)
             connection.send(None)
         thread.join()
 
 
 def measure(job: list[str], contenders: list[Contender], repeats: int) -> list[list[float]]:
-    """Seconds of the raw loop, and of each contender, ``repeats`` times after two warm-ups.
+    """Seconds of a round of each contender, ``repeats`` times after a warm-up.
 
-    The order changes from round to round, so that what slows the machine down hits all alike.
+    The order changes from turn to turn, so that what slows the machine down hits all alike. A turn
+    is two rounds, the second of which counts: as in a run, one has just gone before.
     """
     with ExitStack() as stack:
-        runs: list[tuple[Run, int]] = [(raw_round(job), 2)]
-        for contender in contenders:
-            overrides = [*job, *contender.overrides]
-            if contender.processes > 1:
-                run = stack.enter_context(elsewhere(overrides, contender.processes))
-            else:
-                run = one_round(prepare(overrides))
-            runs.append((run, contender.threads))
+        runs = [stack.enter_context(elsewhere(each, job)) for each in contenders]
         seconds: list[list[float]] = [[] for _ in runs]
-        for round in range(1, repeats + 3):
+        for round in range(1, 2 * repeats + 3, 2):
             turns = list(zip(runs, seconds, strict=True))
-            for (run, threads), times in turns if round % 2 else reversed(turns):
-                torch.set_num_threads(threads)
-                times.append(timed(partial(run, round)))
-    return [times[2:] for times in seconds]
+            for run, times in turns if round % 4 == 1 else reversed(turns):
+                run(round)
+                times.append(timed(partial(run, round + 1)))
+    return [times[1:] for times in seconds]
 
 
 def timed(work: Callable[[], None]) -> float:
     start = time.perf_counter()
     work()
-    if CUDA:
-        torch.cuda.synchronize()
     return time.perf_counter() - start
 
 
@@ -249,16 +244,13 @@ def compare(jobs: dict[str, list[str]], repeats: int, console: Console) -> list[
     rows = []
     for job, overrides in jobs.items():
         console.print(f"{job} ...")
-        raw, *others = measure(overrides, CONTENDERS, repeats)
-        median = statistics.median(raw)
-        rows.append({"job": job, "name": "raw loop", "ratio": 1.0, "seconds": median})
-        for contender, times in zip(CONTENDERS, others, strict=True):
-            mine = statistics.median(times)
-            row = {"job": job, **asdict(contender), "ratio": mine / median, "seconds": mine}
+        seconds = [statistics.median(each) for each in measure(overrides, CONTENDERS, repeats)]
+        for contender, mine in zip(CONTENDERS, seconds, strict=True):
+            row = {"job": job, **asdict(contender), "ratio": mine / seconds[0], "seconds": mine}
             rows.append(row | {"target": TARGETS.get((job, contender.name))})
     table = Table("time / raw loop", "target", "seconds", "job", "")
     for row in rows:
-        target = row.get("target")
+        target = row["target"]
         cells = f"{row['ratio']:.2f}", f"{target}" if target else "", f"{row['seconds']:.3f}"
         table.add_row(*cells, row["job"], row["name"])
     console.print(table)
@@ -290,8 +282,13 @@ def of_size(engine: str, count: str, cohort: str) -> None:
     tiny = ["data=spiral", "partition=iid", "model.hidden=[16]", "model.feature_dim=8"]
     federation = prepare([*tiny, *clients, "local.epochs=1", "local.batch_size=2000"])
     seconds = [timed(partial(one_round(federation), round)) for round in range(1, 8)]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(statistics.median(seconds[2:]), peak)
+    print(statistics.median(seconds[2:]), peak_mib())
+
+
+def peak_mib() -> float:
+    """The most that this process held; what ``resource`` tells includes the one that forked it."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
 
 
 def profile(jobs: dict[str, list[str]], name: str, console: Console) -> None:
@@ -323,7 +320,7 @@ def main() -> None:
     parser.add_argument("--images", default=os.environ.get("FEDEXP_CIFAR10_IMAGES"))
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--only", choices=["jobs", "growth"])
-    parser.add_argument("--profile", choices=[each.name for each in CONTENDERS])
+    parser.add_argument("--profile", choices=[each.name for each in CONTENDERS[1:]])
     parser.add_argument("--size", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.size:
