@@ -63,17 +63,28 @@ def _cell(value: float | None) -> str:
     return str(value) if isinstance(value, int) else f"{value:.4f}"
 
 
+def short_labels(runs: list[dict[str, Any]]) -> list[str]:
+    """The first choice alone, such as the algorithm, all choices, or all overrides.
+
+    As few as tell the runs apart.
+    """
+    overrides = [label_of(run, runs).split(" ") for run in runs]
+    choices = [[each for each in own if "." not in each.partition("=")[0]] for own in overrides]
+    for told in ([own[:1] for own in choices], choices):
+        labels = [" ".join(each.partition("=")[2] for each in own) for own in told]
+        if len(set(labels)) == len(runs):
+            return labels
+    return [" ".join(own) for own in overrides]
+
+
 def draw(runs: list[dict[str, Any]], path: Path) -> None:
     """The accuracy against the round, a line a run."""
-    figure, axes = plt.subplots(figsize=(6.4, 4), layout="constrained")
-    labels = [re.sub(r"(^| )\w+=", r"\1", label_of(run, runs)) for run in runs]
-    choices = [label.partition(" ")[0] for label in labels]
-    # The first choice alone, such as the algorithm, where it tells the runs apart.
-    for run, label in zip(runs, choices if len(set(choices)) == len(runs) else labels, strict=True):
+    figure, axes = plt.subplots(figsize=(6.4, 4.4), layout="constrained")
+    for run, label in zip(runs, short_labels(runs), strict=True):
         axes.plot(run["curve"]["round"], run["curve"][CURVE], marker=".", label=label)
     axes.set(xlabel="round", ylabel="accuracy of the global model")
     axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
+    figure.legend(frameon=False, loc="outside lower center", ncols=4)
     figure.savefig(path, dpi=130)
 
 
