@@ -1,54 +1,37 @@
-"""From a checked config to a federation. What can be wrong is found before data is decoded."""
+"""What a config asks for: checked, built as far as it goes without data, and the data dealt out.
+
+What can be wrong is found before data is decoded.
+"""
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 
 import torch
-from lightning.fabric import Fabric
 from torch import nn
 
 from fedexp.aggregators.average import Average
 from fedexp.aggregators.base import Aggregator
 from fedexp.aggregators.private import Private
-from fedexp.client import ClientModule
 from fedexp.data.dataset import Dataset, Description, Source
 from fedexp.data.federated import FederatedData
 from fedexp.data.partition import SUPPLIED as PARTITION_SUPPLIED
 from fedexp.data.partition import partition_indices
 from fedexp.data.split import class_counts, match, stratified
-from fedexp.engines.base import Resources
 from fedexp.errors import InputError
-from fedexp.evaluation.evaluator import Evaluator
-from fedexp.evaluation.membership import MembershipAttack
 from fedexp.faults.base import Faults
-from fedexp.federation import Federation
-from fedexp.functional import functional
 from fedexp.heads.base import Head
-from fedexp.layout import channels_last_pays, check_compiler
 from fedexp.losses.base import Loss
-from fedexp.memory import keep_freed_memory
-from fedexp.messages import Message, Tensors
-from fedexp.models.shape import feature_dim, trains_on_one
-from fedexp.parts import Functional, Part, Setting
+from fedexp.models.shape import feature_dim
+from fedexp.parts import Part
 from fedexp.personalization.base import Personalization
-from fedexp.placement import Placement
-from fedexp.quarantine import Quarantine
-from fedexp.randomness import key
-from fedexp.ranks import ranks_of
+from fedexp.randomness import seeded
 from fedexp.regularizers.base import Regularizer
 from fedexp.regularizers.trajectory import Trajectory
 from fedexp.samplers.base import Sampler
 from fedexp.samplers.random import Random
 from fedexp.schema import Config, build
-from fedexp.server import Server
-from fedexp.store import ClientStore
-from fedexp.tracking.pictures import Pictures
 from fedexp.tracking.summary import HEADLINES
-from fedexp.tracking.tracker import Tracker
 
 LOGGER = logging.getLogger(__name__)
 OPTIMIZER_SUPPLIED = ("parameters", "round")
@@ -119,11 +102,11 @@ def plan(config: Config) -> Plan:
         )
     width = feature_dim(model, description.input_shape)
 
-    with _seeded(config.seed, "head"):
+    with seeded(config.seed, "head"):
         parts["head"] = head(feature_dim=width, num_classes=description.num_classes)
     sockets = Sockets(**parts)
     sockets.personalization.check(sockets.head, sockets.loss)
-    with _seeded(config.seed, "personalization"):
+    with seeded(config.seed, "personalization"):
         sockets.personalization.create(width, description.num_classes)
     if not sockets.personalization.has_global:
         _check_without_global(config)
@@ -160,107 +143,6 @@ def deal(config: Config, source: Source, device: torch.device) -> FederatedData:
         )
     tests = match(dataset.test.labels.numpy(), counts, config.seed)
     return FederatedData(dataset, clients, tests, config.data.augment, config.seed, device)
-
-
-def assemble(
-    plan: Plan,
-    fabric: Fabric,
-    data: FederatedData,
-    tracker: Tracker,
-    client_folder: Path | None = None,
-) -> Federation:
-    """Wire everything together.
-
-    Args:
-        plan: the checked config and what was built from it.
-        fabric: where and how tensors are computed, and by which processes.
-        data: the population's data.
-        tracker: is told of every round.
-        client_folder: for what clients keep and RAM has no room for; None makes a temporary one.
-    """
-    _check_last_batches(plan, data)
-    if fabric.device.type == "cpu":
-        keep_freed_memory()
-    config, sockets, parts = plan.config, plan.sockets, plan.sockets.by_name()
-    with _seeded(config.seed, "backbone"):
-        backbone = plan.backbone(input_shape=plan.description.input_shape)
-    optimizer = build("optimizer", config.optimizer, supplied=OPTIMIZER_SUPPLIED)
-    module = ClientModule(
-        backbone,
-        sockets.head,
-        sockets.loss,
-        sockets.regularizer,
-        sockets.personalization,
-        optimizer,
-        parts,
-    )
-    travels, shared = module.travels, sockets.personalization.shared
-    setting = Setting(
-        seed=config.seed,
-        rounds=config.rounds,
-        num_classes=plan.description.num_classes,
-        feature_dim=plan.feature_dim,
-        num_clients=config.clients.count,
-        clients_per_round=config.clients.per_round,
-        class_counts=data.class_counts,
-        parameter_shapes={name: value.shape for name, value in module.named_parameters()},
-        shared=frozenset(name for name in module.weights if travels(name) and shared(name)),
-        input_shape=plan.description.input_shape,
-        functional=partial(_global_model, module),
-    )
-    for part in parts.values():
-        part.setup(setting)
-    plan.faults.setup(setting)
-    module.complete()
-    wanted, precision = config.engine.channels_last, config.engine.precision
-    pays = wanted == "auto" and channels_last_pays(backbone, fabric.device, precision)
-    if pays or wanted is True:
-        module.to(memory_format=torch.channels_last)
-    module.to(fabric.device)
-    initial = {name: w.clone() for name, w in module.weights.items() if travels(name)}
-    resources = Resources(
-        fabric=fabric,
-        module=module,
-        data=data,
-        parts=parts,
-        sampler=sockets.sampler,
-        personalization=sockets.personalization,
-        initial=initial,
-        store=ClientStore(
-            config.evaluation.personal, config.clients.ram_gib * 2**30, client_folder
-        ),
-        local=config.local,
-        eval_batch_size=config.evaluation.batch_size,
-        faults=plan.faults,
-    )
-    ranks = ranks_of(fabric)
-    placement = Placement(ranks, data.class_counts.sum(dim=1).tolist(), resources.store)
-    server = Server(resources.split(initial)[0], sockets.aggregator, parts, ranks)
-    engine = build("engine", config.engine.node, supplied=ENGINE_SUPPLIED)(resources=resources)
-    if config.engine.compile:
-        check_compiler(fabric.device)
-        engine.compile()
-    attack = MembershipAttack(config.evaluation.membership, resources)
-    parameters = setting.shared & setting.parameter_shapes.keys()
-    evaluator = Evaluator(config.evaluation, config.rounds, engine, data, parameters, attack, ranks)
-    return Federation(
-        ranks,
-        placement,
-        server,
-        sockets.sampler,
-        engine,
-        plan.faults,
-        Quarantine(config.on_bad_update),
-        evaluator,
-        tracker,
-        Pictures(config.tracking, config.rounds, resources, ranks),
-    )
-
-
-def _global_model(module: ClientModule, round: int, weights: Tensors) -> Functional:
-    """The global model that the server has, as a function; its head's own state comes along."""
-    extras = {"head": module.head.broadcast(round)}
-    return functional(module, Message(round, weights, extras))
 
 
 def _check_engine(config: Config, regularizer: Part) -> None:
@@ -320,22 +202,3 @@ def _try_optimizer(config: Config) -> None:
         optimizer(parameters=[nn.Parameter(torch.zeros(1))], round=1)
     except ValueError as error:
         raise InputError(f"optimizer: {error}") from error
-
-
-def _check_last_batches(plan: Plan, data: FederatedData) -> None:
-    """Found out now rather than in the round that first draws such a client."""
-    size = plan.config.local.batch_size
-    lonely = [client.client for client in data.clients if client.num_samples % size == 1]
-    if lonely and not trains_on_one(plan.backbone, plan.description.input_shape):
-        raise InputError(
-            f"local.batch_size={size}: the last batch of client {lonely[0]} would hold one sample, "
-            "too few for this model's BatchNorm; take another size or a model without BatchNorm"
-        )
-
-
-@contextmanager
-def _seeded(seed: int, purpose: str) -> Iterator[None]:
-    """PyTorch's own generator keyed for initial weights; the caller's state comes back after."""
-    with torch.random.fork_rng(devices=[]):  # no process may touch the devices of the others
-        torch.manual_seed(key(seed, purpose))
-        yield

@@ -16,7 +16,8 @@ import torch
 from lightning.fabric import Fabric
 
 from fedexp import cluster
-from fedexp.build import assemble, deal, plan
+from fedexp.assembly import assemble
+from fedexp.build import deal, plan
 from fedexp.checkpoint import Checkpoint, Checkpoints, save_weights
 from fedexp.client import ClientModule
 from fedexp.errors import InputError

@@ -6,6 +6,8 @@ resume; and two methods with the same seed see the same partition, cohorts and b
 """
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -36,3 +38,11 @@ def seed_layers(device: torch.device, seed: int, purpose: str, *parts: int) -> N
 def numpy_generator(seed: int, purpose: str, *parts: int) -> np.random.Generator:
     """A ``numpy.random.Generator`` for this key."""
     return np.random.default_rng(key(seed, purpose, *parts))
+
+
+@contextmanager
+def seeded(seed: int, purpose: str) -> Iterator[None]:
+    """PyTorch's own generator keyed for initial weights; the caller's state comes back after."""
+    with torch.random.fork_rng(devices=[]):  # no process may touch the devices of the others
+        torch.manual_seed(key(seed, purpose))
+        yield

@@ -36,7 +36,8 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from fedexp.build import assemble, deal, plan
+from fedexp.assembly import assemble
+from fedexp.build import deal, plan
 from fedexp.data.federated import FederatedData
 from fedexp.federation import Federation
 from fedexp.processes import make_fabric, spawn

@@ -24,7 +24,8 @@ from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
-from fedexp.build import assemble, deal, plan
+from fedexp.assembly import assemble
+from fedexp.build import deal, plan
 from fedexp.schema import validate
 from fedexp.tracking.tracker import Trackers
 from fedexp.train import config_folder

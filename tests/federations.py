@@ -7,7 +7,8 @@ from lightning.fabric import Fabric
 from omegaconf import OmegaConf
 from torch import nn
 
-from fedexp.build import assemble, deal, plan
+from fedexp.assembly import assemble
+from fedexp.build import deal, plan
 from fedexp.client import ClientModule
 from fedexp.engines.base import Engine
 from fedexp.federation import Federation

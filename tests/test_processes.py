@@ -14,7 +14,8 @@ import torch
 from federations import compose
 
 import fedexp
-from fedexp.build import assemble, deal, plan
+from fedexp.assembly import assemble
+from fedexp.build import deal, plan
 from fedexp.errors import InputError
 from fedexp.messages import Tensors
 from fedexp.processes import make_fabric, spawn
