@@ -52,7 +52,9 @@ def _keys(folder: Path) -> Iterator[str]:
     """Every key of every option, as on the command line."""
     for path in folder.glob("**/*.yaml"):
         group = path.parent.relative_to(folder).parts
-        if group[:1] not in (("hydra",), ("algorithm",), ("experiment",)):
+        if group[:1] in (("algorithm",), ("experiment",)):  # what they hold is other groups'
+            yield group[0]
+        elif group[:1] != ("hydra",):
             yield from _flatten(OmegaConf.to_container(OmegaConf.load(path)), group)
 
 

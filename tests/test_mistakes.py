@@ -14,6 +14,7 @@ MISTAKES = {
     "clients.per_roun=3": "Could not override 'clients.per_roun'. Did you mean clients.per_round?",
     "optimizer.momentm=1": "Could not override 'optimizer.momentm'. "
     "Did you mean optimizer.momentum?",
+    "algoritm=fedprox": "Could not override 'algoritm'. Did you mean algorithm?",
     "xyz=3": "Could not override 'xyz'.",
     "rounds=[": "rounds=[: no viable alternative at input '['",
     "head=null": "head=null: Config group override must be a string or a list. Got NoneType",
