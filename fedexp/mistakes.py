@@ -30,7 +30,7 @@ def one_line(overrides: Sequence[str], folder: Path) -> Iterator[None]:
         raise
     except (HydraException, OmegaConfBaseException) as error:
         at = f"{error.override}: " if isinstance(error, OverrideParseException) else ""
-        said = str(error)
+        said = f"{error}\n{error.__cause__ or ''}"
         for rest in _NOT_ABOUT_IT:
             said = said.partition(rest)[0]
         raise InputError(at + " ".join(said.split()) + _guess(said, folder)) from error
