@@ -38,6 +38,8 @@ GROUPS = {
 # Where a large value is honest work, which a test cannot wait for: the value it has here. Drawn
 # values stay near it.
 WORK = {
+    "engine.devices": 1,  # each is a process
+    "engine.compile": "false",
     "rounds": 1,
     "clients.count": 4,
     "clients.per_round": 2,
