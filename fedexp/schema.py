@@ -92,7 +92,7 @@ class Engine(Common):
     """What every engine has."""
 
     device: Literal["auto", "cpu", "cuda", "mps"]
-    devices: PositiveInt
+    devices: Annotated[int, Field(ge=1, le=1024)]  # more is a slip, and would be started
     num_nodes: PositiveInt
     precision: Literal["32-true", "bf16-mixed"]
     channels_last: Literal["auto"] | bool
