@@ -6,7 +6,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedexp.execution import RunResult
+    from fedexp.runtime.execution import RunResult
     from fedexp.train import run
 
 __all__ = ["RunResult", "run"]
@@ -19,7 +19,7 @@ def __getattr__(name: str) -> Any:
 
         return run
     if name == "RunResult":
-        from fedexp.execution import RunResult
+        from fedexp.runtime.execution import RunResult
 
         return RunResult
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,28 +1,28 @@
 """The round loop."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from matplotlib.figure import Figure
 
-from fedexp.client import ClientModule
+from fedexp.core.client import ClientModule
+from fedexp.core.messages import Message, Update
+from fedexp.core.server import Server
+from fedexp.distributed.placement import Placement
+from fedexp.distributed.ranks import Ranks
 from fedexp.engines.base import Engine
 from fedexp.evaluation.evaluator import Evaluator
 from fedexp.evaluation.meter import Meter
 from fedexp.faults.base import Faults
-from fedexp.messages import Message, Tensors, Update
-from fedexp.placement import Placement
-from fedexp.quarantine import Quarantine
-from fedexp.ranks import Ranks
+from fedexp.faults.quarantine import Quarantine
 from fedexp.samplers.base import Sampler
-from fedexp.server import Server
 from fedexp.tracking.tracker import Record, Tracker
 
 LOGGER = logging.getLogger(__name__)
 
 
 class Federation:
-    """A federation of clients around one server; with several processes, each has all of it."""
+    """A federation of clients around one server; with several processes, each holds all of it."""
 
     def __init__(
         self,
@@ -33,6 +33,7 @@ class Federation:
         engine: Engine,
         faults: Faults,
         quarantine: Quarantine,
+        meter: Meter,
         evaluator: Evaluator,
         tracker: Tracker,
         figures: Callable[[Message], dict[str, Figure]],
@@ -40,7 +41,8 @@ class Federation:
         self.ranks, self.placement = ranks, placement
         self.server, self.sampler, self.engine = server, sampler, engine
         self.faults, self.quarantine = faults, quarantine
-        self.evaluator, self.tracker, self.figures = evaluator, tracker, figures
+        self.meter, self.evaluator = meter, evaluator
+        self.tracker, self.figures = tracker, figures
 
     def run(
         self, rounds: int, done: int = 0, checkpoint: Callable[[int], None] = lambda round: None
@@ -49,7 +51,7 @@ class Federation:
 
         Args:
             rounds: T.
-            done: how many of them have been done; their results are in the server and the store.
+            done: how many of them are done; their results are in the server and the client store.
             checkpoint: called after every round with its number.
         """
         if not done:
@@ -59,34 +61,46 @@ class Federation:
             checkpoint(round)
 
     def run_round(self, round: int) -> Record:
-        """One round: send, choose, train, merge, measure."""
+        """Broadcast, select, train, leave out what is not finite, aggregate, evaluate."""
         message = self.server.broadcast(round)
-        meter = Meter(message)
-        answers = self._probe(self.sampler.candidates(round), message)
-        self.sampler.hear(meter.watch_answers(answers))
-        cohort = meter.watch_choice(self.sampler.select(round))
-        arrived = meter.watch(self._train(cohort, message))
-        sound = meter.note(self.quarantine.watch(arrived, round))
-        watchers = (meter, self.quarantine, self.evaluator, self.placement)
-        if not self.server.aggregate(self.evaluator.watch(sound, message), watchers):
+        self.meter.begin_round(message)
+        self.evaluator.begin_round(message)
+        cohort = self.select(message)
+        updates = self.train(cohort, message)
+        accepted = self.quarantine.finite(updates, round)
+        if not self.server.aggregate(self.observed(accepted)):
             LOGGER.warning("round %d: no update came in; the global model stays as it was", round)
-        metrics = meter.metrics() | self.quarantine.metrics() | self.server.metrics()
+        return self.evaluate(round, cohort)
+
+    def select(self, message: Message) -> Sequence[int]:
+        """The cohort; a sampler that wants to ask clients first is answered by the engine."""
+        asked = self.sampler.candidates(message.round)
+        local = self.engine.probe(self.placement.local_clients(asked), message)
+        answers = self.ranks.gather_pairs(local) if asked else ()
+        self.sampler.observe(self.meter.count_answers(answers))
+        return self.meter.count_cohort(self.sampler.select(message.round))
+
+    def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
+        """The updates of this rank's share of the cohort as they arrive; drop-outs send none."""
+        present = [c for c in cohort if not self.faults.drops_out(message.round, c)]
+        local = self.placement.local_clients(present)
+        return self.meter.count_arrivals(self.engine.train(local, message))
+
+    def observed(self, updates: Iterator[Update]) -> Iterator[Update]:
+        """The same updates, each seen by whoever measures the round."""
+        for update in updates:
+            self.meter.observe(update)
+            self.evaluator.observe(update)
+            yield update
+
+    def evaluate(self, round: int, cohort: Sequence[int]) -> Record:
+        """What there is to say about the round: the cohort's numbers, scores and figures."""
+        metrics = self.meter.metrics() | self.quarantine.metrics() | self.server.metrics()
         metrics |= self.faults.metrics(round, cohort)
         result = self.server.broadcast(round)
-        scores, figures = self.evaluator(result), self.figures(result)
-        return Record(round, metrics | scores.metrics, scores.per_class, figures)
-
-    def _probe(self, asked: Sequence[int], message: Message) -> Iterable[tuple[int, Tensors]]:
-        """The answers of all whom the sampler asks."""
-        if not asked:
-            return ()
-        return self.ranks.merge(self.engine.probe(self.placement.mine(asked), message))
-
-    def _train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
-        """The updates of this rank's clients who do not drop out, as they arrive."""
-        heard = [client for client in cohort if not self.faults.lost(message.round, client)]
-        return self.engine.train(self.placement.mine(heard), message)
+        scores = self.evaluator(result)
+        return Record(round, metrics | scores.metrics, scores.per_class, self.figures(result))
 
     def global_model(self, round: int) -> ClientModule:
         """The resident module as the global model after this round, in eval mode."""
-        return self.engine.resources.seat_global(self.server.broadcast(round)).eval()
+        return self.engine.resources.load_global(self.server.broadcast(round)).eval()

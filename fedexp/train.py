@@ -8,12 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-import os
-import secrets
-import shutil
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,51 +17,25 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from fedexp import cluster, runs
+from fedexp.cli.command import config_folder, plain_endings, remove_if_unused, run_command
+from fedexp.cli.hydra_errors import one_line
+from fedexp.cli.resume import check_run, make_folder, plain
+from fedexp.distributed import launcher
 from fedexp.errors import InputError
-from fedexp.interrupts import plain_interrupt
-from fedexp.mistakes import one_line
-from fedexp.resume import check_run, make_folder, plain, register_resolvers
-from fedexp.sweep_interrupts import let_in, note_interrupt, was_interrupted
+from fedexp.runtime.interrupts import plain_interrupt
+from fedexp.runtime.sweep_interrupts import let_in, note_interrupt, was_interrupted
+from fedexp.state import run_folder
 
 if TYPE_CHECKING:
-    from fedexp.execution import RunResult
-    from fedexp.schema import Config
+    from fedexp.config.schema import Config
+    from fedexp.runtime.execution import RunResult
 
 LOGGER = logging.getLogger(__name__)
-
-# Two runs started in the same second must not share a folder.
-OmegaConf.register_new_resolver(
-    "run_id", lambda: secrets.token_hex(2), use_cache=True, replace=True
-)
-register_resolvers()
-
-
-def config_folder() -> str:
-    """Where the config tree lies: inside the package in a wheel, beside it in a clone."""
-    package = Path(__file__).resolve().parent
-    candidates = [package / "conf", package.parent / "conf"]
-    return str(next(path for path in candidates if (path / "config.yaml").is_file()))
 
 
 def main() -> None:
     """The ``fedexp`` command."""
-    _command(job)
-
-
-def preview() -> None:
-    """The command that draws who would hold what."""
-    _command(preview_job)
-
-
-def _command(job: Callable[[], object]) -> None:
-    """Run a command of Hydra's; what it finds wrong with the command line is one line."""
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # it hands on what it would else print at length
-    try:
-        with one_line(sys.argv[1:], Path(config_folder())):
-            job()
-    except InputError as error:
-        raise SystemExit(f"fedexp: {error}") from None
+    run_command(job)
 
 
 @hydra.main(version_base="1.3", config_path=config_folder(), config_name="config")
@@ -80,10 +49,10 @@ def job(cfg: DictConfig) -> float:
     folder = Path(hydra_config.runtime.output_dir)
     overrides, choices = hydra_config.overrides.task, hydra_config.runtime.choices
     if hydra_config.mode == RunMode.RUN:
-        with _plain_endings(folder):
+        with plain_endings(folder):
             return _run_job(cfg, folder, overrides, choices)
     if was_interrupted():
-        _leave_no_trace(folder)
+        remove_if_unused(folder)
         return math.nan
     try:
         sweep = Path(hydra_config.sweep.dir)
@@ -106,34 +75,21 @@ def _run_job(
     sweep: str | None = None,
 ) -> float:
     """Run, or find what a run that is resumed came to when it was finished; say how it ended."""
-    from fedexp.schema import validate
+    from fedexp.config.schema import validate
 
     config = validate(plain(cfg))  # before torch is imported: most mistakes end here
-    summary = runs.read_summary(folder) if config.resume else None
+    summary = run_folder.read_summary(folder) if config.resume else None
     if summary and summary["rounds"] == config.rounds:
-        runs.check(folder, config)
+        run_folder.check(folder, config)
     else:
         summary = _execute(config, folder, overrides, choices, sweep).summary
     from rich.console import Console
 
     from fedexp.tracking.progress import print_report
 
-    if cluster.start().rank == 0:
+    if launcher.start().rank == 0:
         print_report(summary, folder, Console(), brief=sweep is not None)
-    return runs.objective(summary, config.objective)
-
-
-@hydra.main(version_base="1.3", config_path=config_folder(), config_name="config")
-def preview_job(cfg: DictConfig) -> None:
-    """Draw who holds what under the composed config, without training."""
-    from fedexp.schema import validate
-
-    folder = Path(HydraConfig.get().runtime.output_dir)
-    with _plain_endings(folder):
-        config = validate(plain(cfg))
-        from fedexp.execution import draw_partition
-
-        print(draw_partition(config, folder))
+    return run_folder.objective(summary, config.objective)
 
 
 def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> RunResult:
@@ -149,7 +105,7 @@ def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> 
     Raises:
         InputError: an unknown key or option, a value, a file or a combination that cannot work.
     """
-    from fedexp.schema import validate
+    from fedexp.config.schema import validate
 
     found = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
     here = hydra.initialize_config_dir(config_folder(), version_base="1.3", job_name="fedexp")
@@ -166,23 +122,6 @@ def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> 
     return _execute(config, folder, overrides, choices)
 
 
-@contextmanager
-def _plain_endings(folder: Path) -> Iterator[None]:
-    """A user's mistake and a Ctrl-C are one line each on the terminal, not a traceback."""
-    try:
-        with plain_interrupt(folder):
-            yield
-    except InputError as error:
-        _leave_no_trace(folder)
-        raise SystemExit(f"fedexp: {error}") from None
-
-
-def _leave_no_trace(folder: Path) -> None:
-    """Remove the folder if nothing has run in it."""
-    if {path.name for path in folder.glob("*")} <= {".hydra"}:
-        shutil.rmtree(folder, ignore_errors=True)  # another process may do so, too
-
-
 def _execute(
     config: Config,
     folder: Path,
@@ -190,8 +129,8 @@ def _execute(
     choices: Mapping[str, str | None],
     sweep: str | None = None,
 ) -> RunResult:
-    from fedexp.execution import execute
-    from fedexp.launch import Launch
+    from fedexp.config.launch import Launch
+    from fedexp.runtime.execution import execute
 
     own = {group: option for group, option in choices.items() if not group.startswith("hydra/")}
     return execute(config, folder, Launch(list(overrides), own, sweep))

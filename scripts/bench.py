@@ -36,14 +36,14 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from fedexp.assembly import assemble
-from fedexp.build import deal, plan
+from fedexp.cli.command import config_folder
+from fedexp.config.schema import Config, validate
 from fedexp.data.federated import FederatedData
+from fedexp.distributed.processes import make_fabric, spawn
 from fedexp.federation import Federation
-from fedexp.processes import make_fabric, spawn
-from fedexp.schema import Config, validate
+from fedexp.runtime.assembly import assemble
+from fedexp.runtime.plan import load_data, plan
 from fedexp.tracking.tracker import Trackers
-from fedexp.train import config_folder
 
 RESULTS = Path(__file__).parent / "results"
 CUDA = torch.cuda.is_available()
@@ -121,7 +121,7 @@ def configure(overrides: list[str]) -> Config:
 def prepare(overrides: list[str]) -> Federation:
     config = configure(overrides)
     planned, fabric = plan(config), make_fabric(config.engine)
-    data = deal(config, planned.source, fabric.device)
+    data = load_data(config, planned.source, fabric.device)
     return assemble(planned, fabric, data, Trackers([]))
 
 

@@ -29,11 +29,11 @@ from omegaconf import OmegaConf
 from rich.console import Console
 from rich.table import Table
 
-from fedexp.parts import Setting
+from fedexp.cli.command import config_folder
+from fedexp.config.build import build
+from fedexp.core.part import Setting
 from fedexp.samplers.base import Sampler
 from fedexp.samplers.hics import HiCS
-from fedexp.schema import build
-from fedexp.train import config_folder
 
 CLASSES = 100
 COHORT = 100

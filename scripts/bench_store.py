@@ -24,11 +24,11 @@ from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
-from fedexp.assembly import assemble
-from fedexp.build import deal, plan
-from fedexp.schema import validate
+from fedexp.cli.command import config_folder
+from fedexp.config.schema import validate
+from fedexp.runtime.assembly import assemble
+from fedexp.runtime.plan import load_data, plan
 from fedexp.tracking.tracker import Trackers
-from fedexp.train import config_folder
 
 GIB = 2**30
 SCAFFOLD = ["algorithm=fedavg", "regularizer=control_variates", "optimizer.momentum=0"]
@@ -52,7 +52,7 @@ def measure(overrides: list[str], rounds: int, folder: Path) -> dict[str, float]
         cfg = hydra.compose("config", overrides)
     config = validate(OmegaConf.to_container(cfg, resolve=True))
     planned, fabric = plan(config), Fabric(accelerator="cpu", devices=1)
-    data = deal(config, planned.source, fabric.device)
+    data = load_data(config, planned.source, fabric.device)
     federation = assemble(planned, fabric, data, Trackers([]), folder)
     before = peak()
     start, cpu_start = time.perf_counter(), time.process_time()
@@ -61,9 +61,9 @@ def measure(overrides: list[str], rounds: int, folder: Path) -> dict[str, float]
     seconds = (time.perf_counter() - start) / rounds
     cpu_seconds = (time.process_time() - cpu_start) / rounds
     highest = peak()
-    drawers = (drawer for _, drawer in federation.engine.resources.store.drawers())
+    states = (state for _, state in federation.engine.resources.store.states())
     return {
-        "kept": sum(drawer.nbytes for drawer in drawers) / GIB,
+        "kept": sum(state.nbytes for state in states) / GIB,
         "disk": sum(path.stat().st_size for path in folder.glob("*.pt")) / GIB,
         "seconds": seconds,
         "cpu": cpu_seconds,

@@ -7,15 +7,15 @@ from lightning.fabric import Fabric
 from omegaconf import OmegaConf
 from torch import nn
 
-from fedexp.assembly import assemble
-from fedexp.build import deal, plan
-from fedexp.client import ClientModule
+from fedexp.cli.command import config_folder
+from fedexp.config.schema import Config, validate
+from fedexp.core.client import ClientModule
+from fedexp.core.messages import Message
 from fedexp.engines.base import Engine
 from fedexp.federation import Federation
-from fedexp.messages import Message
-from fedexp.schema import Config, validate
+from fedexp.runtime.assembly import assemble
+from fedexp.runtime.plan import load_data, plan
 from fedexp.tracking.tracker import Trackers
-from fedexp.train import config_folder
 
 
 def flatten(input_shape: tuple[int, ...]) -> nn.Flatten:
@@ -37,11 +37,11 @@ def federate(*overrides: str) -> Federation:
     """A federation on the CPU."""
     planned = plan(compose(*overrides))
     fabric = Fabric(accelerator="cpu", devices=1, precision=planned.config.engine.precision)
-    data = deal(planned.config, planned.source, fabric.device)
+    data = load_data(planned.config, planned.source, fabric.device)
     return assemble(planned, fabric, data, Trackers([]))
 
 
 def seat(engine: Engine, client: int, message: Message) -> ClientModule:
     """The resident module as this client at the start of local training."""
-    with engine.resources.store.open(client) as drawer:
-        return engine.begin(client, message, drawer)
+    with engine.resources.store.open(client) as state:
+        return engine.begin(client, message, state)

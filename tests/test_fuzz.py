@@ -21,10 +21,10 @@ from pydantic import BaseModel
 from torchvision_files import WRITE, accept_any_checksum
 
 import fedexp
-from fedexp import schema
+from fedexp.cli.command import config_folder
+from fedexp.config import build, schema
 from fedexp.errors import InputError
 from fedexp.tracking.summary import HEADLINES
-from fedexp.train import config_folder
 
 CONF = Path(config_folder())
 GROUPS = {
@@ -130,7 +130,7 @@ def allowed_words(config: DictConfig, key: str) -> list[str]:
     node: Any = config
     for name in key.split("."):
         if name not in model.model_fields and "_target_" in node:
-            model = schema._arguments(schema.locate(key, node["_target_"]), ("resources",))
+            model = build._arguments(build.locate(key, node["_target_"]), ("resources",))
         if name not in model.model_fields:
             return []
         annotation, node = model.model_fields[name].annotation, node[name]

@@ -7,8 +7,8 @@ import pytest
 from federations import federate
 
 import fedexp
+from fedexp.cli.command import config_folder
 from fedexp.errors import InputError
-from fedexp.train import config_folder
 
 CONF = Path(config_folder())
 HEADS = sorted(path.stem for path in (CONF / "head").glob("*.yaml"))

@@ -254,7 +254,9 @@ def test_a_failed_job_does_not_stop_the_others(tmp_path: Path) -> None:
 
 
 def test_the_preview_prints_where_its_picture_lies(tmp_path: Path) -> None:
-    done = python("-m", "fedexp.data.partition", "partition.beta=0.1", folder=tmp_path)
+    done = python("-m", "fedexp.preview", "partition.beta=0.1", folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert Path(done.stdout.strip()).read_bytes().startswith(b"\x89PNG")
+    picture, table = map(Path, done.stdout.split())
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert len(table.read_text().splitlines()) == 21
     assert not list(tmp_path.rglob("metrics.jsonl"))

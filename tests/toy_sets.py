@@ -4,7 +4,8 @@ from pathlib import Path
 
 import torch
 
-from fedexp.data.dataset import Dataset, Description, Source, Split
+from fedexp.core.description import Description
+from fedexp.data.dataset import Dataset, Source, Split
 
 SHAPE = (1, 8, 8)
 

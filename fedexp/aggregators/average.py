@@ -5,9 +5,10 @@ from typing import Any, Literal
 
 import torch
 
-from fedexp.aggregators.base import Aggregator
-from fedexp.messages import Tensors, Update
-from fedexp.ranks import Share
+from fedexp.core.compatibility import DRAWS_BY_SIZE
+from fedexp.core.messages import Tensors, Update
+from fedexp.core.sockets import Aggregator
+from fedexp.distributed.ranks import Contribution
 
 
 class Average(Aggregator):
@@ -25,6 +26,11 @@ class Average(Aggregator):
 
     def __init__(self, weighting: Literal["samples", "uniform"]) -> None:
         self.weighting = weighting
+        if weighting == "samples":
+            self.discourages = {
+                DRAWS_BY_SIZE: "larger clients are drawn more often and weigh more too: with this "
+                "sampler take aggregator=uniform"
+            }
         self._forget()
 
     def add(self, update: Update, current: Tensors) -> None:
@@ -44,13 +50,13 @@ class Average(Aggregator):
             else:
                 self._sums[name] = value.to(torch.float64) * mass
 
-    def give(self) -> Share:
+    def contribution(self) -> Contribution:
         """The sums; their mass, and the integer buffers with whose they are."""
-        return Share(self._sums, (self._mass, self._largest, self._integers))
+        return Contribution(self._sums, (self._mass, self._largest, self._integers))
 
-    def take(self, sums: Tensors, listed: Sequence[Any]) -> None:
+    def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
         """The whole cohort's."""
-        masses, largest, integers = zip(*listed, strict=True)
+        masses, largest, integers = zip(*items, strict=True)
         self._sums, self._mass, self._largest = sums, sum(masses), max(largest)
         self._integers = integers[largest.index(self._largest)]
 

@@ -10,8 +10,8 @@ import torch
 from pydantic import PositiveFloat
 
 from fedexp.aggregators.average import Average
-from fedexp.messages import Tensors, Update
-from fedexp.ranks import Share
+from fedexp.core.messages import Tensors, Update
+from fedexp.distributed.ranks import Contribution
 
 
 class NormClipped(Average):
@@ -42,15 +42,15 @@ class NormClipped(Average):
             update = replace(update, weights=update.weights | shortened)
         super().add(update, current)
 
-    def give(self) -> Share:
+    def contribution(self) -> Contribution:
         """Also the steps' lengths."""
-        share = super().give()
-        return replace(share, listed=(share.listed, self._norms))
+        share = super().contribution()
+        return replace(share, items=(share.items, self._norms))
 
-    def take(self, sums: Tensors, listed: Sequence[Any]) -> None:
+    def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
         """The whole cohort's."""
-        averages, norms = zip(*listed, strict=True)
-        super().take(sums, averages)
+        averages, norms = zip(*items, strict=True)
+        super().set_reduced(sums, averages)
         self._norms = list(chain(*norms))
 
     def merge(self, current: Tensors) -> Tensors:

@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedexp.aggregators.gathered import Gathered, whole_share
-from fedexp.messages import Tensors, Update
+from fedexp.core.messages import Tensors, Update
 
 
 class Coordinatewise(Gathered):

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 
-from fedexp.aggregators.base import Aggregator
-from fedexp.messages import Tensors, Update
-from fedexp.ranks import Share
+from fedexp.core.messages import Tensors, Update
+from fedexp.core.sockets import Aggregator
+from fedexp.distributed.ranks import Contribution
 
 
 class Gathered(Aggregator):
@@ -19,13 +19,13 @@ class Gathered(Aggregator):
         """Keep one update's weights."""
         self._updates.append(replace(update, extras={}, directions={}))
 
-    def give(self) -> Share:
+    def contribution(self) -> Contribution:
         """The updates themselves."""
-        return Share(listed=self._updates)
+        return Contribution(items=self._updates)
 
-    def take(self, sums: Tensors, listed: Sequence[list[Update]]) -> None:
+    def set_reduced(self, sums: Tensors, items: Sequence[list[Update]]) -> None:
         """The whole cohort's."""
-        self._updates = list(chain(*listed))
+        self._updates = list(chain(*items))
 
     def merge(self, current: Tensors) -> Tensors:
         """What ``combine`` makes of them."""

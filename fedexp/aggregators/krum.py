@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedexp.aggregators.average import Average
 from fedexp.aggregators.gathered import Gathered, whole_share
-from fedexp.messages import Tensors, Update
+from fedexp.core.messages import Tensors, Update
 
 
 class Krum(Gathered):
@@ -33,18 +33,18 @@ class Krum(Gathered):
 
     def combine(self, updates: Sequence[Update], current: Tensors) -> Tensors:
         """The plain mean of those who are kept."""
-        liars = whole_share(self.byzantine, len(updates))
-        scores = krum_scores(squared_distances(updates, current), liars)
-        best = scores.sort(stable=True).indices[: self.keep or len(updates) - liars]
+        byzantine_clients = whole_share(self.byzantine, len(updates))
+        scores = krum_scores(squared_distances(updates, current), byzantine_clients)
+        best = scores.sort(stable=True).indices[: self.keep or len(updates) - byzantine_clients]
         average = Average("uniform")
         for index in sorted(best.tolist()):
             average.add(updates[index], current)
         return average.merge(current)
 
 
-def krum_scores(squares: Tensor, liars: int) -> Tensor:
+def krum_scores(squares: Tensor, byzantine_clients: int) -> Tensor:
     """[K] sums of squared distances to the K - f - 2 nearest others, given all [K, K] of them."""
-    nearest = max(1, len(squares) - liars - 2)
+    nearest = max(1, len(squares) - byzantine_clients - 2)
     others = squares.clone().fill_diagonal_(torch.inf)
     return others.sort(dim=1).values[:, : min(nearest, len(squares) - 1)].sum(dim=1)
 

@@ -2,20 +2,22 @@
 
 from collections.abc import Sequence
 from itertools import chain
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import torch
 from pydantic import Field, PositiveFloat
 from torch import Tensor
 
-from fedexp.aggregators.base import Aggregator
+from fedexp.aggregators.accountant import Accountant
 from fedexp.aggregators.clipping import clipping_metrics, norm_of, steps
+from fedexp.core.compatibility import UNIFORM_COHORTS
+from fedexp.core.messages import Tensors, Update
+from fedexp.core.part import Setting
+from fedexp.core.randomness import torch_generator
+from fedexp.core.sockets import Aggregator
+from fedexp.distributed.ranks import Contribution
 from fedexp.errors import InputError
-from fedexp.messages import Tensors, Update
-from fedexp.parts import Setting
-from fedexp.privacy import Accountant
-from fedexp.randomness import torch_generator
-from fedexp.ranks import Share
 
 
 class Private(Aggregator):
@@ -40,6 +42,14 @@ class Private(Aggregator):
         delta: of the (epsilon, delta) that is logged; must be below 1 / N.
     """
 
+    # What is known of privacy holds for cohorts that tell nothing about anybody's data.
+    needs = MappingProxyType(
+        {
+            UNIFORM_COHORTS: "aggregator=private: epsilon is known for uniformly drawn cohorts; "
+            "take sampler=random"
+        }
+    )
+
     def __init__(
         self,
         clip: PositiveFloat,
@@ -54,7 +64,7 @@ class Private(Aggregator):
         self._seen: list[float] = []
 
     def setup(self, setting: Setting) -> None:
-        """Learn q; check what travels."""
+        """Learn q; check what is_sent."""
         if buffers := sorted(setting.shared - setting.parameter_shapes.keys()):
             raise InputError(
                 f"aggregator=private: the model has buffers ({buffers[0]}) that noise would break; "
@@ -84,13 +94,13 @@ class Private(Aggregator):
         for name, value in step.items():
             self._sums[name] = self._sums.get(name, 0) + scale * value
 
-    def give(self) -> Share:
+    def contribution(self) -> Contribution:
         """The sums of clipped steps, and how long the steps were."""
-        return Share(self._sums, self._norms)
+        return Contribution(self._sums, self._norms)
 
-    def take(self, sums: Tensors, listed: Sequence[list[float]]) -> None:
+    def set_reduced(self, sums: Tensors, items: Sequence[list[float]]) -> None:
         """The whole cohort's."""
-        self._sums, self._norms = sums, list(chain(*listed))
+        self._sums, self._norms = sums, list(chain(*items))
 
     def merge(self, current: Tensors) -> Tensors:
         """The current weights after one noisy step."""

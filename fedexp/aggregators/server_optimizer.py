@@ -7,8 +7,8 @@ from pydantic import Field, PositiveFloat
 from torch import Tensor
 
 from fedexp.aggregators.average import Average
-from fedexp.messages import Tensors
-from fedexp.parts import Setting
+from fedexp.core.messages import Tensors
+from fedexp.core.part import Setting
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
 Moments = dict[str, Tensor]

@@ -6,7 +6,8 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from fedexp.data.dataset import Dataset, Description, Source, Split
+from fedexp.core.description import Description
+from fedexp.data.dataset import Dataset, Source, Split
 
 TEST_FRACTION = 0.2
 SPLIT_SEED = 0

@@ -8,13 +8,11 @@ import torch
 from torch import Generator, Tensor
 from torch.utils.data import IterableDataset
 
+from fedexp.core.hook_view import Batch
+from fedexp.core.randomness import torch_generator
 from fedexp.data.augment import AUGMENTATIONS, Augmentation
 from fedexp.data.dataset import Dataset, Split
 from fedexp.data.split import class_counts
-from fedexp.randomness import torch_generator
-
-Batch = tuple[Tensor, Tensor]
-"""Inputs [B, *input_shape] float32, ready for the model, and labels [B] int64."""
 
 
 class Samples:
@@ -112,6 +110,15 @@ class ClientData:
     def num_samples(self) -> int:
         """n_k."""
         return len(self.train_index)
+
+    @property
+    def labels(self) -> Tensor:
+        """[n_k] the class of each training sample."""
+        return self.federation.train.labels[self.train_index]
+
+    def inputs(self, positions: Tensor) -> Tensor:
+        """The inputs [B, *input_shape] at ``positions`` among its samples, not augmented."""
+        return self.federation.train.gather(self.train_index[positions])[0]
 
     def local_batches(self, round: int, batch_size: int) -> LocalBatches:
         """Shuffled and augmented batches for this round's local training."""

@@ -20,7 +20,8 @@ from rich.progress import track
 from sklearn.model_selection import train_test_split
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
-from fedexp.data.dataset import Dataset, Description, Source, Split
+from fedexp.core.description import Description
+from fedexp.data.dataset import Dataset, Source, Split
 from fedexp.data.tensor_cache import Images, cached_array
 from fedexp.errors import InputError
 

@@ -16,11 +16,11 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveInt
 
+from fedexp.config.build import Node, build
+from fedexp.core.randomness import numpy_generator
 from fedexp.data.partition_cache import cached_partition, fingerprint
 from fedexp.data.split import apportion, by_owner, deal
 from fedexp.errors import InputError
-from fedexp.randomness import numpy_generator
-from fedexp.schema import Node, build
 
 Concentration = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 """Parameter of a symmetric Dirichlet: near 0 one client holds a whole class, large is even."""
@@ -319,9 +319,3 @@ def _partition(
     wanted = inspect.signature(function).parameters
     clients = function(**{name: supplied[name] for name in SUPPLIED if name in wanted})
     return [kept[index] for index in clients]
-
-
-if __name__ == "__main__":
-    from fedexp.train import preview
-
-    preview()

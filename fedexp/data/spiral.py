@@ -7,8 +7,9 @@ import numpy as np
 import torch
 from pydantic import NonNegativeFloat, NonNegativeInt
 
-from fedexp.data.dataset import Dataset, Description, Source, Split
-from fedexp.randomness import numpy_generator
+from fedexp.core.description import Description
+from fedexp.core.randomness import numpy_generator
+from fedexp.data.dataset import Dataset, Source, Split
 
 NUM_ARMS = 6
 POINTS = 3000

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedexp.core.randomness import numpy_generator
 from fedexp.errors import InputError
-from fedexp.randomness import numpy_generator
 
 
 def match(labels_test: np.ndarray, counts: np.ndarray, seed: int) -> list[np.ndarray]:

@@ -10,8 +10,9 @@ from typing import Literal
 import torch
 from torchvision.datasets import CIFAR10, CIFAR100, SVHN, FashionMNIST
 
+from fedexp.core.description import Description
 from fedexp.data.cifar100_classes import CLASSES, SUPERCLASSES
-from fedexp.data.dataset import Dataset, Description, Source, Split
+from fedexp.data.dataset import Dataset, Source, Split
 from fedexp.errors import InputError
 
 CIFAR10_CLASSES = "airplane automobile bird cat deer dog frog horse ship truck"

@@ -9,20 +9,20 @@ import torch.nn.functional as F
 from lightning.fabric import Fabric
 from torch import Tensor
 
-from fedexp.client import ClientModule
+from fedexp.config.schema import Local
+from fedexp.core.client import ClientModule
+from fedexp.core.frozen_copies import Outputs, full_precision
+from fedexp.core.messages import Message, Tensors, Update
+from fedexp.core.part import Part
+from fedexp.core.prototypes import class_prototypes
+from fedexp.core.randomness import seed_layers
+from fedexp.core.sockets import Personalization, Phase
 from fedexp.data.federated import ClientData, FederatedData
-from fedexp.drawers import Drawer
 from fedexp.faults.base import Faults
-from fedexp.messages import Message, Tensors, Update
-from fedexp.parts import Part
-from fedexp.personalization.base import Personalization, Phase
-from fedexp.prototypes import class_prototypes
-from fedexp.quarantine import is_finite
-from fedexp.randomness import seed_layers
-from fedexp.reference import Outputs, full_precision
+from fedexp.faults.quarantine import is_finite
 from fedexp.samplers.base import Sampler
-from fedexp.schema import Local
-from fedexp.store import ClientStore
+from fedexp.state.client_state import ClientState
+from fedexp.state.client_store import ClientStore
 
 _OWN_PARTS = ("head", "loss", "personalization")
 """What adapts to a client whose own model is trained: the regularizer ties to the shared one."""
@@ -76,13 +76,13 @@ class Resources:
 
     def split(self, weights: Tensors) -> tuple[Tensors, Tensors]:
         """(shared, private) weights, without what the head derives from messages."""
-        own = {name: weight for name, weight in weights.items() if self.module.travels(name)}
+        own = {name: weight for name, weight in weights.items() if self.module.is_sent(name)}
         shared = {n: w for n, w in own.items() if self.personalization.shared(n)}
         return shared, {name: weight for name, weight in own.items() if name not in shared}
 
-    def seat_global(self, message: Message) -> ClientModule:
+    def load_global(self, message: Message) -> ClientModule:
         """The resident module as the global model of this message; what is private is initial."""
-        self.module.seat(self.initial | message.weights)
+        self.module.load(self.initial | message.weights)
         for part in self.parts.values():
             part.receive(message)
         return self.module
@@ -120,56 +120,56 @@ class Engine:
         """What each client answers the sampler about the global model: (client, answer)."""
         if not clients:
             return
-        module = self.resources.seat_global(message)
+        module = self.resources.load_global(message)
         untrained = self.resources.split(self.resources.initial)[1]
         for client in clients:
-            module.seat(self.resources.store.private(client) or untrained)
-            module.start(self.resources.data.clients[client], message.round)
+            module.load(self.resources.store.private(client) or untrained)
+            module.begin_turn(self.resources.data.clients[client], message.round)
             yield client, self.resources.sampler.answer(module)
 
     def evaluate(self, message: Message) -> Predictions | None:
         """The global model on the test split, if there is one."""
         if not self.resources.personalization.has_global:
             return None
-        self.resources.seat_global(message)
+        self.resources.load_global(message)
         return self.predict(personal=False)
 
     def evaluate_personal(self, message: Message) -> Iterator[tuple[int, Predictions]]:
         """The personal model of every client that has one, on the whole test split."""
         resources = self.resources
         tuning = resources.personalization.tuning()
-        resources.seat_global(message)  # for what parts know of the round
+        resources.load_global(message)  # for what parts know of the round
         for client in resources.store.remembered:
             if tuning:
                 self.fit(self.begin_tuning(client, message), tuning)
             else:
-                resources.module.seat(resources.store.model(client))
+                resources.module.load(resources.store.model(client))
             yield client, self.predict(personal=True)
 
-    def begin(self, client: int, message: Message, drawer: Drawer) -> ClientModule:
+    def begin(self, client: int, message: Message, state: ClientState) -> ClientModule:
         """The resident module as this client at the start of local training."""
-        module = self.resources.seat_global(message)
-        module.seat(drawer.private)
-        module.start(self.training_data(client, message), message.round)
-        self._begin_parts(self.resources.parts, message, drawer)
+        module = self.resources.load_global(message)
+        module.load(state.private)
+        module.begin_turn(self.training_data(client, message), message.round)
+        self._begin_parts(self.resources.parts, message, state)
         return module
 
-    def begin_own(self, client: int, message: Message, drawer: Drawer) -> ClientModule:
+    def begin_personal(self, client: int, message: Message, state: ClientState) -> ClientModule:
         """The resident module as a model of this client's own, before its share of the round."""
-        module = self.resources.seat_global(message)
-        module.start(self.training_data(client, message), message.round, own=True)
-        module.seat(drawer.own or self.resources.initial)
-        self._begin_parts(_OWN_PARTS, message, drawer)
+        module = self.resources.load_global(message)
+        module.begin_turn(self.training_data(client, message), message.round, personal=True)
+        module.load(state.separate_model or self.resources.initial)
+        self._begin_parts(_OWN_PARTS, message, state)
         return module
 
     def begin_tuning(self, client: int, message: Message) -> ClientModule:
         """The resident module as this client that has got the global model to tune it."""
         store = self.resources.store
         memories = {name: store.memory(client, name) for name in _OWN_PARTS}
-        copy = Drawer(memories, store.private(client) or {})
-        module = self.resources.seat_global(message)
-        module.seat(copy.private)
-        module.start(self.resources.data.clients[client], message.round, own=True)
+        copy = ClientState(memories, store.private(client) or {})
+        module = self.resources.load_global(message)
+        module.load(copy.private)
+        module.begin_turn(self.resources.data.clients[client], message.round, personal=True)
         self._begin_parts(_OWN_PARTS, message, copy)
         return module
 
@@ -182,7 +182,7 @@ class Engine:
         batches = module.data.local_batches(module.round, local.batch_size)
         losses = []
         for phase in phases:
-            module.enter(phase)
+            module.begin_phase(phase)
             optimizer = module.configure_optimizers()
             for _ in range(phase.epochs):
                 for step, batch in enumerate(batches):
@@ -196,38 +196,42 @@ class Engine:
                     losses.append(loss.detach())
         return torch.stack(losses).mean()
 
-    def finish(self, drawer: Drawer, loss: float, draws: int) -> Update:
+    def finish(self, state: ClientState, loss: float, draws: int) -> Update:
         """The update of the client that the resident module is, after local training."""
         module, parts = self.resources.module, self.resources.parts
-        reports = {name: part.report(module, drawer.memory(name)) for name, part in parts.items()}
-        drawer.model = {name: value.clone() for name, value in module.weights.items()}
-        shared, drawer.private = self.resources.split(drawer.model)
+        reports = {name: part.report(module, state.memory(name)) for name, part in parts.items()}
+        state.personal_model = {name: value.clone() for name, value in module.weights.items()}
+        shared, state.private = self.resources.split(state.personal_model)
         return Update(
             client=module.data.client,
             num_samples=module.data.num_samples,
             weights=shared,
             extras={name: report for name, report in reports.items() if report},
-            metrics={"loss": loss, **module.noted},
+            metrics={"loss": loss, **module.logged},
             directions=module.directions,
             draws=draws,
         )
 
-    def deliver(self, update: Update, message: Message, drawer: Drawer, before: Drawer) -> Update:
+    def deliver(
+        self, update: Update, message: Message, state: ClientState, before: ClientState
+    ) -> Update:
         """What arrives of the update, with what goes wrong on purpose, when its turn is over.
 
         If that is not finite, the server will not take it, and the client keeps nothing of the turn
-        either: ``before``, a copy of the drawer as the turn found it, says what it goes back to.
+        either: ``before``, a copy of the state as the turn found it, says what it goes back to.
         """
-        arrived = self.resources.faults.spoil(update, message)
+        arrived = self.resources.faults.corrupt(update, message)
         if not is_finite(arrived):
-            vars(drawer).update(vars(before))
+            vars(state).update(vars(before))
         return arrived
 
-    def finish_own(self, drawer: Drawer) -> None:
+    def finish_personal(self, state: ClientState) -> None:
         """Keep the client's own model, which the resident module is, as its personal one."""
         module = self.resources.module
-        drawer.model = {name: value.clone() for name, value in module.weights.items()}
-        drawer.own = {name: w for name, w in drawer.model.items() if module.travels(name)}
+        state.personal_model = {name: value.clone() for name, value in module.weights.items()}
+        state.separate_model = {
+            name: w for name, w in state.personal_model.items() if module.is_sent(name)
+        }
 
     @torch.inference_mode()
     def predict(self, personal: bool) -> Predictions:
@@ -252,14 +256,14 @@ class Engine:
         """What this client trains on in this round, with what goes wrong on purpose."""
         return self.resources.faults.data(message.round, self.resources.data.clients[client])
 
-    def _begin_parts(self, names: Iterable[str], message: Message, drawer: Drawer) -> None:
+    def _begin_parts(self, names: Iterable[str], message: Message, state: ClientState) -> None:
         """Let these parts adapt the resident module to its client."""
         module = self.resources.module
         seed_layers(
             module.device, self.resources.data.seed, "local", message.round, module.data.client
         )
         for name in names:
-            self.resources.parts[name].begin(module, message, drawer.memory(name))
+            self.resources.parts[name].begin(module, message, state.memory(name))
 
 
 def scored(z: Tensor, logits: Tensor, labels: Tensor, classifier: Tensor | None) -> Predictions:

@@ -4,10 +4,10 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from fedexp.client import ClientModule
-from fedexp.data.federated import Batch
+from fedexp.core.client import ClientModule
+from fedexp.core.hook_view import Batch
+from fedexp.core.messages import Message
 from fedexp.engines.base import Resources
-from fedexp.messages import Message
 
 _CPU_BYTES = 2**30
 """For a stack in RAM: larger ones gained nothing, caches are what counts there."""
@@ -21,8 +21,8 @@ _COPIES = 4
 
 def clients_that_fit(resources: Resources, client: int, message: Message) -> int:
     """Clients that can be trained at once, at least one, from what one batch of one keeps."""
-    module = resources.seat_global(message)
-    module.start(resources.data.clients[client], message.round)
+    module = resources.load_global(message)
+    module.begin_turn(resources.data.clients[client], message.round)
     batch = next(iter(module.data.local_batches(message.round, resources.local.batch_size)))
     state = sum(
         value.numel() * value.element_size()

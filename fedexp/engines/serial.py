@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from fedexp.drawers import Drawer
+from fedexp.core.messages import Message, Update
 from fedexp.engines.base import Engine
-from fedexp.messages import Message, Update
+from fedexp.state.client_state import ClientState
 
 
 class Serial(Engine):
@@ -16,20 +16,20 @@ class Serial(Engine):
         self.resources.store.begin_round()
         for client, draws in Counter(cohort).items():
             try:
-                with self.resources.store.open(client) as drawer:
-                    update = self._turn(client, message, drawer, draws)
+                with self.resources.store.open(client) as state:
+                    update = self._turn(client, message, state, draws)
             except Exception as error:
                 error.add_note(f"while training client {client} in round {message.round}")
                 raise
             yield update
 
-    def _turn(self, client: int, message: Message, drawer: Drawer, draws: int) -> Update:
+    def _turn(self, client: int, message: Message, state: ClientState, draws: int) -> Update:
         """Train the shared model, and then the client's own if it has one."""
         personalization, epochs = self.resources.personalization, self.resources.local.epochs
-        before = drawer.copy()
-        loss = self.fit(self.begin(client, message, drawer), personalization.phases(epochs))
-        update = self.finish(drawer, loss.item(), draws)
-        if own := personalization.own_phases(epochs):
-            self.fit(self.begin_own(client, message, drawer), own)
-            self.finish_own(drawer)
-        return self.deliver(update, message, drawer, before)
+        before = state.copy()
+        loss = self.fit(self.begin(client, message, state), personalization.phases(epochs))
+        update = self.finish(state, loss.item(), draws)
+        if own := personalization.personal_phases(epochs):
+            self.fit(self.begin_personal(client, message, state), own)
+            self.finish_personal(state)
+        return self.deliver(update, message, state, before)

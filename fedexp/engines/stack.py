@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from fedexp.client import ClientModule
+from fedexp.core.client import ClientModule
 
 
 class Stack:
@@ -19,7 +19,7 @@ class Stack:
 
     Attributes:
         state: name -> [K, ...], of every parameter and buffer.
-        turns: whose turn each row is, as ``ClientModule.leave`` tells it.
+        turns: whose turn each row is, as ``ClientModule.turn`` returns it.
     """
 
     def __init__(self, module: ClientModule, size: int) -> None:
@@ -27,22 +27,22 @@ class Stack:
         turned = {f"{n}.weight" for n, m in module.named_modules() if isinstance(m, nn.Linear)}
         self.state = {
             name: _empty_rows(size, value.detach(), name in turned)
-            for name, value in module.inventory.everything()
+            for name, value in module.tensor_index.everything()
         }
         self.turns: list[dict[str, Any]] = [{} for _ in range(size)]
 
     @torch.no_grad()
     def put(self, row: int) -> None:
         """Make this row what the module is."""
-        self.turns[row] = self.module.leave()
-        for name, value in self.module.inventory.everything():
+        self.turns[row] = self.module.turn()
+        for name, value in self.module.tensor_index.everything():
             self.state[name][row].copy_(value)
 
     @torch.no_grad()
     def take(self, row: int) -> None:
         """Make the module what this row is."""
-        self.module.resume(self.turns[row])
-        for name, value in self.module.inventory.everything():
+        self.module.restore_turn(self.turns[row])
+        for name, value in self.module.tensor_index.everything():
             value.copy_(self.state[name][row])
 
 

@@ -7,18 +7,18 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from hydra.utils import instantiate
 from lightning import Callback, LightningModule
 from lightning import Trainer as LightningTrainer
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from fedexp.client import ClientModule
-from fedexp.data.federated import Batch
+from fedexp.config.build import locate
+from fedexp.core.client import ClientModule
+from fedexp.core.hook_view import Batch
+from fedexp.core.sockets import Phase
 from fedexp.engines.base import Resources
 from fedexp.engines.serial import Serial
 from fedexp.errors import InputError
-from fedexp.personalization.base import Phase
 
 
 class Trainer(Serial):
@@ -56,7 +56,7 @@ class Trainer(Serial):
         batches: Any = module.data.local_batches(module.round, local.batch_size)
         self._losses.seen.clear()
         for phase in phases:
-            module.enter(phase)
+            module.begin_phase(phase)
             with _quiet():
                 self._trainer(phase.epochs).fit(module, DataLoader(batches, batch_size=None))
         return torch.stack(self._losses.seen).mean()
@@ -104,8 +104,9 @@ class _Losses(Callback):
 
 
 def _callback(config: Mapping[str, Any]) -> Callback:
+    arguments = dict(config)
     try:
-        found = instantiate(config)
+        found = locate("engine.callbacks", arguments.pop("_target_", None))(**arguments)
     except Exception as error:
         raise InputError(f"engine.callbacks: {error}".partition("\n")[0]) from error
     if not isinstance(found, Callback):

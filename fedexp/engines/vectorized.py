@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
+from fedexp.core.messages import Message, Tensors, Update
+from fedexp.core.sockets import Phase
 from fedexp.data.federated import ClientData
 from fedexp.engines.base import Engine, Predictions, Resources, scored
 from fedexp.engines.footprint import clients_that_fit
 from fedexp.engines.schedule import Schedule
 from fedexp.engines.stack import Stack, Stacked, dense
 from fedexp.errors import InputError
-from fedexp.messages import Message, Tensors, Update
-from fedexp.personalization.base import Phase
 
 
 class Vectorized(Engine):
@@ -68,7 +68,7 @@ class Vectorized(Engine):
         """The personal models, a stack of them at a time."""
         resources, module = self.resources, self.resources.module
         tuning = resources.personalization.tuning()
-        resources.seat_global(message)  # for what parts know of the round
+        resources.load_global(message)  # for what parts know of the round
 
         def data(client: int, _: Message) -> ClientData:
             return resources.data.clients[client]
@@ -77,8 +77,8 @@ class Vectorized(Engine):
             if tuning:
                 self.begin_tuning(client, message)
             else:
-                module.start(data(client, message), message.round)
-                module.seat(resources.store.model(client))
+                module.begin_turn(data(client, message), message.round)
+                module.load(resources.store.model(client))
 
         for clients in self._chunks(resources.store.remembered, message, data):
             stack = self._begin_all(clients, begin)
@@ -112,20 +112,22 @@ class Vectorized(Engine):
         personalization, epochs = self.resources.personalization, self.resources.local.epochs
         updates = []
         with ExitStack() as turns:
-            drawers = {c: turns.enter_context(self.resources.store.open(c)) for c in clients}
-            before = {client: drawer.copy() for client, drawer in drawers.items()}
-            stack = self._begin_all(clients, lambda c: self.begin(c, message, drawers[c]))
+            states = {c: turns.enter_context(self.resources.store.open(c)) for c in clients}
+            before = {client: state.copy() for client, state in states.items()}
+            stack = self._begin_all(clients, lambda c: self.begin(c, message, states[c]))
             losses = self._fit_all(stack, personalization.phases(epochs)).tolist()
             for row, client in enumerate(clients):
                 stack.take(row)
-                updates.append(self.finish(drawers[client], losses[row], draws[client]))
-            if own := personalization.own_phases(epochs):
-                stack = self._begin_all(clients, lambda c: self.begin_own(c, message, drawers[c]))
+                updates.append(self.finish(states[client], losses[row], draws[client]))
+            if own := personalization.personal_phases(epochs):
+                stack = self._begin_all(
+                    clients, lambda c: self.begin_personal(c, message, states[c])
+                )
                 self._fit_all(stack, own)
                 for row, client in enumerate(clients):
                     stack.take(row)
-                    self.finish_own(drawers[client])
-            return [self.deliver(u, message, drawers[u.client], before[u.client]) for u in updates]
+                    self.finish_personal(states[client])
+            return [self.deliver(u, message, states[u.client], before[u.client]) for u in updates]
 
     def _begin_all(self, clients: Sequence[int], begin: Callable[[int], object]) -> Stack:
         """The module as each of ``clients``, to which ``begin`` makes it."""
@@ -143,7 +145,7 @@ class Vectorized(Engine):
         totals = torch.zeros(len(turns), device=module.device)
         sums: dict[str, Tensors] = {}
         for phase in phases:
-            module.enter(phase)
+            module.begin_phase(phase)
             schedule = Schedule(batches, phase.epochs)
             optimizer = _StackedOptimizer(stack, local.grad_clip)
             for step in range(len(schedule)):

@@ -1,19 +1,19 @@
-"""How well steps point where the federation then goes (FedPTR, Figure 2)."""
+"""Cosines of clients' steps with the global step of a round (FedPTR, Figure 2)."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
 
-from fedexp.messages import Tensors, Update
-from fedexp.ranks import Share
+from fedexp.core.messages import Tensors, Update
+from fedexp.distributed.ranks import Contribution
 
 
 class Alignment:
-    """Stands between clients and server for one round: cosines of steps with the global step.
+    """Cosines of one round's steps with the global step.
 
-    Compared are the clients' own steps w_k - w^t and every direction that they note, with
+    Compared are the clients' own steps w_k - w^t and every direction that a part logs, with
     w^{t+1} - w^t. The mean cosine with g is the mean unit vector's product with g / |g|: one sum in
     float64 for each kind of step is all that is kept, whatever the size of the cohort.
 
@@ -27,21 +27,19 @@ class Alignment:
         self._sums: dict[str, Tensor] = {}
         self._counts: Counter[str] = Counter()
 
-    def watch(self, updates: Iterable[Update]) -> Iterator[Update]:
-        """The same updates."""
-        for update in updates:
-            self._note("local", self._step_to(update.weights))
-            for name, direction in update.directions.items():
-                self._note(name, self._flatten(direction))
-            yield update
+    def observe(self, update: Update) -> None:
+        """Add one client's steps."""
+        self._add("local", self._step_to(update.weights))
+        for name, direction in update.directions.items():
+            self._add(name, self._flatten(direction))
 
-    def give(self) -> Share:
+    def contribution(self) -> Contribution:
         """The sums of this rank's steps, and of how many."""
-        return Share(self._sums, self._counts)
+        return Contribution(self._sums, self._counts)
 
-    def take(self, sums: Tensors, listed: Sequence[Counter[str]]) -> None:
+    def set_reduced(self, sums: Tensors, items: Sequence[Counter[str]]) -> None:
         """Those of all steps."""
-        self._sums, self._counts = sums, sum(listed, Counter())
+        self._sums, self._counts = sums, sum(items, Counter())
 
     def metrics(self, merged: Tensors) -> dict[str, float]:
         """``geometry/<kind>_step_cosine`` for each kind of step, given w^{t+1}.
@@ -57,7 +55,7 @@ class Alignment:
             for kind, total in self._sums.items()
         }
 
-    def _note(self, kind: str, step: Tensor) -> None:
+    def _add(self, kind: str, step: Tensor) -> None:
         unit = _unit(step)
         if unit is not None:
             self._sums[kind] = self._sums[kind].add_(unit) if kind in self._sums else unit

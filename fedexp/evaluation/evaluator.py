@@ -1,18 +1,18 @@
 """The evaluator: which metrics are due in a round, and what they are."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedexp.config.schema import Evaluation
+from fedexp.core.messages import Message, Tensors, Update
 from fedexp.data.federated import FederatedData
+from fedexp.distributed.ranks import Contribution, Ranks
 from fedexp.engines.base import Engine, Predictions
 from fedexp.evaluation.alignment import Alignment
 from fedexp.evaluation.geometry import global_angles, local_angles, mean_over_clients
 from fedexp.evaluation.personal import per_class, personal_accuracies, personal_metrics
-from fedexp.messages import Message, Tensors, Update
-from fedexp.ranks import Ranks, Share
-from fedexp.schema import Evaluation
 
 
 @dataclass
@@ -54,21 +54,24 @@ class Evaluator:
         self.labels = data.test.labels.cpu()
         self._alignment: Alignment | None = None
 
-    def watch(self, updates: Iterable[Update], message: Message) -> Iterable[Update]:
-        """The same updates on their way to the server; their steps from ``message`` are noted."""
-        if not self.schedule.step_cosine:
-            return updates
-        self._alignment = Alignment(message.weights, self.parameters)
-        return self._alignment.watch(updates)
+    def begin_round(self, message: Message) -> None:
+        """Steps are measured from the weights in ``message``."""
+        if self.schedule.step_cosine:
+            self._alignment = Alignment(message.weights, self.parameters)
 
-    def give(self) -> Share:
-        """The steps seen at this rank."""
-        return self._alignment.give() if self._alignment else Share()
+    def observe(self, update: Update) -> None:
+        """Take in the step of an accepted client, if steps are compared."""
+        if self._alignment:
+            self._alignment.observe(update)
 
-    def take(self, sums: Tensors, listed: Sequence[Any]) -> None:
+    def contribution(self) -> Contribution:
+        """The steps of this rank's clients."""
+        return self._alignment.contribution() if self._alignment else Contribution()
+
+    def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
         """All steps."""
         if self._alignment:
-            self._alignment.take(sums, listed)
+            self._alignment.set_reduced(sums, items)
 
     def __call__(self, message: Message) -> Scores:
         """What is due after round ``message.round``; ``message`` holds the new global model."""
@@ -111,7 +114,7 @@ class Evaluator:
             (number, self._score_client(number, predictions))
             for number, predictions in self.engine.evaluate_personal(message)
         )
-        found = [each for _, each in self.ranks.merge(scored)]
+        found = [each for _, each in self.ranks.gather_pairs(scored)]
         accuracies, angles = [each for each, _ in found], [each for _, each in found]
         scores.metrics |= personal_metrics(accuracies) | mean_over_clients(angles)
 

@@ -17,18 +17,17 @@ from scipy.stats import norm
 from sklearn.metrics import auc, roc_curve
 from torch import Tensor
 
-from fedexp.client import ClientModule
+from fedexp.config.schema import Membership
+from fedexp.core.client import ClientModule
+from fedexp.core.messages import Message
+from fedexp.core.randomness import key, numpy_generator
+from fedexp.core.sockets import Personalization, Regularizer
 from fedexp.data.federated import ClientData, FederatedData, Samples
 from fedexp.data.split import apportion, class_counts, deal
 from fedexp.engines.base import Resources
 from fedexp.engines.serial import Serial
 from fedexp.faults.base import Faults
-from fedexp.messages import Message
-from fedexp.personalization.base import Personalization
-from fedexp.randomness import key, numpy_generator
-from fedexp.regularizers.base import Regularizer
-from fedexp.schema import Membership
-from fedexp.store import ClientStore
+from fedexp.state.client_store import ClientStore
 
 _ENOUGH_SHADOWS = 64
 """From so many on, each sample has variances of its own; below, all share one (Carlini et al.)."""
@@ -59,7 +58,7 @@ class MembershipAttack:
         indices = choose(data, settings.samples, self.resources.local.batch_size)
         pool = _pool(data, *indices)
         is_member = np.arange(len(pool)) < len(indices[0])
-        target = self._confidences(self.resources.seat_global(message), pool)
+        target = self._confidences(self.resources.load_global(message), pool)
         metrics = attack_metrics("loss", -np.logaddexp(0, -target), is_member)
         if settings.attack == "lira":
             inside = halves(len(pool), settings.shadows, data.seed)
@@ -85,7 +84,7 @@ class MembershipAttack:
         for shadow in range(len(inside)):
             (update,) = engine.train([shadow], start)
             trained = replace(start, weights=update.weights)
-            yield self._confidences(resources.seat_global(trained), pool)
+            yield self._confidences(resources.load_global(trained), pool)
 
     @torch.inference_mode()
     def _confidences(self, module: ClientModule, pool: Samples) -> np.ndarray:
@@ -235,4 +234,4 @@ def _borrowed(module: ClientModule) -> Iterator[None]:
         yield
     finally:
         module.regularizer = regularizer
-        module.seat(weights)
+        module.load(weights)

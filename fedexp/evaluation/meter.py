@@ -1,4 +1,4 @@
-"""What a round's traffic and the cohort's own numbers say."""
+"""One round's traffic, times, and what the clients report of their training."""
 
 import time
 from collections import defaultdict
@@ -7,14 +7,15 @@ from itertools import chain
 from math import fsum
 from typing import Any
 
-from fedexp.messages import Message, Tensors, Update, count_bytes
-from fedexp.ranks import Share
+from fedexp.core.messages import Message, Tensors, Update, count_bytes
+from fedexp.distributed.ranks import Contribution
 
 
 class Meter:
-    """Stands between server and clients for one round and counts what passes."""
+    """Counts what passes between server and clients in a round."""
 
-    def __init__(self, message: Message) -> None:
+    def begin_round(self, message: Message) -> None:
+        """Forget the last round; ``message`` is what every client of this one downloads."""
         self._message = message
         self._reached: set[int] = set()
         self._answered = self._upload = 0
@@ -24,23 +25,23 @@ class Meter:
         self._sizes: list[int] = []
         self._start = time.perf_counter()
 
-    def watch_answers(self, answers: Iterable[tuple[int, Tensors]]) -> dict[int, Tensors]:
+    def count_answers(self, answers: Iterable[tuple[int, Tensors]]) -> dict[int, Tensors]:
         """Client -> answer; whoever answers has downloaded the message for it."""
         start = time.perf_counter()
-        heard = dict(answers)
-        if heard:
+        received = dict(answers)
+        if received:
             self._probe_s = time.perf_counter() - start
-        self._reached.update(heard)
-        self._answered = sum(map(count_bytes, heard.values()))
-        return heard
+        self._reached.update(received)
+        self._answered = sum(map(count_bytes, received.values()))
+        return received
 
-    def watch_choice(self, cohort: Sequence[int]) -> Sequence[int]:
-        """The same cohort; the time until now, but for the answers, went into choosing it."""
+    def count_cohort(self, cohort: Sequence[int]) -> Sequence[int]:
+        """The same cohort; the time since the start, without the answers, is its selection time."""
         self._select_s = time.perf_counter() - self._start - (self._probe_s or 0)
         self._reached.update(cohort)
         return cohort
 
-    def watch(self, updates: Iterable[Update]) -> Iterator[Update]:
+    def count_arrivals(self, updates: Iterable[Update]) -> Iterator[Update]:
         """The same updates; the time spent waiting for them is the training time."""
         asked = time.perf_counter()
         for update in updates:
@@ -49,23 +50,21 @@ class Meter:
             yield update
             asked = time.perf_counter()
 
-    def note(self, updates: Iterable[Update]) -> Iterator[Update]:
-        """The same updates; what these clients say of their training goes into the metrics."""
-        for update in updates:
-            self._sizes.append(update.num_samples)
-            for name, value in update.metrics.items():
-                self._metrics[name].append(value)
-            yield update
+    def observe(self, update: Update) -> None:
+        """Take in what an accepted client reports of its training."""
+        self._sizes.append(update.num_samples)
+        for name, value in update.metrics.items():
+            self._metrics[name].append(value)
 
-    def give(self) -> Share:
-        """What passed between this rank and its clients; now it waits for the other ranks."""
-        self._given = time.perf_counter()
-        return Share(listed=(self._upload, self._sizes, self._metrics))
+    def contribution(self) -> Contribution:
+        """What passed between this rank and its clients; the wait for the other ranks begins."""
+        self._reduced_at = time.perf_counter()
+        return Contribution(items=(self._upload, self._sizes, self._metrics))
 
-    def take(self, sums: Tensors, listed: Sequence[Any]) -> None:
-        """What passed between all ranks and their clients; waiting for them is training, too."""
-        self._train_s += time.perf_counter() - self._given
-        uploads, sizes, metrics = zip(*listed, strict=True)
+    def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
+        """What passed between all ranks and their clients; the wait counts as training time."""
+        self._train_s += time.perf_counter() - self._reduced_at
+        uploads, sizes, metrics = zip(*items, strict=True)
         self._upload, self._sizes = sum(uploads), list(chain(*sizes))
         names = dict.fromkeys(chain(*metrics))
         self._metrics = {

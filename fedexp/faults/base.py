@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from fedexp.core.messages import Message, Update
+from fedexp.core.part import Setting
 from fedexp.data.federated import ClientData
-from fedexp.messages import Message, Update
-from fedexp.parts import Setting
 
 
 class Faults:
@@ -17,7 +17,7 @@ class Faults:
     def setup(self, setting: Setting) -> None:
         """Called once, before the first round."""
 
-    def lost(self, round: int, client: int) -> bool:
+    def drops_out(self, round: int, client: int) -> bool:
         """Whether a chosen client drops out: it downloads the message and is not heard of again."""
         return False
 
@@ -25,7 +25,7 @@ class Faults:
         """What a client trains on in this round, instead of its data."""
         return data
 
-    def spoil(self, update: Update, message: Message) -> Update:
+    def corrupt(self, update: Update, message: Message) -> Update:
         """What arrives of an update that answers ``message``."""
         return update
 

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from pydantic import Field, PositiveFloat
 
+from fedexp.core.messages import Message, Tensors, Update
+from fedexp.core.part import Setting
+from fedexp.core.randomness import numpy_generator
 from fedexp.data.federated import ClientData
 from fedexp.faults.base import Faults
 from fedexp.faults.views import LabelFlip, Straggler
-from fedexp.messages import Message, Tensors, Update
-from fedexp.parts import Setting
-from fedexp.randomness import numpy_generator
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 
@@ -61,26 +61,26 @@ class Injected(Faults):
         holders = np.flatnonzero(setting.client_sizes.numpy())
         count = round(self.byzantine * len(holders))
         generator = numpy_generator(self.seed, "byzantine")
-        self.liars = frozenset(generator.choice(holders, count, replace=False).tolist())
+        self.byzantine_clients = frozenset(generator.choice(holders, count, replace=False).tolist())
 
-    def lost(self, round: int, client: int) -> bool:
+    def drops_out(self, round: int, client: int) -> bool:
         """Drawn with probability ``drop``."""
         return self._befalls("drop", self.drop, round, client)
 
     def data(self, round: int, data: ClientData) -> ClientData:
         """Flipped labels, fewer steps, or both."""
-        if self.attack == "label_flip" and data.client in self.liars:
+        if self.attack == "label_flip" and data.client in self.byzantine_clients:
             data = self._flip(data)
         if self._straggles(round, data.client):
             data = Straggler(**vars(data), work=self.work)
         return data
 
-    def spoil(self, update: Update, message: Message) -> Update:
+    def corrupt(self, update: Update, message: Message) -> Update:
         """The parameters attacked, or everything NaN."""
         if self._breaks(message.round, update.client):
             extras = {name: _broken(report) for name, report in update.extras.items()}
             return replace(update, weights=_broken(update.weights), extras=extras)
-        if self.attack == "label_flip" or update.client not in self.liars:
+        if self.attack == "label_flip" or update.client not in self.byzantine_clients:
             return update
         factor = self.factor if self.attack == "scale" else -self.factor
         attacked = {
@@ -93,12 +93,12 @@ class Injected(Faults):
     def metrics(self, round: int, cohort: Sequence[int]) -> dict[str, float]:
         """How many dropped out, and of the others how many straggled, broke and are Byzantine."""
         clients = set(cohort)
-        heard = {client for client in clients if not self.lost(round, client)}
+        heard = {client for client in clients if not self.drops_out(round, client)}
         return {
             "faults/dropped": len(clients) - len(heard),
             "faults/straggled": sum(self._straggles(round, client) for client in heard),
             "faults/nan": sum(self._breaks(round, client) for client in heard),
-            "faults/byzantine": len(heard & self.liars),
+            "faults/byzantine": len(heard & self.byzantine_clients),
         }
 
     def _straggles(self, round: int, client: int) -> bool:

@@ -4,7 +4,7 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from fedexp.heads.base import Head
+from fedexp.core.sockets import Head
 from fedexp.heads.sphere import Scale, cosine_logits, random_directions
 
 

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from pydantic import PositiveFloat, PositiveInt
 from torch import Generator, Tensor, nn
 
+from fedexp.core.hook_view import Client
+from fedexp.core.messages import Message
+from fedexp.core.part import Memory
+from fedexp.core.sockets import Head
 from fedexp.errors import InputError
-from fedexp.heads.base import Head
 from fedexp.heads.sphere import simplex
-from fedexp.messages import Message
-from fedexp.parts import Memory
-
-if TYPE_CHECKING:
-    from fedexp.client import ClientModule
 
 Form = Literal["linear", "sqrt", "exp"]
 FORMS: dict[Form, Callable[[Tensor], Tensor]] = {
@@ -110,7 +108,7 @@ class ETF(Head):
         self.phi.fill_(1)
         self.included.fill_(True)
 
-    def begin(self, client: ClientModule, message: Message, memory: Memory) -> None:
+    def begin(self, client: Client, message: Message, memory: Memory) -> None:
         """Scale to this client's classes."""
         if not self.adapt:
             return

@@ -3,7 +3,7 @@
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from fedexp.heads.base import Head
+from fedexp.core.sockets import Head
 
 
 class Linear(Head):

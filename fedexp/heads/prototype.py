@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field, PositiveInt
 from torch import Generator, Tensor
 
-from fedexp.heads.base import Head
+from fedexp.core.hook_view import Client
+from fedexp.core.messages import Message, Tensors, Update
+from fedexp.core.part import Memory
+from fedexp.core.prototypes import class_prototypes
+from fedexp.core.sockets import Head
 from fedexp.heads.sphere import (
     Scale,
     circle,
@@ -21,12 +25,6 @@ from fedexp.heads.sphere import (
     simplex,
     spread,
 )
-from fedexp.messages import Message, Tensors, Update
-from fedexp.parts import Memory
-from fedexp.prototypes import class_prototypes
-
-if TYPE_CHECKING:
-    from fedexp.client import ClientModule
 
 Weighting = Literal["count", "uniform"]
 
@@ -134,7 +132,7 @@ class Prototype(Head):
         """W is the server's."""
         self.weight.copy_(message.extras["head"]["prototypes"])
 
-    def report(self, client: ClientModule, memory: Memory) -> Tensors:
+    def report(self, client: Client, memory: Memory) -> Tensors:
         """Class means of the unit features [C, d], and counts [C]."""
         features, labels = client.features()
         means, counts = class_prototypes(F.normalize(features), labels, len(self.weight))

@@ -10,7 +10,7 @@ from scipy.linalg import helmert
 from scipy.optimize import minimize
 from torch import Generator, Tensor, nn
 
-from fedexp.schema import Group
+from fedexp.config.schema import Group
 
 TEMPERATURES = (10, 30, 100, 300, 1000, 3000)
 

@@ -6,19 +6,18 @@ Each loss here takes that pressure away by another scale or shift of the logits.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 
-from fedexp.losses.base import Forward, Loss
-from fedexp.messages import Message
-from fedexp.parts import Memory, Setting
-
-if TYPE_CHECKING:
-    from fedexp.client import ClientModule
+from fedexp.core.forward import Forward
+from fedexp.core.hook_view import Client
+from fedexp.core.messages import Message
+from fedexp.core.part import Memory, Setting
+from fedexp.core.sockets import Loss
 
 
 class Adjusted(Loss):
@@ -48,7 +47,7 @@ class Adjusted(Loss):
         self.scale.fill_(1)
         self.shift.fill_(0)
 
-    def begin(self, client: ClientModule, message: Message, memory: Memory) -> None:
+    def begin(self, client: Client, message: Message, memory: Memory) -> None:
         """Adjust to this client's classes."""
         scale, shift = self.adjustment(client.data.class_counts.float())
         self.scale.copy_(scale)

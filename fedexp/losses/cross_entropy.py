@@ -3,7 +3,8 @@
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedexp.losses.base import Forward, Loss
+from fedexp.core.forward import Forward
+from fedexp.core.sockets import Loss
 
 
 class CrossEntropy(Loss):

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch.nn.functional as F
 from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
-from fedexp.losses.base import Forward, Loss
-from fedexp.messages import Message, Tensors
-from fedexp.parts import Memory
-from fedexp.reference import Outputs
-
-if TYPE_CHECKING:
-    from fedexp.client import ClientModule
+from fedexp.core.forward import Forward
+from fedexp.core.frozen_copies import Outputs
+from fedexp.core.hook_view import Client
+from fedexp.core.messages import Message, Tensors
+from fedexp.core.part import Memory
+from fedexp.core.sockets import Loss
 
 
 def model_contrast(z: Tensor, global_z: Tensor, previous_z: Tensor, temperature: float) -> Tensor:
@@ -46,17 +43,17 @@ class Moon(Loss):
         temperature: tau of the contrast.
     """
 
-    references = ("global", "previous")
+    reference_models = ("global", "previous")
 
     def __init__(self, mu: NonNegativeFloat, temperature: PositiveFloat) -> None:
         super().__init__()
         self.mu, self.temperature = mu, temperature
 
-    def begin(self, client: ClientModule, message: Message, memory: Memory) -> None:
+    def begin(self, client: Client, message: Message, memory: Memory) -> None:
         """Take out the model of the client's last round, if there was one."""
-        client.references["previous"].set(memory)
+        client.frozen_copies["previous"].set(memory)
 
-    def report(self, client: ClientModule, memory: Memory) -> Tensors:
+    def report(self, client: Client, memory: Memory) -> Tensors:
         """Keep the trained model; nothing is sent."""
         memory.update({name: weight.clone() for name, weight in client.weights.items()})
         return {}

@@ -5,8 +5,9 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
-from fedexp.losses.base import Forward, Loss
-from fedexp.reference import Outputs
+from fedexp.core.forward import Forward
+from fedexp.core.frozen_copies import Outputs
+from fedexp.core.sockets import Loss
 
 
 def not_true_distillation(
@@ -49,7 +50,7 @@ class NotTrueDistillation(Loss):
         temperature: tau; tau^2 keeps the gradient's size whatever tau is.
     """
 
-    references = ("global",)
+    reference_models = ("global",)
 
     def __init__(self, beta: NonNegativeFloat, temperature: PositiveFloat) -> None:
         super().__init__()

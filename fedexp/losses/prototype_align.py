@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from fedexp.losses.base import Forward, Loss
+from fedexp.core.compatibility import CLASS_PROTOTYPES
+from fedexp.core.forward import Forward
+from fedexp.core.hook_view import Client
+from fedexp.core.messages import Message, Tensors, Update
+from fedexp.core.part import Memory, Setting
+from fedexp.core.prototypes import class_prototypes
+from fedexp.core.sockets import Loss
 from fedexp.losses.semantic import cpdr
-from fedexp.messages import Message, Tensors, Update
-from fedexp.parts import Memory, Setting
-from fedexp.prototypes import class_prototypes
-
-if TYPE_CHECKING:
-    from fedexp.client import ClientModule
 
 
 def mean_prototypes(prototypes: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
@@ -48,6 +47,7 @@ class PrototypeAlign(Loss):
         lam: weight of the second term.
     """
 
+    traits = frozenset({CLASS_PROTOTYPES})
     prototypes: Tensor
     holds: Tensor
 
@@ -80,7 +80,7 @@ class PrototypeAlign(Loss):
         for name, tensor in message.extras.get("loss", {}).items():
             self.get_buffer(name).copy_(tensor)
 
-    def report(self, client: ClientModule, memory: Memory) -> Tensors:
+    def report(self, client: Client, memory: Memory) -> Tensors:
         """The class prototypes of the trained model's features, and the class counts."""
         prototypes, counts = class_prototypes(*client.features(), self.num_classes)
         return {"prototypes": prototypes, "counts": counts}

@@ -8,25 +8,24 @@ consistent prototypes, one for each class, which CPDR pulls features to.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 from torch import Tensor
 
-from fedexp.losses.base import Forward, Loss, mean_over
-from fedexp.messages import Message, Tensors, Update
-from fedexp.parts import Memory, Setting
-from fedexp.prototypes import (
+from fedexp.core.forward import Forward, mean_over
+from fedexp.core.hook_view import Client
+from fedexp.core.messages import Message, Tensors, Update
+from fedexp.core.part import Memory, Setting
+from fedexp.core.prototypes import (
     Metric,
     class_prototypes,
     consistent_prototypes,
     relational_prototypes,
 )
-
-if TYPE_CHECKING:
-    from fedexp.client import ClientModule
+from fedexp.core.sockets import Loss
 
 Distance = Literal["mse", "l1", "l2"]
 
@@ -198,12 +197,12 @@ class RpclCpdr(Loss):
         for name, tensor in message.extras.get("loss", self._nothing).items():
             setattr(self, name, tensor.to(self.spread.device))
 
-    def begin(self, client: ClientModule, message: Message, memory: Memory) -> None:
+    def begin(self, client: Client, message: Message, memory: Memory) -> None:
         """With ``normalizer=dataset``: U(r) over the client's data."""
         if self.normalizer == "dataset" and len(self.relational):
             self.spread = mean_distances(client.features()[0], self.relational)
 
-    def report(self, client: ClientModule, memory: Memory) -> Tensors:
+    def report(self, client: Client, memory: Memory) -> Tensors:
         """The class prototypes of the trained model's features, and the class counts."""
         prototypes, counts = class_prototypes(*client.features(), self.num_classes)
         return {"prototypes": prototypes, "counts": counts}

@@ -4,14 +4,7 @@ from pydantic import PositiveInt
 from torch import nn
 from torchvision.models.mobilenetv2 import MobileNetV2
 
-from fedexp.models.layers import (
-    Norm,
-    Stem,
-    image_channels,
-    norm_layer,
-    project,
-    without_inplace,
-)
+from fedexp.models.layers import Norm, Stem, image_channels, norm_layer, project, without_inplace
 
 
 def mobilenet_v2(

@@ -6,14 +6,7 @@ from pydantic import Field, PositiveInt
 from torch import nn
 from torchvision.models.resnet import BasicBlock, ResNet
 
-from fedexp.models.layers import (
-    Norm,
-    Stem,
-    image_channels,
-    norm_layer,
-    project,
-    without_inplace,
-)
+from fedexp.models.layers import Norm, Stem, image_channels, norm_layer, project, without_inplace
 
 
 def resnet(

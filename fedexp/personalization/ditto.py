@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from fedexp.messages import Message
-from fedexp.parts import Memory, Setting
-from fedexp.personalization.base import Personalization, Phase
+from fedexp.core.hook_view import Client
+from fedexp.core.messages import Message
+from fedexp.core.part import Memory, Setting
+from fedexp.core.sockets import Personalization, Phase
 from fedexp.regularizers.proximal import Proximal
-
-if TYPE_CHECKING:
-    from fedexp.client import ClientModule
 
 
 class Ditto(Personalization):
@@ -36,13 +33,13 @@ class Ditto(Personalization):
         """Room for w^t."""
         self.spring.setup(setting)
 
-    def own_phases(self, epochs: int) -> Sequence[Phase]:
+    def personal_phases(self, epochs: int) -> Sequence[Phase]:
         """All of v at once."""
         return (Phase(epochs),)
 
-    def begin(self, client: ClientModule, message: Message, memory: Memory) -> None:
+    def begin(self, client: Client, message: Message, memory: Memory) -> None:
         """The spring's other end is w^t."""
-        if client.own:
+        if client.is_personal:
             self.spring.anchors.set(message.weights)
 
     def pull(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor:

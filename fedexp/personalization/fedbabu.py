@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pydantic import PositiveInt
 
-from fedexp.personalization.base import Personalization, Phase
+from fedexp.core.sockets import Personalization, Phase
 
 
 class FedBABU(Personalization):
@@ -28,7 +28,7 @@ class FedBABU(Personalization):
 
     def phases(self, epochs: int) -> Sequence[Phase]:
         """The body."""
-        return (Phase(epochs, trains=("backbone.",), still=("head.",)),)
+        return (Phase(epochs, trainable=("backbone.",), eval_mode=("head.",)),)
 
     def tuning(self) -> Sequence[Phase]:
         """Everything."""

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from fedexp.core.sockets import Head, Loss, Personalization
 from fedexp.errors import InputError
-from fedexp.personalization.base import Personalization
-
-if TYPE_CHECKING:
-    from fedexp.heads.base import Head
-    from fedexp.losses.base import Loss
 
 
 class FedPer(Personalization):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pydantic import PositiveInt
 
-from fedexp.personalization.base import Phase
+from fedexp.core.sockets import Phase
 from fedexp.personalization.fedper import FedPer
 
 
@@ -24,6 +24,6 @@ class FedRep(FedPer):
     def phases(self, epochs: int) -> Sequence[Phase]:
         """Head, then body."""
         return (
-            Phase(self.head_epochs, trains=("head.",), still=("backbone.",)),
-            Phase(epochs, trains=("backbone.",), still=("head.",)),
+            Phase(self.head_epochs, trainable=("head.",), eval_mode=("backbone.",)),
+            Phase(epochs, trainable=("backbone.",), eval_mode=("head.",)),
         )

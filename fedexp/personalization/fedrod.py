@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedexp.personalization.base import Personalization
-
-if TYPE_CHECKING:
-    from fedexp.losses.base import Forward
+from fedexp.core.forward import Forward
+from fedexp.core.sockets import Personalization
 
 
 class FedROD(Personalization):

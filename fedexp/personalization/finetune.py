@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pydantic import PositiveInt
 
-from fedexp.personalization.base import Personalization, Phase
+from fedexp.core.sockets import Personalization, Phase
 
 
 class Finetune(Personalization):

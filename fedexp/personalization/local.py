@@ -2,13 +2,13 @@
 
 from typing import ClassVar
 
-from fedexp.personalization.base import Personalization
+from fedexp.core.sockets import Personalization
 
 
 class Local(Personalization):
-    """No weight travels: a client goes on with its own model whenever it is chosen.
+    """No weight is_sent: a client goes on with its own model whenever it is chosen.
 
-    All start from the same initial weights. What other parts exchange beside the weights, such as
+    All start from the same initial weights. What other parts all_reduce beside the weights, such as
     the prototypes of ``head=prototype``, they still do.
     """
 

@@ -2,40 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from types import MappingProxyType
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fedexp.errors import InputError
-from fedexp.losses.prototype_align import PrototypeAlign
-from fedexp.messages import Message
-from fedexp.parts import Setting
-from fedexp.personalization.base import Personalization
-
-if TYPE_CHECKING:
-    from fedexp.heads.base import Head
-    from fedexp.losses.base import Loss
+from fedexp.core.compatibility import CLASS_PROTOTYPES
+from fedexp.core.messages import Message
+from fedexp.core.part import Setting
+from fedexp.core.sockets import Personalization
 
 
 class PrototypesOnly(Personalization):
-    """No weight travels; a feature is of the class whose global prototype is nearest (FedProto).
+    """No weight is sent; a feature is of the class whose global prototype is nearest (FedProto).
 
     Tan et al., AAAI 2022, Alg. 1. The prototypes are those that ``loss=prototype_align`` sends, by
     Euclidean distance; a class without one is never predicted. The head is there for the loss.
     """
 
     has_global: ClassVar[bool] = False
+    needs = MappingProxyType(
+        {
+            CLASS_PROTOTYPES: "loss: personalization=prototypes_only sends the loss's prototypes "
+            "and nothing else; should be prototype_align"
+        }
+    )
     prototypes: Tensor
     holds: Tensor
-
-    def check(self, head: Head, loss: Loss) -> None:
-        """Raises InputError if the loss has no prototypes to send."""
-        if not isinstance(loss, PrototypeAlign):
-            raise InputError(
-                "loss: personalization=prototypes_only sends the loss's prototypes and nothing "
-                "else; should be prototype_align"
-            )
 
     def setup(self, setting: Setting) -> None:
         """Buffers for the prototypes [C, d], and for which classes have one [C]."""

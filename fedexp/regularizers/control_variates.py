@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from fedexp.messages import Message, Tensors
-from fedexp.parts import Memory, Setting
-from fedexp.regularizers.base import (
+from fedexp.core.hook_view import Client
+from fedexp.core.messages import Message, Tensors
+from fedexp.core.part import Memory, Setting
+from fedexp.core.sockets import Regularizer
+from fedexp.regularizers.anchors import (
     Anchors,
-    Regularizer,
     combine,
     population,
     prefixed,
@@ -21,9 +23,6 @@ from fedexp.regularizers.base import (
     total,
     with_prefix,
 )
-
-if TYPE_CHECKING:
-    from fedexp.client import ClientModule, OptimizerFactory
 
 LOGGER = logging.getLogger(__name__)
 
@@ -73,13 +72,13 @@ class ControlVariates(Regularizer):
         """The server's c, from the second round."""
         return prefixed("variate", self.mean)
 
-    def begin(self, client: ClientModule, message: Message, memory: Memory) -> None:
+    def begin(self, client: Client, message: Message, memory: Memory) -> None:
         """How this client's gradients are corrected."""
         self._message = message
         self.correction.fill(combine(self._sent(), with_prefix("variate", memory), -1))
         if not self._warned:
             self._warned = True
-            _warn_unless_plain_sgd(client.optimizer, message.round)
+            _warn_unless_plain_sgd(client.optimizer_for([nn.Parameter(torch.zeros(1))]))
 
     def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
         """The linear term, a scalar."""
@@ -87,7 +86,7 @@ class ControlVariates(Regularizer):
             [(self.correction[n] * w).sum() for n, w in parameters if n in self.correction]
         )
 
-    def report(self, client: ClientModule, memory: Memory) -> Tensors:
+    def report(self, client: Client, memory: Memory) -> Tensors:
         """The change of c_k, as much as it counts."""
         start, weights = self._message.weights, client.weights
         distance = client.steps * client.learning_rate
@@ -123,8 +122,7 @@ class ControlVariates(Regularizer):
         return self._sent()
 
 
-def _warn_unless_plain_sgd(factory: OptimizerFactory, round: int) -> None:
-    optimizer = factory([nn.Parameter(torch.zeros(1))], round)
+def _warn_unless_plain_sgd(optimizer: Optimizer) -> None:
     if not isinstance(optimizer, torch.optim.SGD):
         name = type(optimizer).__name__.lower()
         LOGGER.warning("optimizer=%s: control variates are meant for plain SGD", name)

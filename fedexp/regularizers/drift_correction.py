@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from fedexp.messages import Message, Tensors
-from fedexp.parts import Memory, Setting
-from fedexp.regularizers.base import combine, prefixed, total, with_prefix
+from fedexp.core.hook_view import Client
+from fedexp.core.messages import Message, Tensors
+from fedexp.core.part import Memory, Setting
+from fedexp.regularizers.anchors import combine, prefixed, total, with_prefix
 from fedexp.regularizers.control_variates import ControlVariates
 from fedexp.regularizers.dynamic import Dynamic
-
-if TYPE_CHECKING:
-    from fedexp.client import ClientModule
 
 
 class LastSteps(ControlVariates):
@@ -74,7 +72,7 @@ class DriftCorrection(Dynamic):
         """g, from the second round."""
         return self.variates.broadcast(round)
 
-    def begin(self, client: ClientModule, message: Message, memory: Memory) -> None:
+    def begin(self, client: Client, message: Message, memory: Memory) -> None:
         """Where this client starts, how far it has drifted, how its gradients are corrected."""
         super().begin(client, message, memory)
         self.variates.begin(client, message, memory)
@@ -86,7 +84,7 @@ class DriftCorrection(Dynamic):
         penalty = 0.5 * self.alpha * total([gap.square().sum() for gap in gaps])
         return penalty + self.variates.forward(shared)
 
-    def report(self, client: ClientModule, memory: Memory) -> Tensors:
+    def report(self, client: Client, memory: Memory) -> Tensors:
         """The change of g_k, and the drift if the server averages the cohort's."""
         if self.alpha == 0:
             return {}

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from fedexp.messages import Message, Tensors
-from fedexp.parts import Memory, Setting
-from fedexp.regularizers.base import (
+from fedexp.core.hook_view import Client
+from fedexp.core.messages import Message, Tensors
+from fedexp.core.part import Memory, Setting
+from fedexp.core.sockets import Regularizer
+from fedexp.regularizers.anchors import (
     Anchors,
-    Regularizer,
     combine,
     population,
     prefixed,
@@ -20,9 +21,6 @@ from fedexp.regularizers.base import (
     total,
     with_prefix,
 )
-
-if TYPE_CHECKING:
-    from fedexp.client import ClientModule
 
 
 class Dynamic(Regularizer):
@@ -59,7 +57,7 @@ class Dynamic(Regularizer):
         self.population = population(setting)
         self.mean_drift: Tensors = {}
 
-    def begin(self, client: ClientModule, message: Message, memory: Memory) -> None:
+    def begin(self, client: Client, message: Message, memory: Memory) -> None:
         """Where this client starts, and how far it has drifted."""
         self.start.set(client.weights)
         self.drift.fill(with_prefix("drift", memory))
@@ -71,7 +69,7 @@ class Dynamic(Regularizer):
         spring = total([(value - self.start[name]).square().sum() for name, value in shared])
         return self.alpha * (linear + 0.5 * spring)
 
-    def report(self, client: ClientModule, memory: Memory) -> Tensors:
+    def report(self, client: Client, memory: Memory) -> Tensors:
         """Nothing; the drift grows by the step just taken."""
         if self.alpha > 0:
             weights = client.weights

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedexp.data.dataset import Description
+from fedexp.core.description import Description
 
 _DPI = 130
 _LABELLED = 50

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fedexp.messages import Tensors
+from fedexp.core.messages import Tensors
 
 FunctionalLoss = Callable[[Tensors, Tensor, Tensor], Tensor]
 """(parameters, inputs, labels) -> the loss, a scalar; twice differentiable."""

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import torch
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from fedexp.messages import Message
-from fedexp.parts import Memory, Setting
-from fedexp.regularizers.base import Anchors, Regularizer
-
-if TYPE_CHECKING:
-    from fedexp.client import ClientModule
+from fedexp.core.hook_view import Client
+from fedexp.core.messages import Message
+from fedexp.core.part import Memory, Setting
+from fedexp.core.sockets import Regularizer
+from fedexp.regularizers.anchors import Anchors
 
 
 class Proximal(Regularizer):
@@ -31,7 +29,7 @@ class Proximal(Regularizer):
         """One anchor for each parameter."""
         self.anchors = Anchors(setting.parameter_shapes)
 
-    def begin(self, client: ClientModule, message: Message, memory: Memory) -> None:
+    def begin(self, client: Client, message: Message, memory: Memory) -> None:
         """The anchor is the model the client starts from."""
         self.anchors.set(client.weights)
 

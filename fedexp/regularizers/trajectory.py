@@ -12,28 +12,21 @@ import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
+from fedexp.core.compatibility import SECOND_DERIVATIVES
+from fedexp.core.description import Description
+from fedexp.core.functional import functional
+from fedexp.core.hook_view import Client, LocalData
+from fedexp.core.messages import Message, Tensors, Update
+from fedexp.core.part import Functional, Memory, Setting
+from fedexp.core.randomness import torch_generator
+from fedexp.core.sockets import Regularizer
 from fedexp.errors import InputError
-from fedexp.functional import functional
-from fedexp.messages import Message, Tensors, Update
-from fedexp.parts import Functional, Memory, Setting
-from fedexp.randomness import torch_generator
-from fedexp.regularizers.base import (
-    Anchors,
-    Regularizer,
-    prefixed,
-    shared_parameters,
-    total,
-    with_prefix,
-)
+from fedexp.regularizers.anchors import Anchors, prefixed, shared_parameters, total, with_prefix
 from fedexp.regularizers.figures import synthetic_images
 from fedexp.regularizers.matching import FunctionalLoss, match_trajectory, project
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from fedexp.client import ClientModule
-    from fedexp.data.dataset import Description
-    from fedexp.data.federated import ClientData
 
 __all__ = ["Trajectory", "match_trajectory", "real_images"]
 
@@ -82,6 +75,7 @@ class Trajectory(Regularizer):
         recompute: see ``matching_loss``.
     """
 
+    traits = frozenset({SECOND_DERIVATIVES})
     active: Tensor
 
     def __init__(
@@ -190,7 +184,7 @@ class Trajectory(Regularizer):
 
     # The client's half.
 
-    def begin(self, client: ClientModule, message: Message, memory: Memory) -> None:
+    def begin(self, client: Client, message: Message, memory: Memory) -> None:
         """Set the anchors to w~, which is the server's or this client's own."""
         if self.side == "server":
             ahead = message.extras.get("regularizer", {})
@@ -198,7 +192,7 @@ class Trajectory(Regularizer):
             model = functional(client, message)
             draw = partial(self._draw_images, client.data, message.round)
             ahead, noted = self._look_ahead(memory, message.weights, model, draw)
-            client.noted.update(noted)
+            client.logged.update(noted)
         self.active.fill_(bool(ahead))
         if ahead:
             self.anchors.set(message.weights | ahead)
@@ -280,7 +274,7 @@ class Trajectory(Regularizer):
         generator = torch_generator(self.setting.seed, "synthetic", *key)
         return torch.randn(shape, generator=generator).to(self.active.device)
 
-    def _draw_images(self, data: ClientData, round: int) -> Tensor:
+    def _draw_images(self, data: LocalData, round: int) -> Tensor:
         """D~ of the client's images, and noise for the classes that it lacks."""
         images = self._draw_noise(round, data.client)
         for label in data.class_counts.nonzero().flatten().tolist():
@@ -289,16 +283,15 @@ class Trajectory(Regularizer):
         return images
 
 
-def real_images(data: ClientData, label: int, count: int, seed: int, round: int) -> Tensor:
+def real_images(data: LocalData, label: int, count: int, seed: int, round: int) -> Tensor:
     """``count`` random images of one class that the client holds, as the model sees them.
 
     Without augmentation, [count, *input_shape]. A client with fewer of them repeats them in turn.
     """
-    samples = data.federation.train
-    own = data.train_index[samples.labels[data.train_index] == label]
+    held = (data.labels == label).nonzero().flatten()
     generator = torch_generator(seed, "synthetic", round, data.client, label)
-    order = torch.randperm(len(own), generator=generator).to(own.device)
-    return samples.gather(own[order[torch.arange(count) % len(own)]])[0]
+    order = torch.randperm(len(held), generator=generator).to(held.device)
+    return data.inputs(held[order[torch.arange(count) % len(held)]])
 
 
 def _cross_entropy(

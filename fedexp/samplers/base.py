@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fedexp.messages import Tensors, Update
-from fedexp.parts import Memory, Part, Setting
+from fedexp.core.description import Description
+from fedexp.core.hook_view import Client
+from fedexp.core.messages import Tensors, Update
+from fedexp.core.part import Memory, Part, Setting
 from fedexp.samplers.figures import times_chosen_bars
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from fedexp.client import ClientModule
-    from fedexp.data.dataset import Description
 
 
 class Sampler(Part):
@@ -32,11 +31,6 @@ class Sampler(Part):
             comes in.
     """
 
-    @property
-    def by_mass(self) -> bool:
-        """Whether larger clients are drawn more often; the cohort's plain mean is then unbiased."""
-        return False
-
     def setup(self, setting: Setting) -> None:
         """Learn who has data."""
         self.times_chosen = torch.zeros(setting.num_clients, dtype=torch.int64)
@@ -50,11 +44,11 @@ class Sampler(Part):
         """Server: the clients to question before choosing; nobody by default."""
         return ()
 
-    def answer(self, client: ClientModule) -> Tensors:
+    def answer(self, client: Client) -> Tensors:
         """Client: the answer; the module is the global model and ``client.data`` the data."""
         raise NotImplementedError
 
-    def hear(self, answers: Mapping[int, Tensors]) -> None:
+    def observe(self, answers: Mapping[int, Tensors]) -> None:
         """Server: client -> answer, of all candidates; called before every ``select``."""
 
     def select(self, round: int) -> list[int]:

@@ -6,7 +6,8 @@ import numpy as np
 from scipy.cluster.hierarchy import fcluster
 from torch import Tensor
 
-from fedexp.randomness import numpy_generator
+from fedexp.core.compatibility import DRAWS_BY_SIZE
+from fedexp.core.randomness import numpy_generator
 from fedexp.samplers.angles import angles_between
 from fedexp.samplers.clusters import LinkageOn, ward_tree
 from fedexp.samplers.last_updates import LastUpdates
@@ -115,13 +116,10 @@ class Clustered(LastUpdates):
             so that two clients are close that see all others alike; as in the released code.
     """
 
+    traits = frozenset({DRAWS_BY_SIZE})
+
     def __init__(self, linkage_on: LinkageOn) -> None:
         self.linkage_on = linkage_on
-
-    @property
-    def by_mass(self) -> bool:
-        """Always."""
-        return True
 
     def between(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Angles."""

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from scipy.spatial.distance import cdist
 from torch import Tensor
-from torch.func import functional_call
 
-from fedexp.messages import Tensors, Update
+from fedexp.core.hook_view import Client
+from fedexp.core.messages import Tensors, Update
 from fedexp.samplers.last_updates import LastUpdates
-
-if TYPE_CHECKING:
-    from fedexp.client import ClientModule
 
 
 def facility_location(distances: Tensor, k: int) -> list[int]:
@@ -75,22 +72,20 @@ class DivFL(LastUpdates):
         """With ``ideal``: everybody who has data."""
         return self.eligible.tolist() if self.signal == "ideal" else []
 
-    def answer(self, client: ClientModule) -> Tensors:
+    def answer(self, client: Client) -> Tensors:
         """``gradient`` [D] float32."""
-        client.eval()
-        own = dict(client.named_parameters())
-        # Detached: whether a parameter is frozen depends on which client trained last.
-        parameters = {name: own[name].detach().requires_grad_() for name in self.names}
+        weights = client.weights
+        parameters = {name: weights[name].requires_grad_() for name in self.names}
         total = {name: torch.zeros_like(value) for name, value in parameters.items()}
         for inputs, targets in client.data.batches(1000):
-            logits = functional_call(client, parameters, inputs)
+            logits = client.logits_with(parameters, inputs)
             loss = F.cross_entropy(logits, targets, reduction="sum") / client.data.num_samples
             found = torch.autograd.grad(loss, list(parameters.values()), materialize_grads=True)
             for name, gradient in zip(parameters, found, strict=True):
                 total[name] += gradient
         return {"gradient": self.flatten(total)}
 
-    def hear(self, answers: Mapping[int, Tensors]) -> None:
+    def observe(self, answers: Mapping[int, Tensors]) -> None:
         """With ``ideal``: compare the gradients; they are not needed any longer."""
         if answers:
             self.take({client: answer["gradient"] for client, answer in answers.items()})

@@ -18,10 +18,13 @@ import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
+from fedexp.core.description import Description
+from fedexp.core.forward import Forward
+from fedexp.core.hook_view import Client
+from fedexp.core.messages import Tensors, Update
+from fedexp.core.part import Memory, Setting
+from fedexp.core.randomness import numpy_generator
 from fedexp.errors import InputError
-from fedexp.messages import Tensors, Update
-from fedexp.parts import Memory, Setting
-from fedexp.randomness import numpy_generator
 from fedexp.samplers.angles import angles_between
 from fedexp.samplers.base import Sampler
 from fedexp.samplers.clusters import LinkageOn, nearest_clusters, ward
@@ -30,10 +33,6 @@ from fedexp.samplers.figures import entropy_scatter, membership_heatmap
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from fedexp.client import ClientModule
-    from fedexp.data.dataset import Description
-    from fedexp.losses.base import Forward
 
 LOGGER = logging.getLogger(__name__)
 
@@ -276,7 +275,7 @@ class HiCS(Sampler):
         shares = torch.softmax(batch.logits.float(), dim=1)
         return {"residual": batch.mean(F.one_hot(batch.targets, shares.shape[1]) - shares)}
 
-    def report(self, client: ClientModule, memory: Memory) -> Tensors:
+    def report(self, client: Client, memory: Memory) -> Tensors:
         """With ``virtual_bias``: the learning rate times the sum of what was measured, [C]."""
         if self.source is not None:
             return {}

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedexp.core.messages import Tensors, Update
+from fedexp.core.part import Setting
 from fedexp.errors import InputError
-from fedexp.messages import Tensors, Update
-from fedexp.parts import Setting
 from fedexp.samplers.base import Sampler
 
 _BLOCK = 16

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import isnan
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from pydantic import PositiveInt
 
+from fedexp.core.compatibility import DRAWS_BY_SIZE
+from fedexp.core.hook_view import Client
+from fedexp.core.messages import Tensors
+from fedexp.core.part import Setting
+from fedexp.core.randomness import numpy_generator
 from fedexp.errors import InputError
-from fedexp.messages import Tensors
-from fedexp.parts import Setting
-from fedexp.randomness import numpy_generator
 from fedexp.samplers.base import Sampler
-
-if TYPE_CHECKING:
-    from fedexp.client import ClientModule
 
 
 class PowerOfChoice(Sampler):
@@ -33,14 +31,11 @@ class PowerOfChoice(Sampler):
         candidates: d, at least K; no more are asked than have data. None is 2 K.
     """
 
+    traits = frozenset({DRAWS_BY_SIZE})
+
     def __init__(self, candidates: PositiveInt | None) -> None:
         self.wanted = candidates
         self.losses: dict[int, float] = {}
-
-    @property
-    def by_mass(self) -> bool:
-        """Always."""
-        return True
 
     def setup(self, setting: Setting) -> None:
         """How many to question. Raises InputError: d < K."""
@@ -61,12 +56,12 @@ class PowerOfChoice(Sampler):
         return sorted(drawn.tolist())
 
     @torch.no_grad()
-    def answer(self, client: ClientModule) -> Tensors:
+    def answer(self, client: Client) -> Tensors:
         """``loss``, a float32 scalar."""
         z, y = client.features()
         return {"loss": F.cross_entropy(client.head(z), y).float()}
 
-    def hear(self, answers: Mapping[int, Tensors]) -> None:
+    def observe(self, answers: Mapping[int, Tensors]) -> None:
         """Keep the losses until the choice."""
         self.losses = {client: answer["loss"].item() for client, answer in answers.items()}
 

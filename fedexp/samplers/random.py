@@ -2,7 +2,8 @@
 
 from typing import Literal
 
-from fedexp.randomness import numpy_generator
+from fedexp.core.compatibility import DRAWS_BY_SIZE, UNIFORM_COHORTS
+from fedexp.core.randomness import numpy_generator
 from fedexp.samplers.base import Sampler
 
 
@@ -11,11 +12,7 @@ class Random(Sampler):
 
     def __init__(self, weighting: Literal["uniform", "samples"]) -> None:
         self.weighting = weighting
-
-    @property
-    def by_mass(self) -> bool:
-        """With ``samples``."""
-        return self.weighting == "samples"
+        self.traits = frozenset({UNIFORM_COHORTS if weighting == "uniform" else DRAWS_BY_SIZE})
 
     def select(self, round: int) -> list[int]:
         """A draw without replacement, keyed by the round."""

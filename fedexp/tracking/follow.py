@@ -6,9 +6,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fedexp.launch import Launch
-from fedexp.runs import Identity
-from fedexp.schema import Config
+from fedexp.config.launch import Launch
+from fedexp.config.schema import Config
+from fedexp.state.run_folder import Identity
 from fedexp.tracking.figures import FigureFiles
 from fedexp.tracking.jsonl import JsonLines
 from fedexp.tracking.progress import Progress

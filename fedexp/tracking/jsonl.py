@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedexp.runs import METRICS as FILE_NAME
+from fedexp.state.run_folder import METRICS as FILE_NAME
 from fedexp.tracking.tracker import Record, Tracker
 
 PER_CLASS = "global/per_class_accuracy"

@@ -6,11 +6,11 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from fedexp.config.schema import Tracking
+from fedexp.core.messages import Message
+from fedexp.core.randomness import torch_generator
+from fedexp.distributed.ranks import Ranks
 from fedexp.engines.base import Resources
-from fedexp.messages import Message
-from fedexp.randomness import torch_generator
-from fedexp.ranks import Ranks
-from fedexp.schema import Tracking
 from fedexp.tracking.feature_map import feature_map
 from fedexp.tracking.figures import partition_heatmap, similarity_heatmap
 
@@ -41,7 +41,7 @@ class Pictures:
         figures = {}
         due = is_last or message.round % self.settings.heatmap_every == 0
         if due and self.ranks.is_first and self.resources.personalization.has_global:
-            prototypes = self.resources.seat_global(message).head.prototypes()
+            prototypes = self.resources.load_global(message).head.prototypes()
             if prototypes is not None:
                 figures["heatmap/prototype_similarity"] = similarity_heatmap(
                     prototypes, about.classes, about.superclasses
@@ -68,7 +68,7 @@ class Pictures:
         index = shuffled[:_MAPPED_SAMPLES].to(data.test.labels.device)
         chosen = set(self.settings.feature_clients) & set(self.resources.store.remembered)
         own = ((client, self._features(client, index)) for client in chosen)
-        models = {f"client {client}": z for client, z in self.ranks.merge(own)}
+        models = {f"client {client}": z for client, z in self.ranks.gather_pairs(own)}
         if not models:
             LOGGER.warning("tracking.feature_clients: none of them has trained, nothing to draw")
             return {}
@@ -79,6 +79,6 @@ class Pictures:
     @torch.inference_mode()
     def _features(self, client: int, index: Tensor) -> Tensor:
         module = self.resources.module.eval()
-        module.seat(self.resources.store.model(client))
+        module.load(self.resources.store.model(client))
         batches = self.resources.data.test.batches(self.resources.eval_batch_size, index)
         return torch.cat([module.backbone(inputs) for inputs, _ in batches])

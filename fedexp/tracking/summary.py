@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from fedexp.messages import Tensors
-from fedexp.runs import SUMMARY as FILE_NAME
+from fedexp.core.messages import Tensors
+from fedexp.state.run_folder import SUMMARY as FILE_NAME
 from fedexp.tracking.jsonl import encode
 
 HEADLINES: dict[str, Callable[..., float]] = {

@@ -5,40 +5,38 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from hydra.experimental.callback import Callback
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pandas as pd
-    from omegaconf import DictConfig
     from rich.console import Console
     from rich.table import Table
 
 _ROUNDS = "rounds_to/"
 
-# Hydra makes callbacks at every start, also for --help: what is slow to import waits for the end.
 
+def report_sweep(folder: Path, log_name: str) -> bool:
+    """Print the table over the jobs in ``folder`` and write it to ``folder/sweep.csv``.
 
-class SweepTable(Callback):
-    """Prints the table, writes it to ``sweep.csv`` in the sweep's folder, names the failed jobs."""
+    Args:
+        folder: the sweep's folder.
+        log_name: the name of a job's log file, to which a failed job is referred.
 
-    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Called by Hydra in the parent process, after the last job; exit code 1 if one failed."""
-        from rich.console import Console
+    Returns:
+        Whether no job failed.
+    """
+    from rich.console import Console
 
-        folder = Path(config.hydra.sweep.dir)
-        finals, failed = collect(folder)
-        console = Console(highlight=False, markup=False, soft_wrap=True)
-        if not finals.empty:
-            table = aggregate(finals)
-            table.to_csv(folder / "sweep.csv")
-            console.print(render(table, console))
-            console.print(f"Also in {folder / 'sweep.csv'}")
-        for job in failed:
-            console.print(f"Failed: {job}; {config.hydra.job.name}.log there says why")
-        if failed:
-            raise SystemExit(1)
+    finals, failed = collect(folder)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    if not finals.empty:
+        table = aggregate(finals)
+        table.to_csv(folder / "sweep.csv")
+        console.print(render(table, console))
+        console.print(f"Also in {folder / 'sweep.csv'}")
+    for job in failed:
+        console.print(f"Failed: {job}; {log_name} there says why")
+    return not failed
 
 
 def collect(folder: Path) -> tuple[pd.DataFrame, list[Path]]:

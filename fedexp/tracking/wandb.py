@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedexp.schema import Wandb
+from fedexp.config.schema import Wandb
 from fedexp.tracking.figures import pixels, saved_figures
 from fedexp.tracking.jsonl import PER_CLASS
 from fedexp.tracking.tracker import Record, Tracker

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fedexp.aggregators.average import Average
-from fedexp.messages import Tensors, Update
+from fedexp.core.messages import Tensors, Update
 
 
 def merged(weighting: str, current: Tensors, updates: Sequence[Update]) -> Tensors:

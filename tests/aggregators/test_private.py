@@ -10,9 +10,9 @@ import torch
 pytest.importorskip("opacus")
 
 from fedexp.aggregators.private import Private
+from fedexp.core.messages import Tensors, Update
+from fedexp.core.part import Setting
 from fedexp.errors import InputError
-from fedexp.messages import Tensors, Update
-from fedexp.parts import Setting
 
 SHAPES = {"a": torch.Size([2]), "b": torch.Size([3])}
 

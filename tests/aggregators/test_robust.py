@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from fedexp.aggregators.average import Average
-from fedexp.aggregators.base import Aggregator
 from fedexp.aggregators.clipping import NormClipped
 from fedexp.aggregators.coordinatewise import Median, TrimmedMean
 from fedexp.aggregators.gathered import whole_share
 from fedexp.aggregators.krum import Krum, krum_scores, squared_distances
-from fedexp.messages import Tensors, Update
+from fedexp.core.messages import Tensors, Update
+from fedexp.core.sockets import Aggregator
 
 
 def update(client: int, *w: float, n: int = 1, seen: int = 0, draws: int = 1) -> Update:

@@ -8,8 +8,8 @@ import torch
 
 from fedexp.aggregators.average import Average
 from fedexp.aggregators.server_optimizer import Adam, Momentum, ServerOptimizer, Yogi
-from fedexp.messages import Tensors, Update
-from fedexp.parts import Setting
+from fedexp.core.messages import Tensors, Update
+from fedexp.core.part import Setting
 
 LR, BETA1, BETA2, TAU = 0.5, 0.9, 0.99, 0.1
 

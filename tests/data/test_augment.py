@@ -1,8 +1,8 @@
 import pytest
 import torch
 
+from fedexp.core.randomness import torch_generator
 from fedexp.data.augment import AUGMENTATIONS, crop, crop_flip, flip
-from fedexp.randomness import torch_generator
 
 IMAGES = torch.arange(1, 1 + 64 * 3 * 6 * 5, dtype=torch.float32).view(64, 3, 6, 5)
 

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from fedexp.data.dataset import Dataset, Description, Split
+from fedexp.core.description import Description
+from fedexp.data.dataset import Dataset, Split
 from fedexp.errors import InputError
 
 ABOUT = Description("toy", (1, 2, 2), ("a", "b", "c"))

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedexp.data.dataset import Dataset, Description, Split
+from fedexp.core.description import Description
+from fedexp.data.dataset import Dataset, Split
 from fedexp.data.federated import FederatedData
 
 LABELS = torch.tensor([0, 1, 2, 0, 1, 2, 0])

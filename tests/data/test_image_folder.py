@@ -183,12 +183,12 @@ def test_a_folder_that_may_not_be_read_is_named(
     """Told by stubs, as an administrator may read every folder."""
 
     def refusing(listing: Any) -> Any:
-        def listed(path: Any) -> Any:
+        def items(path: Any) -> Any:
             if Path(path).name == locked:
                 raise PermissionError(errno.EACCES, "Permission denied", str(path))
             return listing(path)
 
-        return listed
+        return items
 
     if locked == "pets":
         (both / "train").rename(both / "cat")
@@ -353,7 +353,7 @@ def enlarge(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "options", "message"),
+    ("corrupt", "options", "message"),
     [
         (remove_images, {}, r"train/dog: a class folder without images \(\.jpg"),
         (remove_test_images, {}, r"test/dog: a class folder without images \(\.jpg"),
@@ -378,9 +378,9 @@ def enlarge(root: Path) -> None:
     ],
 )
 def test_what_cannot_work_is_named_in_one_line(
-    both: Path, tmp_path: Path, spoil: Any, options: dict[str, Any], message: str
+    both: Path, tmp_path: Path, corrupt: Any, options: dict[str, Any], message: str
 ) -> None:
-    spoil(both)
+    corrupt(both)
     with pytest.raises(InputError, match=message) as caught:
         reader(both, **options).load(tmp_path / "cache")
     assert "\n" not in str(caught.value)

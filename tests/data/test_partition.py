@@ -10,6 +10,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedexp.config.build import Node
 from fedexp.data import partition
 from fedexp.data.partition import (
     dirichlet,
@@ -23,7 +24,6 @@ from fedexp.data.partition import (
 )
 from fedexp.data.split import class_counts
 from fedexp.errors import InputError
-from fedexp.schema import Node
 
 Indices = list[np.ndarray]
 Partition = Callable[..., Indices]
@@ -464,7 +464,9 @@ def test_an_edited_function_is_called_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = tmp_path / "partitions_of_mine.py"
-    one_for_all = "def mine(labels, num_clients, seed):\n    return [labels[:0]] * {} + [labels]\n"
+    one_for_all = (
+        "def local_clients(labels, num_clients, seed):\n    return [labels[:0]] * {} + [labels]\n"
+    )
     module.write_text(one_for_all.format(4))
     monkeypatch.syspath_prepend(str(tmp_path))
     mine = {"_target_": "partitions_of_mine.mine"}

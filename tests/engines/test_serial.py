@@ -5,11 +5,11 @@ import pytest
 import torch
 from federations import federate
 
+from fedexp.core.messages import Message, Tensors
+from fedexp.core.part import Memory
+from fedexp.core.sockets import Personalization, Phase
 from fedexp.engines.serial import Serial
 from fedexp.federation import Federation
-from fedexp.messages import Message, Tensors
-from fedexp.parts import Memory
-from fedexp.personalization.base import Personalization, Phase
 
 SMALL = ["clients.count=6", "clients.per_round=4", "data.subset=300", "local.epochs=2"]
 
@@ -70,7 +70,7 @@ def test_an_error_names_the_client_and_the_round() -> None:
 
 
 class PrivateHead(Personalization):
-    """The head never travels; it trains first, then the body."""
+    """The head never is_sent; it trains first, then the body."""
 
     def shared(self, name: str) -> bool:
         return not name.startswith("head.")
@@ -85,7 +85,7 @@ class PrivateHead(Personalization):
 
 
 def test_private_weights_stay_with_their_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedexp.personalization.base.Personalization", PrivateHead)
+    monkeypatch.setattr("fedexp.core.sockets.Personalization", PrivateHead)
     federation = federate(*SMALL)
     engine: Any = federation.engine
     assert isinstance(engine, Serial)
@@ -112,7 +112,7 @@ def test_each_phase_moves_only_its_own_parameters(monkeypatch: pytest.MonkeyPatc
         def phases(self, epochs: int) -> Sequence[Phase]:
             return (Phase(epochs, ("head.",)),)
 
-    monkeypatch.setattr("fedexp.personalization.base.Personalization", HeadOnly)
+    monkeypatch.setattr("fedexp.core.sockets.Personalization", HeadOnly)
     federation = federate(*SMALL)
     message = federation.server.broadcast(1)
     (update,) = federation.engine.train([0], message)

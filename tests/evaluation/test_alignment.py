@@ -6,8 +6,9 @@ import pytest
 import torch
 from federations import federate
 
+from fedexp.core.messages import Message, Tensors, Update
+from fedexp.distributed.ranks import Contribution
 from fedexp.evaluation.alignment import Alignment
-from fedexp.messages import Message, Tensors, Update
 
 START = {
     "a": torch.tensor([[1.0, -2.0], [0.5, 3.0]]),
@@ -31,7 +32,8 @@ def moved(client: int, directions: dict[str, Tensors] | None = None, scale: floa
 
 def aligned(updates: list[Update], merged: Tensors = MERGED) -> dict[str, float]:
     alignment = Alignment(START, ["a", "b"])
-    assert list(alignment.watch(updates)) == updates
+    for update in updates:
+        alignment.observe(update)
     return alignment.metrics(merged)
 
 
@@ -84,7 +86,7 @@ def test_what_has_no_direction_is_left_out(bad: float) -> None:
 
 def test_without_shared_parameters_there_is_nothing_to_compare() -> None:
     alignment = Alignment({}, [])
-    list(alignment.watch([Update(0, 1, {}, directions={"d": drawn(0)})]))
+    alignment.observe(Update(0, 1, {}, directions={"d": drawn(0)}))
     assert alignment.metrics({}) == {}
 
 
@@ -125,6 +127,5 @@ def test_one_client_alone_is_the_global_step() -> None:
 
 def test_off_is_not_even_looked_at() -> None:
     federation = federate(*TINY, "clients.per_round=1")
-    updates = [moved(0)]
-    assert federation.evaluator.watch(updates, Message(1, START)) is updates
     assert not any("step_cosine" in name for name in federation.run_round(1).metrics)
+    assert federation.evaluator.contribution() == Contribution()

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 import torch
 
+from fedexp.config.schema import Evaluation
+from fedexp.core.messages import Message
+from fedexp.distributed.ranks import Ranks
 from fedexp.engines.base import Predictions
 from fedexp.evaluation.evaluator import Evaluator
-from fedexp.messages import Message
-from fedexp.ranks import Ranks
-from fedexp.schema import Evaluation
 
 LABELS = torch.tensor([0, 0, 1])
 CORRECT = torch.tensor([True, False, True])

@@ -5,6 +5,7 @@ import pytest
 import torch
 from federations import federate
 
+from fedexp.core.messages import Message
 from fedexp.evaluation.membership import (
     attack_metrics,
     choose,
@@ -13,7 +14,6 @@ from fedexp.evaluation.membership import (
     likelihood_ratios,
 )
 from fedexp.federation import Federation
-from fedexp.messages import Message
 
 # A hundred samples, many epochs: what the model gets right in the test split it has not memorised.
 OVERFITTED = [

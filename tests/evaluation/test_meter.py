@@ -3,19 +3,27 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from fedexp.core.messages import Message, Update
 from fedexp.evaluation.meter import Meter
-from fedexp.messages import Message, Update
 
 
 def update(client: int, n: int, loss: float) -> Update:
     return Update(client, n, {"w": torch.zeros(5)}, metrics={"loss": loss})
 
 
+def begun(message: Message) -> Meter:
+    meter = Meter()
+    meter.begin_round(message)
+    return meter
+
+
 def test_losses_and_bytes_by_hand() -> None:
-    meter = Meter(Message(1, {"w": torch.zeros(10)}))
-    meter.watch_choice([0, 1, 2])
+    meter = begun(Message(1, {"w": torch.zeros(10)}))
+    meter.count_cohort([0, 1, 2])
     updates = [update(0, 1, 1.0), update(1, 3, 2.0)]
-    assert list(meter.note(meter.watch(updates))) == updates
+    assert list(meter.count_arrivals(updates)) == updates
+    for each in updates:
+        meter.observe(each)
     metrics = meter.metrics()
     assert metrics["cost/download_bytes"] == 3 * 40  # who drops out has downloaded too
     assert metrics["cost/upload_bytes"] == 2 * 20
@@ -24,8 +32,8 @@ def test_losses_and_bytes_by_hand() -> None:
 
 
 def test_an_empty_cohort_has_no_loss() -> None:
-    meter = Meter(Message(1, {}))
-    assert list(meter.watch([])) == []
+    meter = begun(Message(1, {}))
+    assert list(meter.count_arrivals([])) == []
     assert set(meter.metrics()) == {
         "cost/download_bytes",
         "cost/upload_bytes",
@@ -46,9 +54,9 @@ def test_time_waiting_is_training_and_the_rest_is_the_server(
             now[0] += 5
             yield update(client, 1, 0.0)
 
-    meter = Meter(Message(1, {}))
-    meter.watch_choice([0, 1])
-    for _ in meter.watch(train()):
+    meter = begun(Message(1, {}))
+    meter.count_cohort([0, 1])
+    for _ in meter.count_arrivals(train()):
         now[0] += 1
     metrics = meter.metrics()
     assert metrics["time/train_s"] == 10

@@ -7,12 +7,12 @@ import pytest
 import torch
 from federations import federate, seat
 
+from fedexp.core.messages import Message, Tensors, Update
+from fedexp.core.part import Setting
+from fedexp.core.sockets import Phase
 from fedexp.errors import InputError
 from fedexp.faults.base import Faults
 from fedexp.faults.injected import Injected
-from fedexp.messages import Message, Tensors, Update
-from fedexp.parts import Setting
-from fedexp.personalization.base import Phase
 
 NOTHING = {"drop": 0.0, "straggle": 0.0, "work": 0.5, "nan": 0.0, "byzantine": 0.0}
 SMALL = ["clients.count=6", "clients.per_round=3", "local.epochs=1", "data.subset=300"]
@@ -37,11 +37,11 @@ def update(client: int) -> Update:
 
 def test_draws_depend_on_seed_round_and_client_alone() -> None:
     where = [(round, client) for round in range(1, 51) for client in range(100)]
-    drawn = [injected(drop=0.3).lost(*each) for each in where]
+    drawn = [injected(drop=0.3).drops_out(*each) for each in where]
     again = injected(drop=0.3, straggle=0.5, nan=0.5)
-    assert [again.lost(*each) for each in reversed(where)] == drawn[::-1]
+    assert [again.drops_out(*each) for each in reversed(where)] == drawn[::-1]
     assert sum(drawn) / len(drawn) == pytest.approx(0.3, abs=0.03)  # 4.6 standard errors
-    assert drawn != [injected(seed=1, drop=0.3).lost(*each) for each in where]
+    assert drawn != [injected(seed=1, drop=0.3).drops_out(*each) for each in where]
     assert drawn[:100] != drawn[100:200]
     straggled = [again._straggles(*each) for each in where]
     assert straggled != [again._breaks(*each) for each in where]  # each purpose by itself
@@ -49,17 +49,17 @@ def test_draws_depend_on_seed_round_and_client_alone() -> None:
 
 def test_probabilities_of_zero_and_one() -> None:
     where = [(round, client) for round in range(20) for client in range(20)]
-    assert not any(injected(drop=0.0).lost(*each) for each in where)
-    assert all(injected(drop=1.0).lost(*each) for each in where)
+    assert not any(injected(drop=0.0).drops_out(*each) for each in where)
+    assert all(injected(drop=1.0).drops_out(*each) for each in where)
 
 
 def test_the_byzantine_share_is_of_those_with_data() -> None:
-    liars = injected(byzantine=0.2).liars
-    assert len(liars) == 18  # of 90
-    assert not any(client % 10 == 0 for client in liars)
-    assert liars == injected(byzantine=0.2, drop=0.5, attack="scale").liars
-    assert liars != injected(seed=1, byzantine=0.2).liars
-    assert injected(byzantine=0.0).liars == frozenset()
+    byzantine_clients = injected(byzantine=0.2).byzantine_clients
+    assert len(byzantine_clients) == 18  # of 90
+    assert not any(client % 10 == 0 for client in byzantine_clients)
+    assert byzantine_clients == injected(byzantine=0.2, drop=0.5, attack="scale").byzantine_clients
+    assert byzantine_clients != injected(seed=1, byzantine=0.2).byzantine_clients
+    assert injected(byzantine=0.0).byzantine_clients == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -69,17 +69,17 @@ def test_the_byzantine_share_is_of_those_with_data() -> None:
 )
 def test_attacks_by_hand(attack: str, factor: float, w: list[float]) -> None:
     faults = injected(byzantine=0.2, attack=attack, factor=factor)
-    liar = min(faults.liars)
-    honest = next(client for client in range(1, 100) if client not in faults.liars)
-    spoilt = faults.spoil(update(liar), MESSAGE)
+    liar = min(faults.byzantine_clients)
+    honest = next(client for client in range(1, 100) if client not in faults.byzantine_clients)
+    spoilt = faults.corrupt(update(liar), MESSAGE)
     assert spoilt.weights["w"].tolist() == w
     assert spoilt.weights["running_var"].item() == 5
     assert spoilt.extras["head"]["p"].item() == 1
-    assert faults.spoil(update(honest), MESSAGE).weights["w"].tolist() == [2.0, -1.0]
+    assert faults.corrupt(update(honest), MESSAGE).weights["w"].tolist() == [2.0, -1.0]
 
 
 def test_a_broken_update_is_nan_all_over() -> None:
-    broken = injected(nan=1.0).spoil(update(1), MESSAGE)
+    broken = injected(nan=1.0).corrupt(update(1), MESSAGE)
     assert all(value.isnan().all() for value in broken.weights.values())
     assert broken.extras["head"]["p"].isnan()
     assert broken.extras["head"]["count"] == 7
@@ -89,12 +89,12 @@ def test_everything_is_counted_once() -> None:
     faults = injected(drop=0.3, straggle=0.4, nan=0.2, byzantine=0.2)
     cohort = [*range(1, 40), 5, 5]  # one that was drawn three times drops out once
     counted = faults.metrics(7, cohort)
-    heard = [client for client in range(1, 40) if not faults.lost(7, client)]
+    heard = [client for client in range(1, 40) if not faults.drops_out(7, client)]
     assert counted == {
         "faults/dropped": 39 - len(heard),
         "faults/straggled": sum(faults._straggles(7, client) for client in heard),
         "faults/nan": sum(faults._breaks(7, client) for client in heard),
-        "faults/byzantine": len(faults.liars.intersection(heard)),
+        "faults/byzantine": len(faults.byzantine_clients.intersection(heard)),
     }
     assert all(counted.values())
     assert Faults().metrics(7, cohort) == {}
@@ -106,11 +106,11 @@ def test_flipped_labels_are_a_view() -> None:
     )
     faults, data = federation.faults, federation.engine.resources.data
     assert isinstance(faults, Injected)
-    assert len(faults.liars) == 3
+    assert len(faults.byzantine_clients) == 3
     for client in data.clients:
         seen = faults.data(1, client)
         (pair,), (flipped,) = list(client.batches(10**6)), list(seen.batches(10**6))
-        if client.client in faults.liars:
+        if client.client in faults.byzantine_clients:
             assert torch.equal(flipped[1], 9 - pair[1])
             assert torch.equal(seen.class_counts, torch.bincount(flipped[1], minlength=10))
             assert seen.federation.train.inputs is data.train.inputs
@@ -118,8 +118,8 @@ def test_flipped_labels_are_a_view() -> None:
         else:
             assert seen is client
         assert torch.equal(flipped[0], pair[0])
-    assert federation.evaluator.data.clients[min(faults.liars)].class_counts.equal(
-        data.class_counts[min(faults.liars)]
+    assert federation.evaluator.data.clients[min(faults.byzantine_clients)].class_counts.equal(
+        data.class_counts[min(faults.byzantine_clients)]
     )
 
 
@@ -159,7 +159,7 @@ def test_the_dropped_and_the_broken_count_for_nothing() -> None:
     rough = federate(*SMALL, "clients.per_round=6", "faults=unreliable", *options)
     faults, cohort = rough.faults, rough.sampler.select(1)
     assert isinstance(faults, Injected)
-    heard = [client for client in cohort if not faults.lost(1, client)]
+    heard = [client for client in cohort if not faults.drops_out(1, client)]
     sound = [client for client in heard if not faults._breaks(1, client)]
     assert 0 < len(sound) < len(heard) < len(cohort)
 

@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from federations import federate
 from torch import Tensor
 
+from fedexp.core.messages import Message
+from fedexp.core.randomness import torch_generator
 from fedexp.errors import InputError
 from fedexp.heads.etf import ETF, adaptation, simplex_etf
-from fedexp.messages import Message
-from fedexp.randomness import torch_generator
 
 SMALL = ["clients.count=6", "clients.per_round=6", "local.epochs=2"]
 COUNTS = torch.tensor([6, 2, 0, 0])

@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from federations import federate
 from torch import Tensor
 
+from fedexp.core.messages import Message, Update
+from fedexp.core.randomness import torch_generator
 from fedexp.heads.prototype import Prototype, maximin_prototypes, update_prototypes
 from fedexp.heads.sphere import Scale, orthogonal_directions, random_directions
-from fedexp.messages import Message, Update
-from fedexp.randomness import torch_generator
 
 SMALL = ["clients.count=6", "clients.per_round=4", "local.epochs=2"]
 

@@ -8,13 +8,13 @@ from federations import compose
 from torch import Tensor
 from torch.func import functional_call, vmap
 
-from fedexp.build import plan
+from fedexp.core.sockets import Head
 from fedexp.errors import InputError
-from fedexp.heads.base import Head
 from fedexp.heads.cosine import Cosine
 from fedexp.heads.etf import ETF
 from fedexp.heads.prototype import Prototype
 from fedexp.heads.sphere import Scale
+from fedexp.runtime.plan import plan
 
 C, D = 4, 6
 TRAINED, FIXED = Scale(init=20, trainable=True), Scale(init=30, trainable=False)

@@ -8,11 +8,11 @@ import torch.nn.functional as F
 from federations import federate
 from torch import Tensor
 
+from fedexp.core.forward import Forward
+from fedexp.core.messages import Message
+from fedexp.core.part import Setting
 from fedexp.errors import InputError
 from fedexp.losses.adjusted import Adjusted, BalancedSoftmax, LogitCalibration, RestrictedSoftmax
-from fedexp.losses.base import Forward
-from fedexp.messages import Message
-from fedexp.parts import Setting
 
 SMALL = ["clients.count=6", "clients.per_round=4", "data.subset=300", "local.epochs=1"]
 COUNTS = torch.tensor([16, 0, 81, 1])

@@ -7,16 +7,17 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedexp.core.forward import Forward, mean_over
+from fedexp.core.frozen_copies import Outputs
+from fedexp.core.messages import Message
+from fedexp.core.part import Setting
+from fedexp.core.sockets import Loss
 from fedexp.losses.adjusted import Adjusted, BalancedSoftmax, LogitCalibration, RestrictedSoftmax
-from fedexp.losses.base import Forward, Loss, mean_over
 from fedexp.losses.cross_entropy import CrossEntropy
 from fedexp.losses.moon import Moon
 from fedexp.losses.ntd import NotTrueDistillation
 from fedexp.losses.prototype_align import PrototypeAlign
 from fedexp.losses.semantic import RpclCpdr
-from fedexp.messages import Message
-from fedexp.parts import Setting
-from fedexp.reference import Outputs
 
 CLASSES, DIM, SAMPLES, FILLING = 4, 6, 5, 3
 
@@ -84,11 +85,11 @@ def test_filling_changes_nothing(loss: Loss) -> None:
 
     z, logits = (each.requires_grad_() for each in outputs(SAMPLES))
     y = torch.tensor([2, 1, 3, 2, 1])
-    references = {name: outputs(SAMPLES) for name in loss.references}
+    references = {name: outputs(SAMPLES) for name in loss.reference_models}
     plain = loss(Forward(z, logits, y), **references)
     expected = gradient(plain, z, logits)
 
-    filling = {name: outputs(FILLING) for name in ("model", *loss.references)}
+    filling = {name: outputs(FILLING) for name in ("model", *loss.reference_models)}
     filled = loss(
         Forward(
             torch.cat([z, filling["model"].z]),

@@ -8,12 +8,12 @@ import torch.nn.functional as F
 from federations import federate, seat
 from torch import Tensor
 
+from fedexp.core.forward import Forward
+from fedexp.core.frozen_copies import Outputs
+from fedexp.core.messages import Tensors
 from fedexp.errors import InputError
 from fedexp.federation import Federation
-from fedexp.losses.base import Forward
 from fedexp.losses.moon import Moon, model_contrast
-from fedexp.messages import Tensors
-from fedexp.reference import Outputs
 
 SMALL = ["clients.count=6", "clients.per_round=4", "data.subset=300", "local.epochs=1"]
 
@@ -95,7 +95,7 @@ def equal(a: Tensors, b: Tensors) -> bool:
 
 def reference(federation: Federation, name: str) -> Tensors:
     module = federation.engine.resources.module
-    return {n: buffer.clone() for n, buffer in module.references[name].named_buffers()}
+    return {n: buffer.clone() for n, buffer in module.frozen_copies[name].named_buffers()}
 
 
 @pytest.mark.parametrize("head", ["linear", "etf", "prototype"])
@@ -105,7 +105,7 @@ def test_previous_is_what_the_client_ended_with(head: str) -> None:
     ended: dict[int, Tensors] = {}
     for round, cohort in enumerate(([0, 1], [1, 2], [0, 2]), start=1):
         message = federation.server.broadcast(round)
-        start = {n: w.clone() for n, w in engine.resources.seat_global(message).weights.items()}
+        start = {n: w.clone() for n, w in engine.resources.load_global(message).weights.items()}
         for client in cohort:
             seat(engine, client, message)
             assert equal(reference(federation, "global"), start)

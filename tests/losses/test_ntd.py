@@ -7,10 +7,10 @@ import torch.nn.functional as F
 from federations import federate, seat
 from torch import Tensor
 
+from fedexp.core.forward import Forward
+from fedexp.core.frozen_copies import Outputs
 from fedexp.errors import InputError
-from fedexp.losses.base import Forward
 from fedexp.losses.ntd import NotTrueDistillation, not_true_distillation
-from fedexp.reference import Outputs
 
 SMALL = ["clients.count=6", "clients.per_round=4", "data.subset=300", "local.epochs=1"]
 LABELS = torch.tensor([0, 1, 2, 3, 0])
@@ -112,7 +112,7 @@ def test_the_loss_is_the_weighted_sum() -> None:
 def terms(module: Any, batch: Any) -> tuple[Tensor, list[Tensor]]:
     """The distillation on this batch and its gradient."""
     z = module.backbone(batch[0])
-    glob = module.references(batch[0])["global"].logits
+    glob = module.frozen_copies(batch[0])["global"].logits
     kl = not_true_distillation(module.head(z), glob, batch[1], 1.0).mean()
     parameters = [value for _, value in module.trained_parameters()]
     slopes = torch.autograd.grad(kl, parameters, allow_unused=True, materialize_grads=True)

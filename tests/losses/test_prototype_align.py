@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from federations import federate
 from torch import Tensor
 
+from fedexp.core.forward import Forward
+from fedexp.core.messages import Message, Tensors, Update
+from fedexp.core.part import Setting
 from fedexp.errors import InputError
-from fedexp.losses.base import Forward
 from fedexp.losses.prototype_align import PrototypeAlign, mean_prototypes
-from fedexp.messages import Message, Tensors, Update
-from fedexp.parts import Setting
 
 SMALL = ["clients.count=6", "clients.per_round=4", "data.subset=300", "local.epochs=1"]
 

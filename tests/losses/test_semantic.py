@@ -9,13 +9,13 @@ from federations import federate, seat
 from torch import Tensor
 from torch.func import grad, vmap
 
+from fedexp.core.forward import Forward
+from fedexp.core.messages import Message, Tensors, Update
+from fedexp.core.part import Setting
+from fedexp.core.prototypes import consistent_prototypes, relational_prototypes
 from fedexp.errors import InputError
 from fedexp.federation import Federation
-from fedexp.losses.base import Forward
 from fedexp.losses.semantic import Distance, RpclCpdr, cpdr, rpcl
-from fedexp.messages import Message, Tensors, Update
-from fedexp.parts import Setting
-from fedexp.prototypes import consistent_prototypes, relational_prototypes
 
 SMALL = ["clients.count=6", "clients.per_round=4", "data.subset=300", "local.epochs=1"]
 

@@ -11,7 +11,7 @@ import yaml
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from fedexp import schema
+from fedexp.config import build as config_build
 from fedexp.errors import InputError
 from fedexp.models import feature_dim
 
@@ -44,7 +44,7 @@ STATELESS = [
 
 def factory(option: str, **overrides: Any) -> Callable[..., nn.Module]:
     node = yaml.safe_load((CONF / f"{option}.yaml").read_text())
-    build: Callable[..., nn.Module] = schema.build(
+    build: Callable[..., nn.Module] = config_build.build(
         "model", node | overrides, supplied=("input_shape",)
     )
     return build

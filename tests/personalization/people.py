@@ -6,9 +6,9 @@ import torch
 from federations import federate
 from torch import nn
 
+from fedexp.core.messages import Message, Tensors
 from fedexp.engines.base import Engine, Predictions
 from fedexp.federation import Federation
-from fedexp.messages import Message, Tensors
 
 SMALL = ["clients.count=4", "clients.per_round=2", "data.subset=200", "local.epochs=1"]
 PERSONAL = [
@@ -71,8 +71,8 @@ def alike(some: dict[int, Predictions], others: dict[int, Predictions]) -> bool:
 
 def gradient(engine: Engine, client: int, message: Message, weights: Tensors) -> Tensors:
     """The gradient of a client's mean cross-entropy over all its data, by plain PyTorch."""
-    module = engine.resources.seat_global(message)
-    module.seat(weights)
+    module = engine.resources.load_global(message)
+    module.load(weights)
     parameters = dict(module.backbone.named_parameters(prefix="backbone"))
     parameters |= dict(module.head.named_parameters(prefix="head"))
     for parameter in parameters.values():

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from people import PERSONAL, personalized
 
+from fedexp.cli.command import config_folder
 from fedexp.errors import InputError
-from fedexp.train import config_folder
 
 BRIEF = ["regularizer.outer_steps=1", "regularizer.inner_steps=1", "regularizer.ipc=1"]
 

@@ -87,7 +87,9 @@ def test_the_model_goes_on_whatever_is_scored_and_wherever_it_waits() -> None:
             federation.server.aggregate(
                 federation.engine.train([0, 1], federation.server.broadcast(round))
             )
-        ends.append([copy(drawer.own) for _, drawer in federation.engine.resources.store.drawers()])
+        ends.append(
+            [copy(state.separate_model) for _, state in federation.engine.resources.store.states()]
+        )
     assert len(ends[0]) == 2
     for other in ends[1:]:
         assert all(equal(*pair) for pair in zip(ends[0], other, strict=True))

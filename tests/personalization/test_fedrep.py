@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 from people import BATCHNORM, copy, moved, personalized
 
+from fedexp.core.sockets import Phase
 from fedexp.errors import InputError
-from fedexp.personalization.base import Phase
 from fedexp.personalization.fedrep import FedRep
 
 HEAD = {"head.linear.weight", "head.linear.bias"}
@@ -12,8 +12,8 @@ HEAD = {"head.linear.weight", "head.linear.bias"}
 
 def test_head_first_then_body() -> None:
     head, body = FedRep(7).phases(3)
-    assert (head.epochs, head.trains) == (7, ("head.",))
-    assert (body.epochs, body.trains) == (3, ("backbone.",))
+    assert (head.epochs, head.trainable) == (7, ("head.",))
+    assert (body.epochs, body.trainable) == (3, ("backbone.",))
     engine: Any = personalized("fedrep").engine
     assert [phase.epochs for phase in engine.resources.personalization.phases(1)] == [10, 1]
 
@@ -22,8 +22,8 @@ def after(phase: Phase, *overrides: str) -> set[str]:
     """Names of the weights and buffers that one phase moves."""
     federation = personalized("fedrep", *overrides)
     engine, message = federation.engine, federation.server.broadcast(1)
-    with engine.resources.store.open(0) as drawer:
-        module = engine.begin(0, message, drawer)
+    with engine.resources.store.open(0) as state:
+        module = engine.begin(0, message, state)
     before = copy(module.weights)
     engine.fit(module, [phase])
     return moved(before, module.weights)
@@ -41,7 +41,7 @@ def test_the_head_does_not_move_in_the_second_phase() -> None:
 
 
 def test_without_being_still_the_statistics_would_move() -> None:
-    found = after(Phase(2, trains=("head.",)), *BATCHNORM)
+    found = after(Phase(2, trainable=("head.",)), *BATCHNORM)
     assert found - HEAD == {
         *("backbone.2.running_mean", "backbone.2.running_var", "backbone.2.num_batches_tracked")
     }
@@ -56,8 +56,8 @@ def test_a_client_finds_its_own_head_again() -> None:
     assert others is not None
     assert mine.keys() == HEAD
     assert moved(mine, others) == HEAD
-    with store.open(0) as drawer:
-        module = federation.engine.begin(0, federation.server.broadcast(2), drawer)
+    with store.open(0) as state:
+        module = federation.engine.begin(0, federation.server.broadcast(2), state)
     assert not moved(mine, module.weights)
 
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from federations import federate
 from people import SMALL, personalized
 
-from fedexp.losses.base import Forward
+from fedexp.core.forward import Forward
 from fedexp.personalization.fedrod import FedROD
 
 PRIVATE = {"personalization.head.weight", "personalization.head.bias"}
@@ -84,7 +84,7 @@ def test_the_personal_model_adds_its_head_and_the_global_one_does_not() -> None:
     labels = engine.resources.data.test.labels
     for client, found in engine.evaluate_personal(federation.server.broadcast(1)):
         module = engine.resources.module
-        module.seat(engine.resources.store.model(client))
+        module.load(engine.resources.store.model(client))
         inputs = torch.cat([x for x, _ in engine.resources.data.test.batches(1000)])
         with torch.no_grad():
             z = module.backbone(inputs)
@@ -96,7 +96,7 @@ def test_the_personal_model_adds_its_head_and_the_global_one_does_not() -> None:
         assert found.loss == pytest.approx(F.cross_entropy(logits, labels).item(), rel=1e-5)
         assert (found.correct == (logits.argmax(1) == labels)).float().mean() > 0.999
     with torch.no_grad():
-        module = engine.resources.seat_global(federation.server.broadcast(1)).eval()
+        module = engine.resources.load_global(federation.server.broadcast(1)).eval()
         generic = module.head(module.backbone(inputs))
     expected = F.cross_entropy(generic, labels).item()
     assert engine.evaluate(federation.server.broadcast(1)).loss == pytest.approx(expected, rel=1e-5)

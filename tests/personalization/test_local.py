@@ -1,7 +1,7 @@
 from people import copy, equal, personalized
 
+from fedexp.core.messages import Tensors
 from fedexp.federation import Federation
-from fedexp.messages import Tensors
 
 
 def test_a_client_goes_on_alone_whenever_it_is_chosen() -> None:

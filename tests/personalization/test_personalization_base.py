@@ -6,8 +6,8 @@ import pytest
 import torch
 from people import BATCHNORM, PERSONAL, alike, copy, equal, personal, personalized
 
+from fedexp.core.sockets import Phase
 from fedexp.errors import InputError
-from fedexp.personalization.base import Phase
 
 HEAD = 4 * (64 * 10 + 10)  # bytes in float32
 BODY = 4 * (64 * 128 + 128 + 128 * 64 + 64)
@@ -101,14 +101,14 @@ def test_what_needs_a_global_model_cannot_be_asked_for(override: str, message: s
 def test_a_phase_says_what_trains_and_what_is_still() -> None:
     module = personalized("none", *BATCHNORM).engine.resources.module
     module.eval()
-    module.enter(Phase(1, trains=("head.",), still=("backbone.",)))
+    module.begin_phase(Phase(1, trainable=("head.",), eval_mode=("backbone.",)))
     assert module.training
     assert module.head.training
     assert not any(each.training for each in module.backbone.modules())
     trained = {name for name, value in module.named_parameters() if value.requires_grad}
     assert trained == {"head.linear.weight", "head.linear.bias"}
     assert dict(module.trained_parameters()).keys() == trained
-    module.enter(Phase(1))
+    module.begin_phase(Phase(1))
     assert all(each.training for each in module.backbone.modules())
     assert all(parameter.requires_grad for parameter in module.parameters())
 
@@ -121,7 +121,7 @@ def test_a_newcomers_private_weights_are_the_initial_ones() -> None:
     assert not torch.equal(
         engine.resources.module.weights["head.linear.weight"], initial["head.linear.weight"]
     )
-    module = engine.resources.seat_global(federation.server.broadcast(1))
+    module = engine.resources.load_global(federation.server.broadcast(1))
     assert torch.equal(module.weights["head.linear.weight"], initial["head.linear.weight"])
 
 

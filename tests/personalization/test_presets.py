@@ -6,7 +6,7 @@ import pytest
 import yaml
 from federations import federate
 
-from fedexp.train import config_folder
+from fedexp.cli.command import config_folder
 
 PRESETS = ["local", "fedper", "fedrep", "fedbabu", "fedrod", "ditto", "fedproto"]
 

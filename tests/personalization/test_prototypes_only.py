@@ -4,9 +4,9 @@ import pytest
 import torch
 from people import copy, moved, personal, personalized
 
+from fedexp.core.messages import Message
+from fedexp.core.part import Setting
 from fedexp.errors import InputError
-from fedexp.messages import Message
-from fedexp.parts import Setting
 from fedexp.personalization.prototypes_only import PrototypesOnly
 
 SETTING = Setting(
@@ -63,7 +63,7 @@ def test_predictions_are_by_the_latest_prototypes_and_the_clients_own_features()
     labels = engine.resources.data.test.labels
     for client, found in personal(federation, 1).items():
         module = engine.resources.module
-        module.seat(engine.resources.store.model(client))
+        module.load(engine.resources.store.model(client))
         inputs = torch.cat([x for x, _ in engine.resources.data.test.batches(1000)])
         with torch.no_grad():
             z = module.eval().backbone(inputs)

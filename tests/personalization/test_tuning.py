@@ -7,7 +7,7 @@ import torch
 from federations import federate
 from people import ONE_STEP, RATE, SMALL, alike, copy, equal, gradient, personal, personalized
 
-from fedexp.messages import Message
+from fedexp.core.messages import Message
 
 HEAD = {"head.linear.weight", "head.linear.bias"}
 

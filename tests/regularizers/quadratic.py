@@ -12,12 +12,11 @@ import torch
 from federations import federate
 from torch import Tensor, nn
 
+from fedexp.core.forward import Forward
+from fedexp.core.messages import Message, Tensors
+from fedexp.core.part import Memory, Setting
+from fedexp.core.sockets import Head, Loss, Regularizer
 from fedexp.federation import Federation
-from fedexp.heads.base import Head
-from fedexp.losses.base import Forward, Loss
-from fedexp.messages import Message, Tensors
-from fedexp.parts import Memory, Setting
-from fedexp.regularizers.base import Regularizer
 
 NAME = "head.w"
 STEPS, LR, CLIENTS = 10, 0.2, 4

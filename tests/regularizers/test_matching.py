@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedexp.messages import Tensors
+from fedexp.core.messages import Tensors
 from fedexp.regularizers.matching import (
     FunctionalLoss,
     match_trajectory,

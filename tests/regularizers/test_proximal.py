@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 import torch
 
-from fedexp.messages import Message
-from fedexp.parts import Setting
+from fedexp.core.messages import Message
+from fedexp.core.part import Setting
 from fedexp.regularizers.proximal import Proximal
 
 

@@ -1,6 +1,6 @@
 import torch
 
-from fedexp.regularizers.base import Anchors, combine, prefixed, total, with_prefix
+from fedexp.regularizers.anchors import Anchors, combine, prefixed, total, with_prefix
 
 
 def test_anchors_that_are_not_given_become_zero() -> None:

@@ -12,14 +12,14 @@ from omegaconf import OmegaConf
 from torch import Size, Tensor
 from torch.func import functional_call, grad, vmap
 
-from fedexp.data.dataset import Description
+from fedexp.cli.command import config_folder
+from fedexp.core.description import Description
+from fedexp.core.messages import Message, Tensors
+from fedexp.core.part import Functional, Setting
 from fedexp.errors import InputError
 from fedexp.federation import Federation
-from fedexp.messages import Message, Tensors
-from fedexp.parts import Functional, Setting
 from fedexp.regularizers.figures import synthetic_images
 from fedexp.regularizers.trajectory import Trajectory, real_images
-from fedexp.train import config_folder
 
 DEFAULTS: dict[str, Any] = {
     str(key): value
@@ -83,7 +83,7 @@ def anchored(anchor: Tensors, **overrides: Any) -> Trajectory:
 
 
 def begin(made: Trajectory, message: Message) -> None:
-    client: Any = SimpleNamespace(noted={}, directions={})
+    client: Any = SimpleNamespace(logged={}, directions={})
     made.begin(client, message, {})
 
 

@@ -8,8 +8,8 @@ from scipy.cluster.hierarchy import ClusterNode, linkage, to_tree
 from scipy.spatial.distance import squareform
 from scipy.stats import chisquare
 
-from fedexp.messages import Update
-from fedexp.parts import Setting
+from fedexp.core.messages import Update
+from fedexp.core.part import Setting
 from fedexp.samplers.clustered import Clustered, cut_by_mass, draw, fill_urns, pour
 from fedexp.samplers.clusters import LinkageOn
 

@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from federations import federate
 from torch import Tensor
 
+from fedexp.core.messages import Update
+from fedexp.core.part import Setting
 from fedexp.federation import Federation
-from fedexp.messages import Update
-from fedexp.parts import Setting
 from fedexp.samplers.divfl import DivFL, facility_location
 
 TINY = ["clients.count=6", "clients.per_round=2", "data.subset=200", "local.epochs=1"]
@@ -134,7 +134,7 @@ def test_an_answer_changes_nothing_and_does_not_depend_on_what_is_frozen() -> No
     )
     message, engine = federation.server.broadcast(1), federation.engine
     module = engine.resources.module
-    engine.resources.seat_global(message)
+    engine.resources.load_global(message)
     before = {name: value.clone() for name, value in module.weights.items()}
     answers = []
     for frozen in ((), ("head.",), ("",)):

@@ -13,11 +13,11 @@ from sklearn.cluster import AgglomerativeClustering
 from sklearn.metrics import adjusted_rand_score
 from torch import Tensor
 
-from fedexp.data.dataset import Description
+from fedexp.core.description import Description
+from fedexp.core.forward import Forward
+from fedexp.core.messages import Update
+from fedexp.core.part import Setting
 from fedexp.errors import InputError
-from fedexp.losses.base import Forward
-from fedexp.messages import Update
-from fedexp.parts import Setting
 from fedexp.samplers.clusters import nearest_clusters, ward
 from fedexp.samplers.hics import (
     HiCS,

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import torch
 
+from fedexp.core.messages import Update
+from fedexp.core.part import Setting
 from fedexp.errors import InputError
-from fedexp.messages import Update
-from fedexp.parts import Setting
 from fedexp.samplers.clustered import Clustered
 from fedexp.samplers.divfl import DivFL
 from fedexp.samplers.last_updates import LastUpdates

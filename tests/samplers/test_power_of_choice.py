@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from federations import federate
 
+from fedexp.core.part import Setting
 from fedexp.errors import InputError
-from fedexp.parts import Setting
 from fedexp.samplers.power_of_choice import PowerOfChoice
 from fedexp.samplers.random import Random
 
@@ -38,7 +38,7 @@ def prepared(d: int | None, sizes: list[int], per_round: int, seed: int = 0) -> 
 )
 def test_the_largest_losses_are_chosen(losses: dict[int, float], cohort: list[int]) -> None:
     sampler = prepared(4, [1] * 7, 2)
-    sampler.hear({client: {"loss": torch.tensor(loss)} for client, loss in losses.items()})
+    sampler.observe({client: {"loss": torch.tensor(loss)} for client, loss in losses.items()})
     assert sampler.select(1) == cohort
 
 
@@ -86,7 +86,7 @@ def test_how_many_are_asked() -> None:
 
 def test_when_fewer_have_data_all_of_those_take_part() -> None:
     sampler = prepared(None, [0, 4, 0, 1], 3)
-    sampler.hear({client: {"loss": torch.tensor(0.0)} for client in sampler.candidates(1)})
+    sampler.observe({client: {"loss": torch.tensor(0.0)} for client in sampler.candidates(1)})
     assert sampler.select(1) == [1, 3]
 
 

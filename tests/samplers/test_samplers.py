@@ -5,7 +5,7 @@ import pytest
 import torch
 from federations import federate
 
-from fedexp.parts import Setting
+from fedexp.core.part import Setting
 from fedexp.samplers.base import Sampler
 from fedexp.samplers.random import Random
 from fedexp.samplers.round_robin import RoundRobin

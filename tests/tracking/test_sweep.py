@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 from omegaconf import OmegaConf
 
-from fedexp.tracking.sweep import SweepTable, aggregate, collect
+from fedexp.cli.callbacks import SweepTable
+from fedexp.tracking.sweep import aggregate, collect
 
 
 def write_job(

@@ -8,7 +8,7 @@ import wandb
 import wandb_log
 from matplotlib.figure import Figure
 
-from fedexp.schema import Wandb
+from fedexp.config.schema import Wandb
 from fedexp.tracking.figures import FigureFiles
 from fedexp.tracking.jsonl import JsonLines, read_metrics
 from fedexp.tracking.tracker import Record, Trackers

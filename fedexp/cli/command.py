@@ -1,0 +1,59 @@
+"""What the commands share: where the config tree lies, and how a command ends.
+
+Imports Hydra and nothing slow, so that ``--help`` and completion are quick.
+"""
+
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+from fedexp.cli.hydra_errors import one_line
+from fedexp.cli.resume import register_resolvers
+from fedexp.errors import InputError
+from fedexp.runtime.interrupts import plain_interrupt
+
+# A random suffix, so that two runs started in the same second do not share a folder.
+OmegaConf.register_new_resolver(
+    "run_id", lambda: secrets.token_hex(2), use_cache=True, replace=True
+)
+register_resolvers()
+
+
+def config_folder() -> str:
+    """Where the config tree lies: inside the package in a wheel, beside it in a clone."""
+    package = Path(__file__).resolve().parents[1]
+    candidates = [package / "conf", package.parent / "conf"]
+    return str(next(path for path in candidates if (path / "config.yaml").is_file()))
+
+
+def run_command(job: Callable[[], object]) -> None:
+    """Run a Hydra command; an error in the command line is printed as one line."""
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors instead of printing them
+    try:
+        with one_line(sys.argv[1:], Path(config_folder())):
+            job()
+    except InputError as error:
+        raise SystemExit(f"fedexp: {error}") from None
+
+
+@contextmanager
+def plain_endings(folder: Path) -> Iterator[None]:
+    """An InputError and a Ctrl-C are one line each on the terminal, not a traceback."""
+    try:
+        with plain_interrupt(folder):
+            yield
+    except InputError as error:
+        remove_if_unused(folder)
+        raise SystemExit(f"fedexp: {error}") from None
+
+
+def remove_if_unused(folder: Path) -> None:
+    """Remove the folder of a run that ended before it wrote anything."""
+    if {path.name for path in folder.glob("*")} <= {".hydra"}:
+        shutil.rmtree(folder, ignore_errors=True)  # another process may do so, too

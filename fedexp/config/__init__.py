@@ -1,0 +1,1 @@
+"""The config: its schema, and how a node with ``_target_`` becomes an object."""

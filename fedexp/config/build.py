@@ -1,0 +1,89 @@
+"""Checked construction: a config node is validated against what it names before it is built.
+
+A node with ``_target_`` (a head, a partition, a reader, ...) is checked against the signature of
+what it names, so a new part brings its own schema in its own file.
+"""
+
+import inspect
+import typing
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+from fedexp.errors import InputError
+
+Node = dict[str, Any]
+"""A config node with a ``_target_`` and its arguments."""
+
+_Model = TypeVar("_Model", bound=BaseModel)
+VAR_POSITIONAL, VAR_KEYWORD = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+STRICT = ConfigDict(
+    extra="forbid",
+    frozen=True,
+    allow_inf_nan=False,
+    arbitrary_types_allowed=True,
+    protected_namespaces=(),
+)
+
+
+def build(key: str, node: Node, supplied: Sequence[str] = ()) -> Any:
+    """Check a ``_target_`` node against the signature it names, and call it.
+
+    Args:
+        key: where the node stands in the config, for messages ("partition").
+        node: ``_target_`` and its arguments.
+        supplied: names of arguments that the caller will pass later; if any, the target is not
+            called: a partial of it is returned.
+    """
+    node = dict(node)
+    target = locate(key, node.pop("_target_", None))
+    arguments = vars(check(_arguments(target, supplied), node, prefix=f"{key}."))
+    return partial(target, **arguments) if supplied else target(**arguments)
+
+
+def locate(key: str, name: Any) -> Callable[..., Any]:
+    """The class or function with this dotted name."""
+    module, _, attribute = str(name).rpartition(".")
+    try:
+        found: Callable[..., Any] = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f"{key}._target_={name}: cannot be imported ({error})") from error
+    return found
+
+
+def _arguments(target: Callable[..., Any], supplied: Sequence[str]) -> type[BaseModel]:
+    """A model with one field for each argument of ``target`` that a config may set."""
+    source = target.__init__ if inspect.isclass(target) else target
+    hints = typing.get_type_hints(source, include_extras=True)
+    fields: dict[str, Any] = {
+        name: (hints[name], ... if parameter.default is parameter.empty else parameter.default)
+        for name, parameter in inspect.signature(target).parameters.items()
+        if name not in supplied and parameter.kind not in (VAR_POSITIONAL, VAR_KEYWORD)
+    }
+    return create_model("Arguments", __config__=STRICT, **fields)
+
+
+def check(model: type[_Model], values: dict[str, Any], prefix: str) -> _Model:
+    """``values`` as a ``model``. Raises InputError, one line that names ``prefix`` and the key."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise InputError(_one_line(error, model, prefix)) from error
+
+
+def _one_line(error: ValidationError, model: type[BaseModel], prefix: str) -> str:
+    """One problem as ``key=value: what is allowed``; a misspelt key explains a missing one."""
+    problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+    key = prefix + ".".join(map(str, problem["loc"]))
+    if problem["type"] == "extra_forbidden":
+        group = model
+        for step in problem["loc"][:-1]:
+            group = typing.cast(type[BaseModel], group.model_fields[str(step)].annotation)
+        return f"{key}: unknown key; there are {', '.join(sorted(group.model_fields)) or 'none'}"
+    if problem["type"] == "missing":
+        return f"{key}: is missing"
+    message = problem["msg"].removeprefix("Input ").removeprefix("Value error, ")
+    return f"{key}={problem['input']}: {message}"

@@ -1,0 +1,196 @@
+"""The schema of a config: types and ranges, checked before anything is loaded.
+
+The fixed keys (``rounds``, ``clients.*``, ...) are the pydantic models below; a node with
+``_target_`` is checked when it is built (``fedexp.config.build``). Defaults live in the YAML files
+and nowhere else.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+)
+
+from fedexp.config.build import STRICT, Node, check
+from fedexp.errors import InputError
+
+
+class Group(BaseModel):
+    """A group of keys; anything not listed is an error."""
+
+    model_config = STRICT
+
+
+class Clients(Group):
+    """The population and the cohort."""
+
+    count: PositiveInt
+    per_round: PositiveInt
+    ram_gib: PositiveFloat
+
+
+class Local(Group):
+    """Local training."""
+
+    epochs: PositiveInt
+    batch_size: PositiveInt
+    grad_clip: PositiveFloat | None
+
+
+class Common(BaseModel):
+    """Keys that every option of a group has; the others are arguments of its ``_target_``."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
+
+    @property
+    def node(self) -> Node:
+        """The option's own node."""
+        return dict(self.model_extra or {})
+
+
+class Data(Common):
+    """What every dataset has."""
+
+    subset: PositiveInt | None
+    augment: Literal["none", "flip", "crop_flip"]
+    cache: Path
+
+
+class Partition(Common):
+    """What every partition has."""
+
+    long_tail: Annotated[float, Field(ge=1)] | None
+
+
+class Engine(Common):
+    """What every engine has."""
+
+    device: Literal["auto", "cpu", "cuda", "mps"]
+    devices: Annotated[int, Field(ge=1, le=1024)]  # more is a slip, and would be started
+    num_nodes: PositiveInt
+    precision: Literal["32-true", "bf16-mixed"]
+    channels_last: Literal["auto"] | bool
+    compile: bool
+    deterministic: bool
+
+    @property
+    def processes(self) -> int:
+        """One for each device."""
+        return self.devices * self.num_nodes
+
+
+class Membership(Group):
+    """Membership inference on the final global model."""
+
+    attack: Literal["off", "loss", "lira"]
+    samples: PositiveInt
+    shadows: Annotated[int, Field(ge=4, multiple_of=2)]
+    epochs: PositiveInt
+
+
+class Evaluation(Group):
+    """What is measured, and when."""
+
+    every: PositiveInt
+    targets: list[Annotated[float, Field(gt=0, le=1)]]
+    personal: Literal["all", "cohort", "off"]
+    personal_every: PositiveInt
+    batch_size: PositiveInt
+    step_cosine: bool
+    membership: Membership
+
+
+class Checkpoint(Group):
+    """What a run is resumed from."""
+
+    every: NonNegativeInt
+    keep: NonNegativeInt
+
+
+class Wandb(Group):
+    """Weights & Biases."""
+
+    mode: Literal["offline", "online", "disabled"]
+    project: str
+    entity: str | None
+    group: str | None
+    job_type: str | None
+    name: str | None
+    tags: list[str]
+    init_timeout: PositiveFloat
+    finish_timeout: PositiveFloat
+
+
+class Tracking(Group):
+    """Where the numbers and pictures go."""
+
+    wandb: Wandb
+    tensorboard: bool
+    heatmap_every: PositiveInt
+    feature_clients: list[NonNegativeInt]
+    projection: Literal["pca", "tsne"]
+    progress: bool
+
+
+class Published(Group):
+    """A number that a paper reports for this experiment, to be compared with."""
+
+    table: str
+    algorithm: str
+    metric: str
+    value: Annotated[float, Field(ge=0, le=1)]
+
+
+class Config(Group):
+    """A whole experiment."""
+
+    seed: NonNegativeInt
+    rounds: PositiveInt
+    objective: str
+    clients: Clients
+    local: Local
+    data: Data
+    partition: Partition
+    model: Node
+    head: Node
+    loss: Node
+    regularizer: Node
+    personalization: Node
+    sampler: Node
+    aggregator: Node
+    optimizer: Node
+    faults: Node
+    engine: Engine
+    evaluation: Evaluation
+    tracking: Tracking
+    on_bad_update: Literal["quarantine", "raise"]
+    checkpoint: Checkpoint
+    resume: str | None
+    paper: list[Published]
+
+
+def validate(values: dict[str, Any]) -> Config:
+    """The checked config. Raises InputError: one line with key, value and what is allowed."""
+    config = check(Config, values, prefix="")
+    if config.clients.per_round > config.clients.count:
+        raise InputError(
+            f"clients.per_round={config.clients.per_round}: "
+            f"must be at most clients.count={config.clients.count}"
+        )
+    for client in config.tracking.feature_clients:
+        if client >= config.clients.count:
+            raise InputError(
+                f"tracking.feature_clients={config.tracking.feature_clients}: "
+                f"must be below clients.count={config.clients.count}"
+            )
+    if config.tracking.feature_clients and config.evaluation.personal == "off":
+        raise InputError(
+            "tracking.feature_clients: draws local models, which evaluation.personal=off forgets"
+        )
+    return config

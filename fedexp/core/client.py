@@ -1,0 +1,207 @@
+"""The client: a LightningModule that any engine, and a stock Trainer, can train."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from lightning import LightningModule
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.optim import Optimizer
+
+from fedexp.core.forward import Forward
+from fedexp.core.frozen_copies import FrozenCopies, Outputs, full_precision, outputs
+from fedexp.core.hook_view import Batch, LocalData
+from fedexp.core.messages import Tensors
+from fedexp.core.part import Part
+from fedexp.core.sockets import Head, Loss, Personalization, Phase, Regularizer
+from fedexp.core.tensor_index import TensorIndex
+
+OptimizerFactory = Callable[[Iterable[nn.Parameter], int], Optimizer]
+"""(parameters, round) -> a fresh local optimizer."""
+
+
+_TURN = ("data", "round", "is_personal", "steps", "measured", "logged", "directions")
+
+
+class ClientModule(LightningModule):
+    """Backbone, head, loss, regularizer and personalization: the objective of local training.
+
+    There is one such module in a process, which plays one client after another: weights are copied
+    in place, the parts' ``begin`` sets their buffers, ``begin_turn`` says whose turn it is. So the
+    objective is a pure function of (parameters, buffers, batch).
+    """
+
+    data: LocalData
+    round: int
+    is_personal: bool  # whether a model of the client's own trains, rather than the shared one
+    learning_rate: float  # of this round's local optimizer
+    steps: int  # gradient steps taken in this round
+    measured: dict[str, Tensors]  # socket -> what its part measures, summed over these steps
+    logged: dict[str, float]  # what parts put into the log: name -> value
+    directions: dict[
+        str, Tensors
+    ]  # steps in parameter space that are compared with the global step
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        head: Head,
+        loss: Loss,
+        regularizer: Regularizer,
+        personalization: Personalization,
+        optimizer: OptimizerFactory,
+        parts: Mapping[str, Part] = MappingProxyType({}),
+    ) -> None:
+        super().__init__()
+        self.backbone, self.head = backbone, head
+        self.loss, self.regularizer = loss, regularizer
+        self.personalization = personalization
+        self.optimizer = optimizer
+        self.parts = parts
+        self.frozen_copies = FrozenCopies((), backbone, head)
+        self._trainable: tuple[str, ...] = ("",)
+        self._derived = {f"head.{name}" for name in head.derived}
+        self._features: tuple[Tensor, Tensor] | None = None
+        self.tensor_index = TensorIndex(self)
+
+    def finish_setup(self) -> None:
+        """Once, after the parts are set up: copies the models that the loss compares with."""
+        self.frozen_copies = FrozenCopies(self.loss.reference_models, self.backbone, self.head)
+        self.tensor_index = TensorIndex(self)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits [B, C]."""
+        return self.outputs(inputs).logits
+
+    def outputs(self, inputs: Tensor) -> Outputs:
+        """Features and logits of ``inputs`` [B, ...]."""
+        return outputs(self.backbone, self.head, inputs)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """The local objective on one batch, a scalar."""
+        loss, forward = self.objective(batch)
+        self.steps += 1
+        self.accumulate(self.measure(forward))
+        return loss
+
+    def objective(self, batch: Batch, real: Tensor | None = None) -> tuple[Tensor, Forward]:
+        """The local objective and the forward pass that it comes from; changes nothing.
+
+        ``real`` [B] is as in ``Forward``.
+        """
+        inputs, targets = batch
+        z, logits = self.outputs(inputs)
+        forward = Forward(z, logits, targets, real)
+        references = self.frozen_copies(inputs)
+        with full_precision(z):
+            loss: Tensor = self.loss(forward, **references) + self.personalization.term(forward)
+            pull = self.personalization.pull if self.is_personal else self.regularizer
+            penalty: Tensor | float = pull(self.trained_parameters())
+        return loss + penalty, forward
+
+    def configure_optimizers(self) -> Optimizer:
+        """A fresh optimizer for this round over the parameters that are being trained."""
+        return self.optimizer_for(value for _, value in self.trained_parameters())
+
+    def optimizer_for(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
+        """A fresh optimizer for this round over these parameters."""
+        self._features = None  # what they were computed with is about to change
+        optimizer = self.optimizer(list(parameters), self.round)
+        self.learning_rate = optimizer.param_groups[0]["lr"]
+        return optimizer
+
+    def begin_turn(self, data: LocalData, round: int, personal: bool = False) -> None:
+        """It is this client's turn; the weights are those it starts from, no part has begun."""
+        self.data, self.round, self.is_personal, self.steps = data, round, personal, 0
+        self.measured, self.logged, self.directions = {}, {}, {}
+        if self.frozen_copies:
+            self.frozen_copies.set(self.weights)
+
+    def turn(self) -> dict[str, Any]:
+        """Whose turn it is, for ``restore_turn``."""
+        return {name: getattr(self, name) for name in _TURN}
+
+    def restore_turn(self, turn: Mapping[str, Any]) -> None:
+        """Go back to the turn that ``turn`` returned; weights are not touched."""
+        self._features = None
+        vars(self).update(turn)  # nn.Module's own __setattr__ would cost a tenth of a small turn
+
+    @torch.no_grad()
+    def measure(self, forward: Forward) -> dict[str, Tensors]:
+        """What the parts want to know of one step: socket -> named tensors."""
+        found = {name: part.measure(forward) for name, part in self.parts.items()}
+        return {name: tensors for name, tensors in found.items() if tensors}
+
+    def accumulate(self, found: Mapping[str, Tensors]) -> None:
+        """Add what was measured to ``measured``."""
+        for name, tensors in found.items():
+            sums = self.measured.setdefault(name, {})
+            for key, value in tensors.items():
+                sums[key] = sums[key] + value if key in sums else value
+
+    def trained_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """(name, parameter) of everything that local training moves now."""
+        # By name: where ``torch.func`` stacks clients, parameters do not say that they are trained.
+        return ((n, p) for n, p in self.tensor_index.parameters() if n.startswith(self._trainable))
+
+    def logits_with(self, weights: Tensors, inputs: Tensor) -> Tensor:
+        """Logits [B, C] in eval mode with ``weights`` in place of the model's own.
+
+        The module is the same before and after.
+        """
+        training = self.training
+        self.eval()
+        try:
+            logits: Tensor = functional_call(self, weights, (inputs,))
+        finally:
+            self.train(training)
+        return logits
+
+    @property
+    def weights(self) -> Tensors:
+        """Every parameter and persistent buffer by name, sharing memory with the module."""
+        return self.tensor_index.weights()
+
+    def is_sent(self, name: str) -> bool:
+        """Whether this weight may leave the client: all but what the head derives."""
+        return name not in self._derived
+
+    def features(self, batch_size: int = 1000) -> tuple[Tensor, Tensor]:
+        """Features z [n, d] and labels [n] of this client's training data under its present model.
+
+        One pass in eval mode without augmentation, shared by all parts that report after training.
+        """
+        if self._features is None:
+            self.eval()
+            with torch.no_grad():
+                pairs = [(self.backbone(x), y) for x, y in self.data.batches(batch_size)]
+            z, y = zip(*pairs, strict=True)
+            self._features = torch.cat(z), torch.cat(y)
+        return self._features
+
+    @torch.no_grad()
+    def load(self, weights: Mapping[str, Tensor]) -> None:
+        """Copy ``weights`` into the module in place; names that are not given stay as they are."""
+        self._features = None
+        if not weights:
+            return
+        current = self.weights
+        for name, value in weights.items():
+            current[name].copy_(value)
+
+    def begin_phase(self, phase: Phase) -> None:
+        """Train mode, except for the modules that the phase keeps in eval mode."""
+        self.train()
+        if phase.eval_mode:
+            for name, module in self.named_modules():
+                if f"{name}.".startswith(phase.eval_mode):
+                    module.eval()
+        self.train_only(phase.trainable)
+
+    def train_only(self, prefixes: tuple[str, ...]) -> None:
+        """Train only the parameters whose name starts with one of ``prefixes``."""
+        self._trainable = prefixes
+        for name, value in self.tensor_index.parameters():
+            value.requires_grad_(name.startswith(prefixes))

@@ -1,0 +1,64 @@
+"""Which parts fit together: each declares what it is, needs and forbids, and all are asked alike.
+
+A trait is any string. Those below are what fedexp's own parts declare; a part of your own may
+declare and ask for traits of its own. ``Part`` has the four attributes that are read here.
+"""
+
+from collections.abc import Mapping
+from logging import Logger
+from typing import Protocol
+
+from fedexp.errors import InputError
+
+CLASS_PROTOTYPES = "sends class prototypes"
+DRAWS_BY_SIZE = "draws clients with odds proportional to their samples"
+SECOND_DERIVATIVES = "takes second derivatives of the model"
+UNIFORM_COHORTS = "draws cohorts uniformly, whatever is known of the clients"
+
+
+class Declares(Protocol):
+    """What is read of each component.
+
+    Attributes:
+        traits: what it is, or does.
+        needs: trait -> the error if no other component has it.
+        forbids: trait -> the error if another component has it; ``{socket}`` in it stands for
+            the socket of the first that does.
+        discourages: trait -> the warning if another component has it.
+    """
+
+    @property
+    def traits(self) -> frozenset[str]: ...  # noqa: D102
+
+    @property
+    def needs(self) -> Mapping[str, str]: ...  # noqa: D102
+
+    @property
+    def forbids(self) -> Mapping[str, str]: ...  # noqa: D102
+
+    @property
+    def discourages(self) -> Mapping[str, str]: ...  # noqa: D102
+
+
+def check_compatible(components: Mapping[str, Declares], logger: Logger) -> None:
+    """Raise InputError for the first thing that does not fit; warn of what is discouraged.
+
+    Args:
+        components: socket -> part, and whatever else of the experiment declares something.
+        logger: gets the warnings.
+    """
+    for name, component in components.items():
+        others = {socket: each for socket, each in components.items() if socket != name}
+        for trait, message in component.needs.items():
+            if not _having(trait, others):
+                raise InputError(message)
+        for trait, message in component.forbids.items():
+            if having := _having(trait, others):
+                raise InputError(message.format(socket=having[0]))
+        for trait, message in component.discourages.items():
+            if _having(trait, others):
+                logger.warning(message)
+
+
+def _having(trait: str, components: Mapping[str, Declares]) -> list[str]:
+    return [socket for socket, each in components.items() if trait in each.traits]

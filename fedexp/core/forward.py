@@ -1,0 +1,33 @@
+"""One batch's forward pass, and means over its real samples."""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Forward(NamedTuple):
+    """One batch's forward pass: features z [B, d], logits [B, C], targets [B].
+
+    ``real`` [B] is 1 for a sample and 0 for padding, so that batches of several lengths can be
+    stacked; None if all are samples. Take means with ``mean``.
+    """
+
+    z: Tensor
+    logits: Tensor
+    targets: Tensor
+    real: Tensor | None = None
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Mean of ``values`` [B, ...] over the samples."""
+        return mean_over(values, self.real)
+
+
+def mean_over(values: Tensor, weights: Tensor | None) -> Tensor:
+    """Mean of ``values`` [B, ...] over the first dimension with these weights [B].
+
+    A value without weight may be anything, also infinite; without any weight the mean is 0.
+    """
+    if weights is None:
+        return values.mean(dim=0)
+    weights = weights.to(values.dtype).reshape(-1, *[1] * (values.dim() - 1))
+    return (values.where(weights > 0, 0) * weights).sum(dim=0) / weights.sum().clamp(min=1)

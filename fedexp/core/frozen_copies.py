@@ -1,0 +1,93 @@
+"""Frozen copies of the model, for losses that compare the model in training with another one."""
+
+from collections.abc import Iterable
+from copy import deepcopy
+from typing import NamedTuple, Self, cast
+
+import torch
+from torch import Tensor, nn
+
+from fedexp.core.messages import Tensors
+
+
+class Outputs(NamedTuple):
+    """What a model makes of one batch: features z [B, d], logits [B, C]."""
+
+    z: Tensor
+    logits: Tensor
+
+
+def outputs(backbone: nn.Module, head: nn.Module, inputs: Tensor) -> Outputs:
+    """What a model makes of ``inputs`` [B, ...].
+
+    Mixed precision is for the backbone, where the time goes: a head works on unit vectors and
+    small angles, which 16 bits would blur.
+    """
+    z = backbone(inputs)
+    with full_precision(z):
+        z = z.to(torch.promote_types(z.dtype, torch.float32))
+        return Outputs(z, head(z))
+
+
+def full_precision(tensor: Tensor) -> torch.autocast:
+    """A context without mixed precision on the device of ``tensor``."""
+    return torch.autocast(tensor.device.type, enabled=False)
+
+
+class FrozenCopy(nn.Module):
+    """A copy of backbone and head, always in eval mode, its outputs without gradient.
+
+    All its tensors are non-persistent buffers: nothing trains, sends or saves them, and
+    ``torch.func`` can stack those of several clients.
+    """
+
+    def __init__(self, backbone: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.backbone, self.head = deepcopy(backbone), deepcopy(head)
+        for module in self.modules():
+            _freeze(module)
+        self.train()
+
+    @torch.no_grad()
+    def forward(self, inputs: Tensor) -> Outputs:
+        """What this model makes of ``inputs`` [B, ...]."""
+        return outputs(self.backbone, self.head, inputs)
+
+    def train(self, mode: bool = True) -> Self:
+        """Stay in eval mode."""
+        return super().train(False)
+
+    @torch.no_grad()
+    def set(self, weights: Tensors) -> None:
+        """Copy in weights, named as in ``ClientModule.weights``; what is not given stays."""
+        for name, buffer in self.named_buffers():
+            if name in weights:
+                buffer.copy_(weights[name])
+
+
+class FrozenCopies(nn.ModuleDict):
+    """Name -> reference: one for each of ``names``, all of them copies of the same model."""
+
+    def __init__(self, names: Iterable[str], backbone: nn.Module, head: nn.Module) -> None:
+        super().__init__({name: FrozenCopy(backbone, head) for name in names})
+
+    def __getitem__(self, name: str) -> FrozenCopy:
+        return cast(FrozenCopy, super().__getitem__(name))
+
+    def forward(self, inputs: Tensor) -> dict[str, Outputs]:
+        """What each makes of ``inputs`` [B, ...]."""
+        return {name: self[name](inputs) for name in self}
+
+    def set(self, weights: Tensors) -> None:
+        """Give them all the same weights; see ``FrozenCopy.set``."""
+        for name in self:
+            self[name].set(weights)
+
+
+def _freeze(module: nn.Module) -> None:
+    """Make the module's own parameters and buffers non-persistent buffers."""
+    for name, parameter in list(module.named_parameters(recurse=False, remove_duplicate=False)):
+        delattr(module, name)
+        module.register_buffer(name, parameter.detach(), persistent=False)
+    for name, buffer in list(module.named_buffers(recurse=False, remove_duplicate=False)):
+        module.register_buffer(name, buffer, persistent=False)

@@ -1,0 +1,98 @@
+"""What a part's hooks may use of the client whose turn it is.
+
+``ClientModule`` is what they get; these protocols say how much of it a hook may rely on, so that
+the contract of a part does not depend on the client that is built from parts.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from fedexp.core.frozen_copies import FrozenCopies
+from fedexp.core.messages import Tensors
+
+Batch = tuple[Tensor, Tensor]
+"""Inputs [B, *input_shape] float32, ready for the model, and labels [B] int64."""
+
+
+class LocalData(Protocol):
+    """One client's training data.
+
+    Attributes:
+        client: the client's number, 0 to N-1.
+        num_samples: n_k.
+        class_counts: [C] training samples of each class.
+        labels: [n_k] int64 the class of each training sample.
+    """
+
+    @property
+    def client(self) -> int: ...  # noqa: D102
+
+    @property
+    def num_samples(self) -> int: ...  # noqa: D102
+
+    @property
+    def class_counts(self) -> Tensor: ...  # noqa: D102
+
+    @property
+    def labels(self) -> Tensor: ...  # noqa: D102
+
+    def inputs(self, positions: Tensor) -> Tensor:
+        """The inputs [B, *input_shape] at ``positions`` [B] among its samples, not augmented."""
+
+    def local_batches(self, round: int, batch_size: int) -> Iterable[Batch]:
+        """Shuffled and augmented batches; each iteration over them is the next epoch."""
+
+    def batches(self, batch_size: int) -> Iterator[Batch]:
+        """The training samples once, in order, without augmentation."""
+
+
+class Client(Protocol):
+    """The module that plays the client: its model, its data, and the turn so far.
+
+    Attributes:
+        data: the client's training data.
+        round: the round, from 1.
+        device: where the model and the data are.
+        head: the classifier, features [B, d] to logits [B, C].
+        is_personal: whether a model of the client's own trains, rather than the shared one.
+        learning_rate: of this round's local optimizer.
+        steps: gradient steps taken in this round.
+        measured: socket -> what its part measured, summed over these steps.
+        logged: name -> value; what a part puts here is logged as its mean over clients.
+        directions: name -> a step in parameter space, for comparison with the global step.
+        frozen_copies: the other models that the loss compares with, by name.
+    """
+
+    data: LocalData
+    round: int
+    is_personal: bool
+    learning_rate: float
+    steps: int
+    measured: dict[str, Tensors]
+    logged: dict[str, float]
+    directions: dict[str, Tensors]
+
+    @property
+    def device(self) -> torch.device: ...  # noqa: D102
+
+    @property
+    def head(self) -> nn.Module: ...  # noqa: D102
+
+    @property
+    def frozen_copies(self) -> FrozenCopies: ...  # noqa: D102
+
+    @property
+    def weights(self) -> Tensors:
+        """Every parameter and persistent buffer by name, sharing memory with the module."""
+
+    def features(self, batch_size: int = 1000) -> tuple[Tensor, Tensor]:
+        """Features z [n_k, d] and labels [n_k] of the training data, in eval mode."""
+
+    def logits_with(self, weights: Tensors, inputs: Tensor) -> Tensor:
+        """Logits [B, C] in eval mode with ``weights`` in place of the model's own."""
+
+    def optimizer_for(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        """A fresh local optimizer of this round over ``parameters``."""

@@ -1,0 +1,171 @@
+"""The contract of a part: both halves of one idea in one object.
+
+A method is a choice of parts, one for each socket (head, loss, regularizer, personalization,
+sampler, aggregator). Every hook is a no-op by default, so that a part writes only what its idea
+needs. The same object plays both roles: on the server it merges and broadcasts, in the client's
+process it adapts the resident module; what one half wants the other to know must travel in a
+message or an update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torch import Size, Tensor
+
+from fedexp.core.description import Description
+from fedexp.core.forward import Forward
+from fedexp.core.hook_view import Client
+from fedexp.core.messages import Message, Tensors, Update
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Memory = dict[str, Tensor]
+"""One client's own persistent tensors for one part; empty at first, kept between rounds.
+
+Tensors in it are replaced and never written into: a turn whose update is not finite is undone.
+"""
+
+Functional = Callable[[Tensors, Tensor], Tensor]
+"""A model as a pure function: (weights, inputs [B, ...]) -> logits [B, C]."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What every part may know about the experiment before it starts.
+
+    Attributes:
+        seed: seed of the run, for keyed generators.
+        rounds: number of rounds T.
+        num_classes: C.
+        feature_dim: d, the width of the backbone's features.
+        num_clients: N, the size of the population.
+        clients_per_round: K, the size of a cohort.
+        class_counts: [N, C] training samples of each class at each client, int64.
+        parameter_shapes: name -> shape of every parameter of the model.
+        shared: names of the weights that travel; the others stay with the client.
+        input_shape: shape of one input.
+        functional: (round, weights) -> the global model of that round, for a server half that must
+            run it. It may be called with other weights; those not given are of ``weights``.
+    """
+
+    seed: int
+    rounds: int
+    num_classes: int
+    feature_dim: int
+    num_clients: int
+    clients_per_round: int
+    class_counts: Tensor
+    parameter_shapes: dict[str, Size]
+    shared: frozenset[str] = frozenset()
+    input_shape: tuple[int, ...] = ()
+    functional: Callable[[int, Tensors], Functional] | None = None
+
+    @property
+    def client_sizes(self) -> Tensor:
+        """[N] training samples of each client."""
+        return self.class_counts.sum(dim=1)
+
+
+class Part:
+    """One socket's inhabitant. Its constructor takes hyper-parameters; ``setup`` takes the rest.
+
+    Annotate the constructor's arguments with pydantic types (``NonNegativeFloat``, ``Literal``...):
+    the config is checked against them before any data is read.
+
+    Attributes:
+        summed: whether the server needs no more of its reports than their sum over the cohort. They
+            are folded in as they arrive, so that a cohort of any size needs the memory of one.
+        traits: what the part is or does that others may care about; see ``core.compatibility``.
+        needs: trait -> the error if no other part has it.
+        forbids: trait -> the error if another part has it.
+        discourages: trait -> the warning if another part has it.
+    """
+
+    summed: ClassVar[bool] = False
+    traits: frozenset[str] = frozenset()
+    needs: Mapping[str, str] = MappingProxyType({})
+    forbids: Mapping[str, str] = MappingProxyType({})
+    discourages: Mapping[str, str] = MappingProxyType({})
+
+    def setup(self, setting: Setting) -> None:
+        """Called once, before the first round; the place to create parameters and buffers."""
+
+    # The server's half.
+
+    def broadcast(self, round: int) -> Tensors:
+        """What clients need from this part this round, beside the weights.
+
+        Asked before training and again for evaluation, so it must change nothing.
+        """
+        return {}
+
+    def extract(self, update: Update, current: Tensors) -> Tensors:
+        """What to keep of one whole update before its weights are folded into the average.
+
+        ``current`` are the weights w^t that the client started from. What is returned joins this
+        part's extras in the update that ``aggregate`` sees.
+        """
+        return {}
+
+    def aggregate(self, updates: Sequence[Update]) -> None:
+        """Merge the cohort's reports: updates without their weights and what is ``summed``."""
+
+    def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
+        """The next global weights, given what the aggregator made of the cohort.
+
+        Args:
+            current: the weights w^t of this round.
+            merged: the aggregator's result.
+            sums: float64 sums over the cohort of this part's reports, if they are ``summed``.
+            clients: how many updates came in, at least one.
+        """
+        return merged
+
+    def metrics(self) -> dict[str, float]:
+        """What the server half has to say about the round just merged, for the log."""
+        return {}
+
+    def figures(self, memories: Mapping[int, Memory], about: Description) -> dict[str, Figure]:
+        """Pictures of the whole run, drawn after its last round.
+
+        Args:
+            memories: client -> its memory of this part, of every client that has one.
+            about: the dataset's names of classes and shape of inputs.
+        """
+        return {}
+
+    def server_state(self) -> dict[str, Any]:
+        """Everything the server half must find again after a restart.
+
+        Not called ``state_dict``: a head is also an ``nn.Module``, whose ``state_dict`` are its
+        weights.
+        """
+        return {}
+
+    def load_server_state(self, state: dict[str, Any]) -> None:
+        """Inverse of ``server_state``; the tensors come on the CPU, wherever they were."""
+
+    # The client's half.
+
+    def receive(self, message: Message) -> None:
+        """Take in what is the same for all; also called to evaluate the global model."""
+
+    def begin(self, client: Client, message: Message, memory: Memory) -> None:
+        """Adapt to this client before its local training. ``client.data`` is its data."""
+
+    def measure(self, batch: Forward) -> Tensors:
+        """What to add up over the steps of local training: ``client.measured`` has the sums.
+
+        A pure function of one batch's forward pass, so that any engine can run it. Called without
+        gradients, before the step.
+        """
+        return {}
+
+    def report(self, client: Client, memory: Memory) -> Tensors:
+        """What the server needs back after local training; ``client.features()`` may help."""
+        return {}

@@ -1,0 +1,169 @@
+"""The contracts of the sockets: what a head, a loss, a regularizer, ... is beyond being a part.
+
+``Regularizer`` and ``Personalization`` do nothing as they are: ``regularizer=none`` and
+``personalization=none``. A sampler's contract is in ``fedexp.samplers.base``.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from fedexp.core.forward import Forward
+from fedexp.core.messages import Tensors, Update
+from fedexp.core.part import Part
+from fedexp.distributed.ranks import Contribution
+
+
+class Head(Part, nn.Module):
+    """Features z [B, d] to logits [B, C].
+
+    A head is built with ``feature_dim`` and ``num_classes`` and then its own hyper-parameters.
+
+    Attributes:
+        derived: names of the head's persistent buffers that ``receive`` and ``begin`` set. They
+            belong to a model (its checkpoint, a client's personal model) but do not travel with
+            its weights and are not averaged.
+    """
+
+    derived: ClassVar[tuple[str, ...]] = ()
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Logits [B, C] of features ``z`` [B, d]."""
+        raise NotImplementedError
+
+    def prototypes(self) -> Tensor | None:
+        """One vector for each class, [C, d], if the head has a weight matrix: for the heatmap."""
+        return None
+
+
+class Loss(Part, nn.Module):
+    """A scalar function of one batch's forward pass.
+
+    What differs between clients must be a buffer (``persistent=False``: it is not part of the
+    model), set in ``begin``; then the loss is a pure function of parameters, buffers and batch.
+
+    Attributes:
+        reference_models: names of other models that the loss compares with: ``forward`` gets their
+            ``Outputs`` on the batch as keyword arguments of these names, and each costs one forward
+            pass. ``client.frozen_copies`` has them; before ``begin`` all are the model that the
+            client starts from. ``global`` stays that; ``previous`` is set by the loss.
+    """
+
+    reference_models: ClassVar[tuple[str, ...]] = ()
+
+    def forward(self, batch: Forward) -> Tensor:
+        """The loss, a scalar."""
+        raise NotImplementedError
+
+
+class Regularizer(Part, nn.Module):
+    """A scalar function of the trained parameters, added to the loss; here, nothing."""
+
+    def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
+        """The penalty, given the (name, parameter) pairs that are being trained."""
+        return 0.0
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of local training: how many epochs, and which part of the model moves.
+
+    Attributes:
+        epochs: passes over the client's data.
+        trains: name prefixes of the parameters that move ("backbone.", "head."); the rest is
+            frozen.
+        still: name prefixes of submodules that are in eval mode meanwhile: no dropout, and
+            BatchNorm uses its running statistics and leaves them as they are.
+    """
+
+    epochs: int
+    trainable: tuple[str, ...] = ("",)
+    eval_mode: tuple[str, ...] = ()
+
+
+class Personalization(Part, nn.Module):
+    """What is shared, how a client trains, and what its personal model is.
+
+    The base class shares everything and trains everything at once; a client's personal model is its
+    latest local model: the global weights of that round after local training, with what is private.
+
+    Parameters of its own belong to the client's model under the name ``personalization.<name>``.
+
+    Attributes:
+        has_global: whether the shared weights, with what every client starts from for the others,
+            are a model that can be scored. If not, nothing global is measured.
+    """
+
+    has_global: ClassVar[bool] = True
+
+    def create(self, feature_dim: int, num_classes: int) -> None:
+        """Make the parameters of its own, if it has any; called once, before ``setup``."""
+
+    def check(self, head: Head, loss: Loss) -> None:
+        """Raises InputError if it cannot work with these."""
+
+    def shared(self, name: str) -> bool:
+        """Whether the weight with this name is_sent; what does not stays with the client."""
+        return True
+
+    def phases(self, epochs: int) -> Sequence[Phase]:
+        """The phases of one round's local training; ``epochs`` is ``local.epochs``."""
+        return (Phase(epochs),)
+
+    def personal_phases(self, epochs: int) -> Sequence[Phase]:
+        """Those of a whole model of the client's own, trained beside the shared one; none here.
+
+        It starts from the initial weights, sees the same batches after the shared model has, is
+        the client's personal model, and never leaves it.
+        """
+        return ()
+
+    def tuning(self) -> Sequence[Phase]:
+        """What becomes of the global model at a client before it is scored there; none here.
+
+        If there is any, the personal model is the present global model tuned so. It is not kept.
+        """
+        return ()
+
+    # What enters the objective: pure functions of parameters, buffers and batch.
+
+    def term(self, batch: Forward) -> Tensor | float:
+        """Added to the loss, a scalar."""
+        return 0.0
+
+    def pull(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
+        """Takes the regularizer's place while a model of the client's own is trained or tuned."""
+        return 0.0
+
+    def personalize(self, z: Tensor, logits: Tensor) -> Tensor:
+        """The personal model's logits [B, C], given its features z [B, d] and its head's logits."""
+        return logits
+
+
+class Aggregator(Part):
+    """Turns a cohort's weights into the next global weights.
+
+    Updates are handed over as they arrive. An average folds them in, so that a cohort of any size
+    needs the memory of one model; what must compare them keeps them until ``merge``.
+    """
+
+    def add(self, update: Update, current: Tensors) -> None:
+        """Take in one update; ``current`` are the global weights that it started from."""
+        raise NotImplementedError
+
+    def contribution(self) -> Contribution:
+        """What came in at this rank, where there are several; see ``Reducible``."""
+        raise NotImplementedError
+
+    def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
+        """Be as if all of the cohort's updates had come in here."""
+        raise NotImplementedError
+
+    def merge(self, current: Tensors) -> Tensors:
+        """The next global weights, given the current ones; forgets the cohort.
+
+        Without a single update the current weights stay.
+        """
+        raise NotImplementedError

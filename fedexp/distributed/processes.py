@@ -1,0 +1,232 @@
+"""The processes of a run: Fabric in each of them, and how they are started on one machine."""
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from logging.handlers import QueueHandler, QueueListener
+from multiprocessing import connection, get_context
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import FrameType
+from typing import Any, TypeVar, cast
+
+import torch
+from lightning.fabric import Fabric
+from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
+from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+from lightning.fabric.strategies.ddp import DDPStrategy
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.multiprocessing.spawn import start_processes
+
+from fedexp.config.schema import Engine
+from fedexp.distributed import launcher
+from fedexp.errors import InputError, Interrupted
+
+LOGGER = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_PATIENCE = timedelta(days=1)
+"""Ranks wait for each other through the longest evaluation; one that dies is noticed otherwise."""
+
+_GRACE = 2.0
+"""Seconds in which processes end by themselves when one of them has failed."""
+
+_RESULT, _FAILURE = "result.pt", "failure.txt"
+
+
+def make_fabric(engine: Engine) -> Fabric:
+    """The device of this process, connected with the others; deterministic from now on, if asked.
+
+    Raises:
+        InputError: this machine has not so many devices of this kind.
+    """
+    for announces_every_process in ("lightning.fabric", "lightning.pytorch"):
+        logging.getLogger(announces_every_process).setLevel(logging.WARNING)
+    if engine.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts
+        torch.use_deterministic_algorithms(True)
+    try:
+        fabric = Fabric(
+            accelerator=engine.device,
+            devices=engine.devices,
+            num_nodes=engine.num_nodes,
+            precision=engine.precision,
+            strategy=DDPStrategy(timeout=_PATIENCE) if engine.processes > 1 else "auto",
+            plugins=[_environment(engine.processes)],
+        )
+        if engine.processes > 1:
+            fabric.launch()
+    except (RuntimeError, ValueError, MisconfigurationException) as error:
+        reason = str(error).partition("\n")[0]
+        several = f" engine.devices={engine.devices}" if engine.devices > 1 else ""
+        raise InputError(
+            f"engine.device={engine.device}{several}: not on this machine ({reason})"
+        ) from error
+    if fabric.global_rank > 0:
+        logging.getLogger("fedexp").setLevel(logging.ERROR)  # the first one says it for all
+    return fabric
+
+
+def _environment(processes: int) -> ClusterEnvironment:
+    # Named, as Lightning would take any job in a SLURM allocation for one of several.
+    if processes == 1:
+        return LightningEnvironment()
+    if launcher.start().by == "srun":
+        return SLURMEnvironment(auto_requeue=False)
+    return TorchElasticEnvironment()
+
+
+def spawn(work: Callable[..., T], size: int, *arguments: Any) -> T:
+    """What ``work(*arguments)`` returns in the first of ``size`` new processes, tensors on the CPU.
+
+    In each of them the environment is as torchrun would make it. What they log is logged here.
+
+    Raises:
+        InputError: one of them raised it, or died: then its rank is named. The others are ended.
+        Interrupted: Ctrl-C or SIGTERM, which they were told and have ended by.
+    """
+    records = get_context("spawn").Queue()
+    listener = QueueListener(records, _Replay())
+    # Here, so that nobody can take the port before they meet, and no rank's end ends the meeting.
+    meeting = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with TemporaryDirectory(prefix="fedexp-ranks-") as name:
+        folder = Path(name)
+        listener.start()
+        started = start_processes(  # type: ignore[no-untyped-call]
+            _run_rank, (size, meeting.port, records, folder, work, arguments), size, join=False
+        )
+        try:
+            failed = _await(started.processes)
+        finally:
+            _end(started.processes)
+            listener.stop()
+        if failed:
+            raise InputError(_reason(failed, folder))
+        result: T = torch.load(folder / _RESULT, map_location="cpu", weights_only=False)
+        return result
+
+
+class _Replay(logging.Handler):
+    """Hands a record that another process has made to this one's loggers."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        logging.getLogger(record.name).handle(record)
+
+
+def _await(processes: Sequence[BaseProcess]) -> dict[int, int]:
+    """Wait until all have ended, or some have failed: rank -> exit code. Raises Interrupted."""
+    running = {process.sentinel: process for process in processes}
+    with _passed_on(processes) as signals:
+        while running:
+            for sentinel in connection.wait(list(running)):
+                running.pop(cast(int, sentinel)).join()
+            codes = {rank: process.exitcode or 0 for rank, process in enumerate(processes)}
+            if (failed := {rank: code for rank, code in codes.items() if code}) and not signals:
+                return failed
+    if signals and failed:
+        raise Interrupted(signals[0])
+    return {}
+
+
+@contextmanager
+def _passed_on(processes: Sequence[BaseProcess]) -> Iterator[list[signal.Signals]]:
+    """Tell ``processes`` of every Ctrl-C and SIGTERM; gives the list of those that came.
+
+    They end by the first when their round is done, by the second at once; a third ends the wait.
+    """
+    heard: list[signal.Signals] = []
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        heard.append(signal.Signals(number))
+        if len(heard) > 2:
+            raise Interrupted(heard[0])
+        for process in processes:
+            if process.is_alive():
+                os.kill(cast(int, process.pid), number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield heard
+        return
+    before = {each: signal.signal(each, pass_on) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield heard
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _end(processes: Sequence[BaseProcess]) -> None:
+    """Let none of them run on."""
+    deadline = time.monotonic() + _GRACE
+    for process in processes:
+        process.join(max(0.0, deadline - time.monotonic()))
+    for process in processes:
+        process.kill()
+        process.join()
+
+
+def _reason(failed: Mapping[int, int], folder: Path) -> str:
+    """Why the run is over, in one line: one that was killed is the reason that others failed."""
+    rank, code = min(failed.items(), key=lambda item: item[1])
+    if code < 0:
+        return f"rank {rank} was killed by {signal.Signals(-code).name}"
+    note = folder / _FAILURE
+    return note.read_text() if note.exists() else f"rank {rank} ended with exit code {code}"
+
+
+def _run_rank(
+    rank: int,
+    size: int,
+    port: int,
+    records: Any,
+    folder: Path,
+    work: Callable[..., object],
+    arguments: tuple[Any, ...],
+) -> None:
+    """What each process does."""
+    os.setpgid(0, 0)  # or a Ctrl-C would reach it twice
+    os.environ |= _torchrun_variables(rank, size, port)
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, torch.get_num_threads() // size))
+    logging.root.handlers = [QueueHandler(records)]
+    logging.root.setLevel(logging.INFO)
+    try:
+        result = work(*arguments)
+        if rank == 0:
+            torch.save(result, folder / _RESULT)
+    except KeyboardInterrupt as error:
+        sys.exit(128 + getattr(error, "signal", signal.SIGINT))
+    except Exception as error:
+        _note(error, rank, folder)
+        sys.exit(1)
+
+
+def _torchrun_variables(rank: int, size: int, port: int) -> dict[str, str]:
+    everything = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size}
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    ours = {"TORCHELASTIC_RUN_ID": "fedexp", "TORCHELASTIC_USE_AGENT_STORE": True}
+    return {name: str(value) for name, value in (everything | address | ours).items()}
+
+
+def _note(error: Exception, rank: int, folder: Path) -> None:
+    """Say why the run is over, unless another rank has failed before and so is the reason."""
+    try:
+        with (folder / _FAILURE).open("x") as file:
+            if isinstance(error, InputError):
+                file.write(str(error))
+                return
+            first_line = str(error).partition("\n")[0]
+            file.write(f"rank {rank} failed ({type(error).__name__}: {first_line})")
+    except FileExistsError:
+        return
+    LOGGER.error("rank %d failed", rank, exc_info=error)

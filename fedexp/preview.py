@@ -1,0 +1,33 @@
+"""The ``fedexp-partition`` command: what every client would hold, without training."""
+
+from pathlib import Path
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from fedexp.cli.command import config_folder, plain_endings, run_command
+from fedexp.cli.resume import plain
+
+
+def main() -> None:
+    """The ``fedexp-partition`` command; it takes the overrides that ``fedexp`` takes."""
+    run_command(job)
+
+
+@hydra.main(version_base="1.3", config_path=config_folder(), config_name="config")
+def job(cfg: DictConfig) -> None:
+    """Write ``partition.png`` and ``partition.csv`` to the output folder and print where."""
+    from fedexp.config.schema import validate
+
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    with plain_endings(folder):
+        config = validate(plain(cfg))
+        from fedexp.runtime.execution import draw_partition
+
+        for path in draw_partition(config, folder):
+            print(path)
+
+
+if __name__ == "__main__":
+    main()

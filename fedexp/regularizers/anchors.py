@@ -1,0 +1,85 @@
+"""What regularizers share: anchors to pull towards, and arithmetic on named tensors."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from fedexp.core.messages import Tensors
+from fedexp.core.part import Setting
+
+
+class Anchors(nn.Module):
+    """Named tensors that clients are pulled to: one non-persistent buffer for each parameter.
+
+    Buffers, so that what differs between clients can be stacked and swapped by ``torch.func``.
+    """
+
+    def __init__(self, shapes: dict[str, torch.Size]) -> None:
+        super().__init__()
+        self._buffer_of = {name: name.replace(".", "/") for name in shapes}
+        for name, shape in shapes.items():
+            self.register_buffer(self._buffer_of[name], torch.zeros(shape), persistent=False)
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.get_buffer(self._buffer_of[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._buffer_of)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._buffer_of
+
+    @torch.no_grad()
+    def set(self, tensors: Tensors) -> None:
+        """Copy in the tensor of each anchor's name; other names are ignored."""
+        for name in self:
+            self[name].copy_(tensors[name])
+
+    @torch.no_grad()
+    def fill(self, tensors: Tensors) -> None:
+        """As ``set``, but an anchor that is not given becomes zero."""
+        for name in self:
+            if name in tensors:
+                self[name].copy_(tensors[name])
+            else:
+                self[name].zero_()
+
+    def beside(self, tensors: Tensors) -> Tensors:
+        """The same tensors, each on the device of the anchor of its name."""
+        return {name: value.to(self[name].device) for name, value in tensors.items()}
+
+
+def shared_parameters(setting: Setting) -> dict[str, torch.Size]:
+    """Name -> shape of the parameters that travel: those that a server's term can speak of."""
+    return {name: s for name, s in setting.parameter_shapes.items() if name in setting.shared}
+
+
+def population(setting: Setting) -> int:
+    """N as far as it can ever take part: the clients that have data."""
+    return int((setting.client_sizes > 0).sum())
+
+
+def total(terms: Sequence[Tensor]) -> Tensor | float:
+    """The sum of scalars; 0 if there is none, as while only private parameters are trained."""
+    return torch.stack(list(terms)).sum() if terms else 0.0
+
+
+def combine(left: Tensors, right: Tensors, scale: float = 1.0) -> Tensors:
+    """left + scale * right, name by name; a name that one of them lacks is zero there."""
+    result = dict(left)
+    for name, value in right.items():
+        scaled = scale * value
+        result[name] = result[name] + scaled if name in result else scaled
+    return result
+
+
+def prefixed(prefix: str, tensors: Tensors) -> Tensors:
+    """The same tensors under the names ``prefix/name``."""
+    return {f"{prefix}/{name}": value for name, value in tensors.items()}
+
+
+def with_prefix(prefix: str, tensors: Tensors) -> Tensors:
+    """Inverse of ``prefixed``; names without this prefix are left out."""
+    start = f"{prefix}/"
+    return {n.removeprefix(start): value for n, value in tensors.items() if n.startswith(start)}

@@ -1,0 +1,1 @@
+"""One run from its checked config to its folder, and what ends it early."""

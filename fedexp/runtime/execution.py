@@ -1,0 +1,244 @@
+"""One run, from its checked config to its folder."""
+
+import errno
+import logging
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from lightning.fabric import Fabric
+
+from fedexp.config.launch import Launch
+from fedexp.config.schema import Config
+from fedexp.core.client import ClientModule
+from fedexp.core.messages import Message
+from fedexp.data.partition_table import PARTITION, write_partition
+from fedexp.distributed import launcher
+from fedexp.distributed.processes import make_fabric, spawn
+from fedexp.distributed.ranks import Ranks, ranks_of
+from fedexp.errors import InputError, Interrupted
+from fedexp.federation import Federation
+from fedexp.runtime.assembly import assemble
+from fedexp.runtime.interrupts import Interrupts
+from fedexp.runtime.plan import load_data, plan
+from fedexp.state.checkpoint import Checkpoint, Checkpoints, save_weights
+from fedexp.state.run_folder import SUMMARY, Identity, check, claim, objective, rounds_finished
+from fedexp.tracking.figures import partition_heatmap
+from fedexp.tracking.follow import History, follow
+from fedexp.tracking.jsonl import parse_records, read_metrics
+from fedexp.tracking.summary import summarize, write_summary
+from fedexp.tracking.tracker import Tracker, Trackers
+
+LOGGER = logging.getLogger(__name__)
+
+_CLIENTS = "clients_{}"
+"""Where a rank's clients keep what RAM has no room for."""
+
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run leaves behind.
+
+    Attributes:
+        folder: where everything lies.
+        metrics: one row a round, as in ``metrics.jsonl``.
+        summary: as in ``summary.json``.
+        make_model: makes ``model``.
+    """
+
+    folder: Path
+    metrics: pd.DataFrame
+    summary: dict[str, Any]
+    make_model: Callable[[], ClientModule]
+
+    @cached_property
+    def model(self) -> ClientModule:
+        """The final global model, in eval mode; on the CPU if other processes trained it."""
+        return self.make_model()
+
+    def objective(self, metric: str) -> float:
+        """The last value of the headline ``metric``, NaN if no round measured it."""
+        return objective(self.summary, metric)
+
+
+def execute(config: Config, folder: Path, launch: Launch) -> RunResult:
+    """Run the experiment, or what is left of it, and leave everything in ``folder``.
+
+    With several processes it starts those of one machine, unless torchrun or SLURM have started
+    them: then each calls this, and all get the result of the first, ``folder`` included.
+
+    Args:
+        config: the checked config.
+        folder: the run's own folder; made if absent.
+        launch: how the run was started.
+
+    Raises:
+        InputError: the config cannot work, ``folder`` is another run's, its disk is full, or a
+            process died.
+        Interrupted: Ctrl-C or SIGTERM; what was done is saved.
+    """
+    if not launcher.must_spawn(config.engine):
+        return _run(config, folder, launch)[0]
+    check(folder, config)
+    plan(config)  # what is wrong with it is found before processes are started
+    summary, message = spawn(_run_as_rank, config.engine.devices, config, folder, launch)
+    model = partial(_rebuild_model, config, message)
+    return RunResult(folder, read_metrics(folder), summary, model)
+
+
+def _run_as_rank(config: Config, folder: Path, launch: Launch) -> tuple[dict[str, Any], Message]:
+    """One of several processes: the summary, and what its final global model is made of."""
+    result, message = _run(config, folder, launch)
+    return result.summary, message
+
+
+def _rebuild_model(config: Config, message: Message) -> ClientModule:
+    """The global model that ``message`` tells of, on the CPU."""
+    planned, fabric = plan(config), Fabric(accelerator="cpu", devices=1)
+    data = load_data(config, planned.source, fabric.device)
+    federation = assemble(planned, fabric, data, Tracker())
+    return federation.engine.resources.load_global(message).eval()
+
+
+def _run(config: Config, folder: Path, launch: Launch) -> tuple[RunResult, Message]:
+    """The run itself, in this process or this one's share of it; and its final global model."""
+    start = time.perf_counter()
+    if launcher.start().rank == 0:
+        check(folder, config)
+    planned = plan(config)
+    fabric = make_fabric(config.engine)
+    ranks = ranks_of(fabric)
+    folder = _agree_on_folder(folder, ranks)
+    with fabric.rank_zero_first(local=True):  # the others find the caches filled
+        data = load_data(config, planned.source, fabric.device)
+    with _room(folder), claim(folder, config) if ranks.is_first else nullcontext() as run:
+        if ranks.is_first:
+            write_partition(folder / PARTITION, data.class_counts, data.description.classes)
+        checkpoint = ranks.from_first(partial(_where_to_go_on, config, folder, run, launch))
+        start -= checkpoint.seconds if checkpoint else 0
+        done, lines = (checkpoint.round, checkpoint.metrics) if checkpoint else (0, b"")
+        past = parse_records(lines)
+        history = History(past)
+        with follow(config, folder, launch, run, lines, past) as tracker:
+            trackers = Trackers([history, tracker])
+            clients = folder / _CLIENTS.format(ranks.rank)
+            federation = assemble(planned, fabric, data, trackers, clients)
+            store = federation.engine.resources.store
+            with closing(store):
+                if checkpoint:
+                    mine = federation.placement.local_clients
+                    checkpoint.restore(federation.server, store, fabric.device, mine)
+                    federation.placement.synchronize()
+                _train(federation, config, done, Checkpoints(folder, config.checkpoint.keep), start)
+            model = federation.global_model(config.rounds)
+            summary = summarize(
+                history.metrics,
+                config.model_dump(mode="json"),
+                launch.overrides,
+                launch.choices,
+                model.weights,
+                str(fabric.device),
+                time.perf_counter() - start,
+            )
+            if ranks.is_first:
+                save_weights(model.weights, folder)
+                write_summary(folder, summary)
+            tracker.finish(summary)
+    metrics, summary = ranks.from_first(lambda: (read_metrics(folder), summary))
+    result = RunResult(folder, metrics, summary, lambda: model)
+    return result, federation.server.broadcast(config.rounds)
+
+
+def _agree_on_folder(folder: Path, ranks: Ranks) -> Path:
+    """The first rank's folder; the empty ones that Hydra has made for the others go."""
+    shared = ranks.from_first(folder.resolve)
+    if ranks.is_first:
+        return folder
+    if folder.resolve() != shared and {path.name for path in folder.glob("*")} == {".hydra"}:
+        shutil.rmtree(folder)
+    return shared
+
+
+def _where_to_go_on(
+    config: Config, folder: Path, run: Identity | None, launch: Launch
+) -> Checkpoint | None:
+    """The run's newest checkpoint, if it goes on from one; says what it does.
+
+    Raises:
+        InputError: the run came to its end and has no checkpoint to go on from.
+    """
+    if config.resume is None:
+        return None
+    checkpoint = Checkpoints(folder, config.checkpoint.keep).latest()
+    if checkpoint and checkpoint.round > config.rounds:
+        raise InputError(f"rounds={config.rounds}: {folder} has {checkpoint.round} already")
+    if not checkpoint and rounds_finished(folder):
+        raise InputError(f"resume={folder}: is finished and has no checkpoint to go on from")
+    if checkpoint:
+        LOGGER.info("resume: %s goes on after round %d", folder, checkpoint.round)
+    elif run and run.known:
+        LOGGER.info("resume: %s has no checkpoint yet and starts afresh", folder)
+    elif launch.sweep is None:
+        LOGGER.info("resume: found no unfinished run like this one; starts afresh in %s", folder)
+    for left in folder.glob(_CLIENTS.format("*")):  # by a killed process
+        shutil.rmtree(left, ignore_errors=True)
+    (folder / SUMMARY).unlink(missing_ok=True)  # the run is not finished any more
+    return checkpoint
+
+
+def _train(
+    federation: Federation, config: Config, done: int, checkpoints: Checkpoints, start: float
+) -> None:
+    """The rounds that are left, with checkpoints. Raises Interrupted."""
+    every, keep, ranks = config.checkpoint.every, config.checkpoint.keep, federation.ranks
+    with Interrupts(announce=ranks.is_first) if keep else nullcontext() as interrupts:
+
+        def checkpoint(round: int) -> None:
+            heard = ranks.all_gather(interrupts.asked if interrupts else None)
+            asked = next((signal for signal in heard if signal), None)
+            is_due = every and round % every == 0
+            if keep and (is_due or asked or round == config.rounds):
+                seconds = time.perf_counter() - start
+                kept = ranks.iterate_gathered(federation.engine.resources.store.states())
+                checkpoints.save(round, seconds, federation.server, kept, ranks.is_first)
+            if asked and round < config.rounds:
+                raise Interrupted(asked)
+
+        federation.run(config.rounds, done, checkpoint)
+
+
+@contextmanager
+def _room(folder: Path) -> Iterator[None]:
+    """A disk that is full, or fails, is one line."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _DISK_ERRORS:
+            raise
+        raise InputError(
+            f"{folder}: cannot be written ({error.strerror}); make room and go on by "
+            f"resume={folder}"
+        ) from error
+
+
+def draw_partition(config: Config, folder: Path) -> list[Path]:
+    """Write what every client would hold to ``folder``, as a picture and as a table.
+
+    Returns the two paths, ``partition.png`` and ``partition.csv``. Raises InputError.
+    """
+    data = load_data(config, plan(config).source, torch.device("cpu"))
+    classes = data.description.classes
+    folder.mkdir(parents=True, exist_ok=True)
+    picture, table = folder / "partition.png", folder / PARTITION
+    partition_heatmap(data.class_counts, classes).savefig(picture)
+    write_partition(table, data.class_counts, classes)
+    return [picture, table]

@@ -1,0 +1,193 @@
+"""What a config asks for: checked, built as far as it goes without data, and the data dealt out.
+
+What can be wrong is found before data is decoded.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import torch
+from torch import nn
+
+from fedexp.config.build import build
+from fedexp.config.schema import Config
+from fedexp.core.compatibility import SECOND_DERIVATIVES, check_compatible
+from fedexp.core.description import Description
+from fedexp.core.part import Part
+from fedexp.core.randomness import seeded
+from fedexp.core.sockets import Aggregator, Head, Loss, Personalization, Regularizer
+from fedexp.data.dataset import Dataset, Source
+from fedexp.data.federated import FederatedData
+from fedexp.data.partition import SUPPLIED as PARTITION_SUPPLIED
+from fedexp.data.partition import partition_indices
+from fedexp.data.split import class_counts, match, stratified
+from fedexp.errors import InputError
+from fedexp.faults.base import Faults
+from fedexp.models.shape import feature_dim
+from fedexp.samplers.base import Sampler
+from fedexp.tracking.summary import HEADLINES
+
+LOGGER = logging.getLogger(__name__)
+OPTIMIZER_SUPPLIED = ("parameters", "round")
+ENGINE_SUPPLIED = ("resources",)
+
+
+class Compiled(Part):
+    """``engine.compile=true``, as a component that others must fit."""
+
+    forbids = MappingProxyType(
+        {
+            SECOND_DERIVATIVES: "engine.compile=true: compiled code has no second derivatives, "
+            "which this {socket} needs"
+        }
+    )
+
+
+@dataclass(frozen=True)
+class Sockets:
+    """The method: one part in each socket."""
+
+    head: Head
+    loss: Loss
+    regularizer: Regularizer
+    personalization: Personalization
+    sampler: Sampler
+    aggregator: Aggregator
+
+    def by_name(self) -> dict[str, Part]:
+        """Socket -> part."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a config asks for, checked and built as far as it goes without data.
+
+    Attributes:
+        config: the checked config.
+        source: the reader.
+        description: what the reader will yield.
+        backbone: builds the backbone for an ``input_shape``.
+        feature_dim: d, the width of its features.
+        sockets: the method.
+        faults: what goes wrong on purpose.
+    """
+
+    config: Config
+    source: Source
+    description: Description
+    backbone: Callable[..., nn.Module]
+    feature_dim: int
+    sockets: Sockets
+    faults: Faults
+
+
+def plan(config: Config) -> Plan:
+    """Check the whole config. Raises InputError in one line."""
+    if config.objective not in HEADLINES:
+        raise InputError(f"objective={config.objective}: should be one of {', '.join(HEADLINES)}")
+    if config.objective.startswith("personal/") and config.evaluation.personal == "off":
+        raise InputError(
+            f"objective={config.objective}: is not measured with evaluation.personal=off"
+        )
+    others = ("loss", "regularizer", "personalization", "sampler", "aggregator")
+    parts = {name: build(name, getattr(config, name)) for name in others}
+    faults: Faults = build("faults", config.faults)
+    _try_optimizer(config)
+    _check_engine(config)
+    build("partition", config.partition.node, supplied=PARTITION_SUPPLIED)
+    model = build("model", config.model, supplied=("input_shape",))
+    head = build("head", config.head, supplied=("feature_dim", "num_classes"))
+    source: Source = build("data", config.data.node)
+    description = source.describe()
+    if config.data.augment != "none" and len(description.input_shape) != 3:
+        raise InputError(
+            f"data.augment={config.data.augment}: is for images; these inputs are flat; use none"
+        )
+    width = feature_dim(model, description.input_shape)
+
+    with seeded(config.seed, "head"):
+        parts["head"] = head(feature_dim=width, num_classes=description.num_classes)
+    sockets = Sockets(**parts)
+    sockets.personalization.check(sockets.head, sockets.loss)
+    compiler: dict[str, Part] = {"engine.compile": Compiled()} if config.engine.compile else {}
+    check_compatible(sockets.by_name() | compiler, LOGGER)
+    with seeded(config.seed, "personalization"):
+        sockets.personalization.create(width, description.num_classes)
+    if not sockets.personalization.has_global:
+        _check_without_global(config)
+    return Plan(config, source, description, model, width, sockets, faults)
+
+
+def load_data(config: Config, source: Source, device: torch.device) -> FederatedData:
+    """Load the dataset and deal it out to the clients."""
+    cache = config.data.cache.expanduser()
+    dataset = source.load(cache)
+    if config.data.subset is not None:
+        kept = stratified(dataset.train.labels.numpy(), config.data.subset, config.seed)
+        dataset = Dataset(
+            dataset.description, dataset.train.take(kept), dataset.test, dataset.mean, dataset.std
+        )
+    labels = dataset.train.labels.numpy()
+    clients = partition_indices(
+        config.partition.node,
+        labels,
+        dataset.train.users,
+        config.clients.count,
+        config.seed,
+        cache,
+        config.partition.long_tail,
+    )
+    counts = class_counts(labels, clients, dataset.description.num_classes)
+    holders = sum(len(index) > 0 for index in clients)
+    if holders < len(clients):
+        LOGGER.warning(
+            "%d of %d clients have data; the others are never chosen, so that %d take part a round",
+            holders,
+            len(clients),
+            min(holders, config.clients.per_round),
+        )
+    tests = match(dataset.test.labels.numpy(), counts, config.seed)
+    return FederatedData(dataset, clients, tests, config.data.augment, config.seed, device)
+
+
+def _check_engine(config: Config) -> None:
+    """The engine can be, with so many processes, and compiled if it is to be."""
+    engine = build("engine", config.engine.node, supplied=ENGINE_SUPPLIED)
+    if config.engine.processes > 1 and not engine.func.shares_cohort:
+        raise InputError(
+            f"engine.devices={config.engine.devices} engine.num_nodes={config.engine.num_nodes}: "
+            "this engine trains in one process; take engine=serial or engine=vectorized"
+        )
+
+
+def _check_without_global(config: Config) -> None:
+    """Nothing of a global model can be asked for where there is none."""
+    objective, measured = config.objective, config.evaluation
+    of_global = objective.startswith(("global/", "membership/"))
+    for name, value, needs_global, allowed in (
+        ("objective", objective, of_global, "personal/* or train/loss"),
+        ("evaluation.targets", measured.targets, bool(measured.targets), "[]"),
+        (
+            "evaluation.membership.attack",
+            measured.membership.attack,
+            measured.membership.attack != "off",
+            "off",
+        ),
+    ):
+        if needs_global:
+            raise InputError(
+                f"{name}={value}: there is no global model with this personalization; "
+                f"should be {allowed}"
+            )
+
+
+def _try_optimizer(config: Config) -> None:
+    """PyTorch's optimizers check some combinations themselves, when they get parameters."""
+    optimizer = build("optimizer", config.optimizer, supplied=OPTIMIZER_SUPPLIED)
+    try:
+        optimizer(parameters=[nn.Parameter(torch.zeros(1))], round=1)
+    except ValueError as error:
+        raise InputError(f"optimizer: {error}") from error

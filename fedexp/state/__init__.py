@@ -1,0 +1,1 @@
+"""What is kept: each client's own state, checkpoints, the run's folder."""

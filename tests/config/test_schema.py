@@ -1,0 +1,116 @@
+from typing import Annotated, Any, Literal
+
+import pytest
+from federations import compose
+from pydantic import Field, NonNegativeFloat, PositiveInt
+
+from fedexp.config.build import build
+from fedexp.errors import InputError
+from fedexp.runtime.plan import plan
+
+
+class Toy:
+    def __init__(self, mu: NonNegativeFloat, kind: Literal["a", "b"], depth: int | None) -> None:
+        self.mu, self.kind, self.depth = mu, kind, depth
+
+
+def toy(labels: Any, beta: Annotated[float, Field(gt=0)], count: PositiveInt = 3) -> Any:
+    return labels, beta, count
+
+
+HERE = "test_schema"
+
+
+def test_a_target_is_called_with_its_checked_arguments() -> None:
+    built = build("loss", {"_target_": f"{HERE}.Toy", "mu": "0.5", "kind": "a", "depth": None})
+    assert (built.mu, built.kind, built.depth) == (0.5, "a", None)
+
+
+def test_supplied_arguments_come_later() -> None:
+    function = build("partition", {"_target_": f"{HERE}.toy", "beta": 2}, supplied=("labels",))
+    assert function(labels="x") == ("x", 2.0, 3)
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        ({"_target_": "Toy", "mu": -1, "kind": "a", "depth": 1}, "loss.mu=-1: should be greater"),
+        (
+            {"_target_": "Toy", "mu": 1, "kind": "c", "depth": 1},
+            "loss.kind=c: should be 'a' or 'b'",
+        ),
+        ({"_target_": "Toy", "mu": "x", "kind": "a", "depth": 1}, "loss.mu=x: should be a valid"),
+        ({"_target_": "Toy", "mu": 1, "kind": "a"}, "loss.depth: is missing"),
+        (
+            {"_target_": "Toy", "mu": 1, "kind": "a", "dpth": 1},
+            "loss.dpth: unknown key; there are depth, kind, mu",
+        ),
+        ({"_target_": "Nobody"}, f"loss._target_={HERE}.Nobody: cannot be imported"),
+    ],
+)
+def test_problems_are_one_line(node: dict[str, Any], message: str) -> None:
+    node = node | {"_target_": f"{HERE}.{node['_target_']}"}
+    with pytest.raises(InputError) as caught:
+        build("loss", node)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_node_without_target() -> None:
+    with pytest.raises(InputError, match=r"loss\._target_=None"):
+        build("loss", {})
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("rounds=-1", "rounds=-1: should be greater than 0"),
+        ("rounds=two", "rounds=two: should be a valid integer"),
+        ("seed=-1", "seed=-1: should be greater than or equal to 0"),
+        ("clients.per_round=0", "clients.per_round=0: should be greater than 0"),
+        ("clients.count=5", "clients.per_round=10: must be at most clients.count=5"),
+        ("local.epochs=0", "local.epochs=0: should be greater than 0"),
+        ("local.grad_clip=-1", "local.grad_clip=-1: should be greater than 0"),
+        (
+            "evaluation.personal=some",
+            "evaluation.personal=some: should be 'all', 'cohort' or 'off'",
+        ),
+        ("engine.device=tpu", "engine.device=tpu: should be 'auto', 'cpu', 'cuda' or 'mps'"),
+        ("tracking.wandb.mode=maybe", "tracking.wandb.mode=maybe: should be"),
+        ("optimizer.lr=inf", "optimizer.lr=inf: should be a finite number"),
+        ("optimizer.weight_decay=nan", "optimizer.weight_decay=nan: should be a finite number"),
+        ("clients.ram_gib=inf", "clients.ram_gib=inf: should be a finite number"),
+        ("partition.long_tail=nan", "partition.long_tail=nan: should be a finite number"),
+        ("evaluation.targets=[nan]", "evaluation.targets.0=nan: should be a finite number"),
+        ("partition.beta=0", "partition.beta=0: should be greater than 0"),
+        (
+            "partition.long_tail=0.5",
+            "partition.long_tail=0.5: should be greater than or equal to 1",
+        ),
+        ("objective=global/acc", "objective=global/acc: should be one of global/accuracy, "),
+        ("optimizer.nesterov=true optimizer.momentum=0", "optimizer: Nesterov momentum requires"),
+        ("optimizer.lr=0", "optimizer.lr=0: should be greater than 0"),
+        ("optimizer.momentum=1", "optimizer.momentum=1: should be less than 1"),
+        (
+            "optimizer.round_decay=1.1",
+            "optimizer.round_decay=1.1: should be less than or equal to 1",
+        ),
+        ("+clients.per_rund=3", "clients.per_rund: unknown key; there are count, per_round"),
+        ("+mu=3", "mu: unknown key; there are aggregator, checkpoint"),
+        ("+optimizer.dampening=0.1", "optimizer.dampening: unknown key; there are lr, momentum"),
+        ("+head.size=3", "head.size: unknown key; there are bias"),
+        ("+engine.speed=3", "engine.speed: unknown key; there are none"),
+        ("regularizer=proximal regularizer.mu=-1", "regularizer.mu=-1: should be greater"),
+        ("model=conv2cifar", "model: conv2cifar does not fit inputs of 1x8x8"),
+        ("model=torchvision model.name=resnet19", "model.name=resnet19: "),
+        ("data=image_folder data.root=/nowhere", "data.root=/nowhere"),
+    ],
+)
+def test_a_wrong_config_fails_in_one_line_before_data(
+    override: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedexp.data.digits.Digits.load", lambda *_: pytest.fail("data was loaded"))
+    with pytest.raises(InputError) as caught:
+        plan(compose(*override.split()))
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,109 @@
+"""Who started this process, by environment variables as torchrun and SLURM set them."""
+
+import pytest
+
+from fedexp.config.schema import Engine
+from fedexp.distributed.launcher import Start, must_spawn, start
+from fedexp.errors import InputError
+
+TORCHRUN = {
+    "TORCHELASTIC_RUN_ID": "none",
+    "RANK": "3",
+    "WORLD_SIZE": "4",
+    "LOCAL_RANK": "1",
+    "GROUP_RANK": "1",
+    "MASTER_ADDR": "node0",
+    "MASTER_PORT": "29500",
+}
+BATCH_SCRIPT = {
+    "SLURM_JOB_ID": "123456",
+    "SLURM_NTASKS": "4",
+    "SLURM_NTASKS_PER_NODE": "2",
+    "SLURM_NNODES": "2",
+    "SLURM_NODELIST": "node[0-1]",
+    "SLURM_PROCID": "0",
+    "SLURM_LOCALID": "0",
+    "SLURM_NODEID": "0",
+}
+SRUN = BATCH_SCRIPT | {
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NUM_TASKS": "4",
+    "SLURM_PROCID": "3",
+    "SLURM_LOCALID": "1",
+    "SLURM_NODEID": "1",
+}
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*TORCHRUN, *SRUN):
+        monkeypatch.delenv(name, raising=False)
+
+
+def set_all(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+
+def engine(devices: int, num_nodes: int = 1) -> Engine:
+    return Engine(
+        device="cpu",
+        devices=devices,
+        num_nodes=num_nodes,
+        precision="32-true",
+        channels_last=False,
+        compile=False,
+        deterministic=False,
+    )
+
+
+def test_by_the_user() -> None:
+    assert start() == Start("user", 0, 1)
+    assert not must_spawn(engine(1))
+    assert must_spawn(engine(2))
+
+
+@pytest.mark.parametrize(("variables", "by"), [(TORCHRUN, "torchrun"), (SRUN, "srun")])
+def test_as_one_of_four_on_two_machines(
+    variables: dict[str, str], by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_all(monkeypatch, variables)
+    assert (start().by, start().rank, start().size) == (by, 3, 4)
+    assert not must_spawn(engine(2, num_nodes=2))
+    with pytest.raises(InputError, match=f"engine.devices=1 .*: {by} has started 4 .*, not 1"):
+        must_spawn(engine(1))
+
+
+def test_a_batch_script_in_an_allocation_has_started_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    set_all(monkeypatch, BATCH_SCRIPT)
+    assert start() == Start("user", 0, 1)
+    assert must_spawn(engine(4))
+
+
+def test_several_machines_need_somebody_on_each() -> None:
+    with pytest.raises(InputError, match=r"num_nodes=2: .*torchrun.*srun"):
+        must_spawn(engine(1, num_nodes=2))
+
+
+@pytest.mark.parametrize(("variables", "name"), [(TORCHRUN, "TorchElastic"), (SRUN, "SLURM")])
+def test_lightning_reads_the_same_rank(
+    variables: dict[str, str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedexp.distributed.processes import _environment
+
+    set_all(monkeypatch, variables)
+    found = _environment(processes=4)
+    assert type(found).__name__.startswith(name)
+    assert (found.global_rank(), found.world_size()) == (3, 4)
+    assert (found.local_rank(), found.node_rank()) == (1, 1)
+    assert found.main_address == "node0"
+
+
+def test_one_process_in_an_allocation_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lightning by itself would take it for one of the allocation's four tasks."""
+    from fedexp.distributed.processes import make_fabric
+
+    set_all(monkeypatch, BATCH_SCRIPT)
+    assert make_fabric(engine(1)).world_size == 1

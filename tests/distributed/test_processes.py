@@ -1,0 +1,269 @@
+"""Runs in two processes: the same as in one, and how they end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from federations import compose
+
+import fedexp
+from fedexp.core.messages import Tensors
+from fedexp.distributed.processes import make_fabric, spawn
+from fedexp.distributed.ranks import Contribution, ranks_of
+from fedexp.errors import InputError
+from fedexp.runtime.assembly import assemble
+from fedexp.runtime.plan import load_data, plan
+from fedexp.tracking.tracker import Tracker
+
+ROUNDS = 3
+SMALL = [
+    *["clients.count=6", "clients.per_round=4", "local.epochs=1", "data.subset=300"],
+    *[f"rounds={ROUNDS}", "local.grad_clip=10", "evaluation.step_cosine=true"],
+]
+LOOK_AHEAD = [
+    "regularizer.outer_steps=2",
+    "regularizer.inner_steps=2",
+    "regularizer.ipc=2",
+    "regularizer.image_lr=1",
+]
+ALL_FEW = ["clients.count=3", "clients.per_round=1"]
+METHODS: dict[str, list[str]] = {
+    "fedavg": ["algorithm=fedavg"],
+    "fednh": ["algorithm=fednh"],
+    "fedsc": ["algorithm=fedsc"],
+    "fedgela": ["algorithm=fedgela"],
+    "fedptr": ["algorithm=fedptr", *LOOK_AHEAD],
+    "fedptr_s": ["algorithm=fedptr_s", *LOOK_AHEAD],
+    "scaffold": ["algorithm=scaffold"],
+    "hics": ["sampler=hics"],
+    "hics in a stack": ["sampler=hics", "engine=vectorized"],
+    "fednh in a stack": ["algorithm=fednh", "engine=vectorized", "engine.clients_per_chunk=2"],
+    "power of choice": ["sampler=power_of_choice"],
+    "divfl": ["sampler=divfl", "personalization=fedper"],
+    "ditto, nothing remembered": ["algorithm=ditto", "evaluation.personal=off"],
+    "moon of the cohort": ["algorithm=moon", "evaluation.personal=cohort"],
+    "clustered": ["sampler=clustered", "aggregator=uniform"],
+    "median": ["aggregator=median"],
+    "krum": ["aggregator=krum"],
+    "norm_clipped": ["aggregator=norm_clipped", "aggregator.norm=0.1"],
+    "private": ["aggregator=private", "aggregator.noise_multiplier=0.1"],
+    "broken updates": ["faults=unreliable", "faults.nan=0.5"],
+    "more ranks than clients": [*ALL_FEW, "algorithm=scaffold"],
+}
+Outcome = tuple[list[dict[str, float]], Tensors]
+
+
+def outcome(overrides: list[str], processes: int) -> Outcome:
+    """The metrics of every round and the final weights."""
+    config = compose(*SMALL, *overrides, "engine.device=cpu", f"engine.devices={processes}")
+    planned, fabric = plan(config), make_fabric(config.engine)
+    data = load_data(config, planned.source, fabric.device)
+    federation = assemble(planned, fabric, data, Tracker())
+    metrics = [dict(federation.run_round(r).metrics) for r in range(1, ROUNDS + 1)]
+    return metrics, federation.server.weights
+
+
+class Watcher:
+    """Shares a sum that only rank 0 has, and a list."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+    def contribution(self) -> Contribution:
+        sums = {"both": torch.full((2, 3), self.rank + 1.0)}
+        if self.rank == 0:
+            sums["first"] = torch.tensor(0.1, dtype=torch.float64)
+        return Contribution(sums, f"rank {self.rank}")
+
+    def set_reduced(self, sums: Tensors, items: Any) -> None:
+        self.taken = sums, items
+
+
+class Nothing(Watcher):
+    """Has nothing to add up."""
+
+    def contribution(self) -> Contribution:
+        return Contribution()
+
+
+def in_pair() -> tuple[dict[str, Outcome], dict[str, Any]]:
+    """What one of two processes computes: every method, and what ranks say to each other."""
+    torch.set_num_threads(1)
+    ranks = ranks_of(make_fabric(compose("engine.device=cpu", "engine.devices=2").engine))
+    watcher, nothing = Watcher(ranks.rank), Nothing(ranks.rank)
+    ranks.all_reduce([watcher, nothing])
+    talk = {
+        "size": ranks.size,
+        "gather": ranks.all_gather(torch.tensor([ranks.rank])),
+        "merge": list(ranks.gather_pairs([(5 - 3 * ranks.rank, "a"), (3 - 3 * ranks.rank, "b")])),
+        "collect": list(ranks.iterate_gathered(range(10 * ranks.rank, 11 * ranks.rank + 2))),
+        "first": ranks.all_gather(ranks.from_first(lambda: f"of rank {ranks.rank}")),
+        "taken": watcher.taken,
+        "nothing": nothing.taken,
+    }
+    return {name: outcome(overrides, 2) for name, overrides in METHODS.items()}, talk
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Outcome], dict[str, Any]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDEXP_CACHE", str(tmp_path_factory.mktemp("cache")))
+        return spawn(in_pair, 2)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_two_processes_give_what_one_gives(name: str, pair: Any) -> None:
+    metrics, weights = pair[0][name]
+    expected_metrics, expected_weights = outcome(METHODS[name], 1)
+    for key, value in expected_weights.items():
+        torch.testing.assert_close(weights[key], value, rtol=0, atol=1e-5)
+    for found, expected in zip(metrics, expected_metrics, strict=True):
+        measured = {key for key in expected if not key.startswith("time/")}
+        assert {key for key in found if not key.startswith("time/")} == measured
+        for key in measured:
+            assert found[key] == pytest.approx(expected[key], rel=1e-4, abs=1e-5), key
+        assert found["time/server_s"] >= 0
+
+
+def test_what_ranks_tell_each_other(pair: Any) -> None:
+    talk = pair[1]
+    assert talk["size"] == 2
+    assert [each.item() for each in talk["gather"]] == [0, 1]
+    assert talk["merge"] == [(0, "b"), (2, "a"), (3, "b"), (5, "a")]
+    assert talk["collect"] == [0, 10, 1, 11, 12]
+    assert talk["first"] == ["of rank 0", "of rank 0"]
+    sums, items = talk["taken"]
+    assert items == ["rank 0", "rank 1"]
+    assert sums["both"].tolist() == [[3.0] * 3] * 2
+    assert sums["first"].item() == 0.1  # float64, as it was
+    assert talk["nothing"] == ({}, [None, None])
+
+
+def die(how: str) -> None:
+    ranks = ranks_of(make_fabric(compose("engine.device=cpu", "engine.devices=2").engine))
+    if ranks.rank == 1:
+        if how == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise InputError("a=1: no") if how == "refuses" else KeyError("oops")
+    ranks.all_gather(None)  # would wait for ever
+    time.sleep(100)
+
+
+@pytest.mark.parametrize(
+    ("how", "line"),
+    [
+        ("killed", "^rank 1 was killed by SIGKILL$"),
+        ("refuses", "^a=1: no$"),
+        ("fails", r"^rank 1 failed \(KeyError: 'oops'\)$"),
+    ],
+)
+def test_a_rank_that_dies_ends_the_run_with_its_number(how: str, line: str) -> None:
+    with pytest.raises(InputError, match=line):
+        spawn(die, 2, how)
+
+
+def test_a_run_in_two_processes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "run"
+    tiny = ["rounds=2", "clients.count=4", "clients.per_round=2", "local.epochs=1"]
+    quiet = ["tracking.wandb.mode=disabled", "tracking.feature_clients=[0,1,2,3]"]
+    result = fedexp.run([*tiny, *quiet, "engine.devices=2", f"hydra.run.dir={folder}"])
+    alone = fedexp.run([*tiny, *quiet, f"hydra.run.dir={tmp_path / 'alone'}"])
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        path.name for path in (tmp_path / "alone").iterdir()
+    )
+    assert sorted(path.name for path in (folder / "figures").iterdir()) == sorted(
+        path.name for path in (tmp_path / "alone" / "figures").iterdir()
+    )
+    assert result.metrics["round"].tolist() == [1, 2]
+    assert result.objective("global/accuracy") == alone.objective("global/accuracy")
+    images = torch.rand(3, 1, 8, 8)
+    torch.testing.assert_close(result.model(images), alone.model(images), rtol=0, atol=1e-4)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+TINY = ["clients.count=6", "clients.per_round=3", "local.epochs=1", "data.subset=300"]
+QUIET = ["tracking.wandb.mode=disabled", "tracking.progress=false", "engine.device=cpu"]
+
+
+def test_what_two_processes_have_saved_one_or_two_go_on_with(tmp_path: Path) -> None:
+    """SCAFFOLD's clients keep something, and so are at home at one of the ranks."""
+    scaffold = [*TINY, *QUIET, "algorithm=scaffold"]
+    whole = fedexp.run([*scaffold, "rounds=4", f"hydra.run.dir={tmp_path / 'whole'}"])
+    folder = tmp_path / "halves"
+    fedexp.run([*scaffold, "rounds=2", "engine.devices=2", f"hydra.run.dir={folder}"])
+    clients = {path.stem for path in (folder / "checkpoints/round_0002/clients").iterdir()}
+    assert len(clients) > 3  # those of both ranks
+    fedexp.run([*scaffold, "rounds=3", "engine.devices=2", f"resume={folder}"])
+    resumed = fedexp.run([*scaffold, "rounds=4", f"resume={folder}"])
+    for name, value in whole.model.weights.items():
+        torch.testing.assert_close(resumed.model.weights[name], value, rtol=0, atol=1e-5)
+    for name in ("global/loss", "train/loss", "cost/upload_bytes"):
+        assert resumed.metrics[name].tolist() == pytest.approx(whole.metrics[name].tolist(), 1e-4)
+    personal = "personal/accuracy_local"  # of all who ever trained
+    expected = pytest.approx(whole.metrics[personal].iloc[-1], 1e-4)
+    assert resumed.metrics[personal].iloc[-1] == expected
+    assert not list(folder.glob("clients*"))
+
+
+def test_an_interrupt_reaches_all_processes(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fedexp.train", *TINY, *QUIET, "rounds=10000"]
+    run = subprocess.Popen(
+        [*command, "engine.devices=2", f"hydra.run.dir={tmp_path}"],
+        start_new_session=True,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    metrics = tmp_path / "metrics.jsonl"
+    while run.poll() is None and not (metrics.exists() and metrics.read_text()):
+        time.sleep(0.1)
+    os.killpg(run.pid, signal.SIGINT)
+    said = run.communicate()[1]
+    assert run.returncode == 130, said
+    assert said.count("stopping when this round is done") == 1
+    assert said.count("to go on") == 1
+    assert "Traceback" not in said
+    (saved,) = (tmp_path / "checkpoints").glob("round_*")
+    assert saved.name == f"round_{len(metrics.read_text().splitlines()):04d}"
+
+
+@pytest.mark.slow
+def test_torchrun_starts_the_same_run(tmp_path: Path) -> None:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command = [*torchrun, "--nproc-per-node=2", "-m", "fedexp.train", "engine.devices=2"]
+    tiny = ["rounds=2", "clients.count=4", "clients.per_round=2", "local.epochs=1"]
+    options = [*tiny, "engine.device=cpu", "tracking.wandb.mode=disabled"]
+    done = subprocess.run([*command, *options], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (folder,) = tmp_path.glob("outputs/*/*")
+    assert len((folder / "metrics.jsonl").read_text().splitlines()) == 2
+    assert done.stdout.count("Everything is in") == 1
+    alone = fedexp.run([*options, f"hydra.run.dir={tmp_path / 'alone'}"])
+    summary = json.loads((folder / "summary.json").read_text())
+    expected = pytest.approx(alone.objective("global/accuracy"), abs=1e-3)
+    assert summary["metrics"]["global/accuracy"]["final"] == expected
+
+
+def test_deterministic_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")  # and so put back afterwards
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
+    before = torch.are_deterministic_algorithms_enabled()
+    try:
+        _, weights = outcome(["engine.deterministic=true", "algorithm=fedsc"], 1)
+        assert torch.are_deterministic_algorithms_enabled()
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+        again = outcome(["engine.deterministic=true", "algorithm=fedsc"], 1)[1]
+        assert all(torch.equal(weights[name], again[name]) for name in weights)
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+def test_a_trainer_trains_in_one_process() -> None:
+    with pytest.raises(InputError, match=r"engine\.devices=2 .*trains in one process"):
+        plan(compose("engine=trainer", "engine.devices=2"))

@@ -1,0 +1,115 @@
+import logging
+from collections.abc import Sequence
+
+import pytest
+import torch
+from federations import federate
+
+from fedexp.core.messages import Tensors, Update
+from fedexp.errors import InputError
+from fedexp.faults.quarantine import Quarantine
+from fedexp.federation import Federation
+from fedexp.state.client_state import ClientState
+
+EVERYBODY = ["clients.count=4", "clients.per_round=4", "data.subset=120", "local.epochs=1"]
+MATCHING = ["regularizer.ipc=1", "regularizer.outer_steps=1", "regularizer.inner_steps=1"]
+WITH_MEMORY = [
+    ["algorithm=scaffold"],
+    ["algorithm=feddyn"],
+    ["algorithm=feddc"],
+    ["algorithm=fedptr", *MATCHING, "regularizer.lag=1"],
+    ["algorithm=moon"],
+    ["algorithm=fedrep", "personalization.head_epochs=1"],
+    ["algorithm=ditto", "regularizer=control_variates"],
+]
+
+
+def update(client: int, w: Sequence[float] = (1.0, 2.0), report: float = 0.0) -> Update:
+    weights = {"w": torch.tensor(w), "seen": torch.tensor(3)}
+    return Update(client, 1, weights, {"head": {"r": torch.tensor(report)}})
+
+
+@pytest.mark.parametrize(
+    ("bad", "named"),
+    [
+        (update(7, w=[1.0, torch.nan]), "(w)"),
+        (update(7, w=[torch.inf, 0.0]), "(w)"),
+        (update(7, report=-torch.inf), "(head: r)"),
+        (update(7, w=[torch.nan, 0.0], report=torch.nan), "(w and 1 more)"),
+    ],
+)
+def test_the_bad_one_is_left_out_and_named(
+    bad: Update, named: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    quarantine = Quarantine("quarantine")
+    with caplog.at_level(logging.WARNING):
+        passed = list(quarantine.finite([update(1), bad, update(9)], round=4))
+    assert [each.client for each in passed] == [1, 9]
+    said = f"round 4: the update of client 7 is not finite {named}; it is left out"
+    assert [record.message for record in caplog.records] == [said]
+    assert quarantine.clients == [7]
+    assert quarantine.metrics() == {"clients/quarantined": 1}
+
+
+def test_every_round_starts_anew() -> None:
+    quarantine = Quarantine("quarantine")
+    assert list(quarantine.finite([update(1, report=torch.nan)], 1)) == []
+    assert len(list(quarantine.finite([update(1)], 2))) == 1
+    assert quarantine.metrics() == {"clients/quarantined": 0}
+
+
+def test_large_and_empty_are_finite() -> None:
+    largest = update(1, w=[torch.finfo().max, torch.finfo().min])
+    nothing = Update(2, 1, {})
+    assert list(Quarantine("raise").finite([largest, nothing], 1)) == [largest, nothing]
+
+
+def test_raise_names_the_client() -> None:
+    updates = Quarantine("raise").finite([update(5, report=torch.nan)], 2)
+    with pytest.raises(InputError, match="round 2: the update of client 5 is not finite"):
+        list(updates)
+
+
+def kept(federation: Federation, client: int) -> Tensors:
+    """All that this client keeps, copied."""
+    state = dict(federation.engine.resources.store.states()).get(client, ClientState())
+    groups = state.memories | {
+        each: getattr(state, each) for each in ("private", "separate_model", "personal_model")
+    }
+    return {f"{g}/{name}": w.clone() for g, group in groups.items() for name, w in group.items()}
+
+
+def equal(a: Tensors, b: Tensors) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize("engine", ["serial", "vectorized"])
+@pytest.mark.parametrize("overrides", WITH_MEMORY, ids=" ".join)
+def test_who_is_left_out_keeps_nothing_of_the_round(overrides: list[str], engine: str) -> None:
+    federation = federate(*EVERYBODY, "partition=iid", *overrides, f"engine={engine}")
+    data = federation.engine.resources.data
+    inputs, sample = data.train.inputs, data.clients[2].train_index[0]
+    federation.run_round(1)
+    before = [kept(federation, client) for client in range(4)]
+    assert before[2]
+    original = inputs[sample].clone()
+    inputs[sample] = torch.nan
+    metrics = federation.run_round(2).metrics
+    inputs[sample] = original
+    assert metrics["clients/quarantined"] == 1
+    assert [equal(kept(federation, client), before[client]) for client in range(4)] == [
+        *[False, False, True, False]
+    ]
+    metrics = federation.run_round(3).metrics
+    assert metrics["clients/quarantined"] == 0
+    assert not equal(kept(federation, 2), before[2])
+
+
+@pytest.mark.parametrize("engine", ["serial", "vectorized"])
+def test_who_is_left_out_in_its_first_round_stays_a_newcomer(engine: str) -> None:
+    faults = ["faults=unreliable", "faults.nan=1", "faults.drop=0", "faults.straggle=0"]
+    federation = federate(*EVERYBODY, "algorithm=scaffold", *faults, f"engine={engine}")
+    assert federation.run_round(1).metrics["clients/quarantined"] == 4
+    store = federation.engine.resources.store
+    assert [kept(federation, client) for client in range(4)] == [{}] * 4
+    assert list(store.memories("regularizer")) == store.remembered == []

@@ -1,0 +1,277 @@
+"""Whole runs from Python: every shipped option and preset, and what lies in the folder."""
+
+import errno
+import json
+import math
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from federations import compose, federate
+from torchvision_files import NAMES, WRITE, Name, accept_any_checksum
+from wandb_log import history, run_files
+
+import fedexp
+from fedexp.cli.command import config_folder
+from fedexp.errors import InputError
+from fedexp.runtime.plan import plan
+from fedexp.state.checkpoint import load_weights
+from fedexp.tracking.jsonl import read_metrics
+from fedexp.tracking.summary import digest
+
+CONF = Path(config_folder())
+TINY = [
+    "rounds=1",
+    "clients.count=6",
+    "clients.per_round=2",
+    "local.epochs=1",
+    "tracking.wandb.mode=disabled",
+    "tracking.progress=false",
+]
+
+
+def options(*groups: str) -> list[str]:
+    """Every option of these groups, as an override."""
+    return [
+        f"{group}={path.relative_to(CONF / group).with_suffix('').as_posix()}"
+        for group in groups
+        for path in sorted((CONF / group).rglob("*.yaml"))
+    ]
+
+
+SMALL_GROUPS = ["algorithm", "head", "loss", "regularizer", "personalization", "sampler"]
+SMALL_GROUPS += ["aggregator", "faults", "optimizer", "engine"]
+SMALL_GROUPS += ["evaluation", "tracking", "partition"]
+SETS_AT_HAND = [each for each in options("data") if each.removeprefix("data=") not in NAMES]
+
+
+def run_in(folder: Path, *overrides: str) -> fedexp.RunResult:
+    return fedexp.run([f"hydra.run.dir={folder}", *TINY, *overrides])
+
+
+@pytest.mark.parametrize("override", options(*SMALL_GROUPS) + SETS_AT_HAND)
+def test_every_option_runs_a_tiny_round(override: str, tmp_path: Path, image_tree: Path) -> None:
+    images = ["data=image_folder", f"data.root={image_tree}", r"data.user_pattern='(u\d)'"]
+    needs = {
+        "data=image_folder": images,
+        "partition=natural": images,
+        "aggregator=private": ["algorithm=fedavg"],  # the default method sends prototypes too
+    }
+    overrides = [override, *needs.get(override, [])]
+    result = run_in(tmp_path / "run", *overrides)
+    assert len(result.metrics) == 1
+    assert 0 <= result.objective(compose(*overrides).objective) <= 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_download_runs_a_tiny_round(
+    name: Name, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept_any_checksum(monkeypatch)
+    (tmp_path / "data").mkdir()
+    WRITE[name](tmp_path / "data")
+    result = run_in(tmp_path / "run", f"data={name}", f"data.root={tmp_path / 'data'}")
+    assert result.metrics["train/loss"].iloc[0] > 0
+
+
+@pytest.mark.parametrize("override", options("model"))
+def test_every_model_runs_a_tiny_round(override: str, tmp_path: Path, image_tree: Path) -> None:
+    images = ["data=image_folder", f"data.root={image_tree}", "data.subset=8", "partition=iid"]
+    result = run_in(tmp_path / "run", override, *images, "clients.count=2")
+    assert result.metrics["train/loss"].iloc[0] > 0
+
+
+@pytest.mark.parametrize("override", options("experiment"))
+def test_every_experiment_fits_and_runs_a_tiny_round(
+    override: str, tmp_path: Path, image_tree: Path
+) -> None:
+    config = compose(override)
+    assert plan(config).feature_dim > 0
+    images = ["data=image_folder", f"data.root={image_tree}", "clients.count=5"]
+    result = run_in(tmp_path / "run", override, *([] if "spiral" in override else images))
+    measured = set(result.summary["metrics"])
+    assert {published.metric for published in config.paper} <= measured
+
+
+def test_a_batch_too_small_for_batchnorm_is_found_before_training(image_tree: Path) -> None:
+    images = ["data=image_folder", f"data.root={image_tree}", "data.subset=6", "partition=iid"]
+    lonely = [*images, "clients.count=2", "clients.per_round=1", "local.batch_size=2"]
+    federate(*lonely, "model=resnet10", "model.norm=batch")  # 4x4 maps: one sample is enough
+    with pytest.raises(InputError, match=r"local\.batch_size=2: the last batch of client 0"):
+        federate(*lonely, "model=torchvision")
+
+
+def test_what_a_run_leaves_behind(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    result = run_in(
+        folder,
+        "rounds=3",
+        "tracking.wandb.mode=offline",
+        "tracking.tensorboard=true",
+        "tracking.heatmap_every=2",
+        "evaluation.personal_every=2",
+    )
+    assert result.folder == folder
+    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert {
+        "metrics.jsonl",
+        "summary.json",
+        "figures/heatmap_partition_0000.png",
+        "figures/heatmap_prototype_similarity_0002.png",
+        "figures/heatmap_prototype_similarity_0003.png",
+        "checkpoints/final.pt",
+        ".hydra/config.yaml",
+        ".hydra/overrides.yaml",
+    } <= found
+    assert any(name.startswith("tensorboard/") for name in found)
+
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in lines] == [1, 2, 3]
+    assert "personal/accuracy_local" not in lines[0]
+    assert "personal/accuracy_local" in lines[1]
+
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["metrics"]["global/accuracy"]["final"] == lines[-1]["global/accuracy"]
+    assert summary["seed"] == 0
+    weights = load_weights(folder / "checkpoints" / "final.pt")
+    assert summary["weights_digest"] == digest(weights) == digest(result.model.weights)
+    assert result.metrics.equals(read_metrics(folder))
+
+
+def test_wandb_holds_what_metrics_jsonl_holds(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run_in(folder, "rounds=3", "tracking.wandb.mode=offline", "tracking.heatmap_every=2")
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    (run,) = run_files(folder)
+    logged = {int(row["round"]): row for row in history(run)}
+    assert sorted(logged) == [0, 1, 2, 3]
+    for line in lines:
+        row = logged[line["round"]]
+        for name, value in line.items():
+            if name != "global/per_class_accuracy":
+                assert row[name] == pytest.approx(value), name
+    assert logged[0]["heatmap/partition/_type"] == "image-file"
+    assert logged[2]["heatmap/prototype_similarity/_type"] == "image-file"
+    assert "heatmap/prototype_similarity/_type" not in logged[1]
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_does_not(tmp_path: Path) -> None:
+    digests = [
+        run_in(tmp_path / name, f"seed={seed}").summary["weights_digest"]
+        for name, seed in (("a", 0), ("b", 0), ("c", 1))
+    ]
+    assert digests[0] == digests[1]
+    assert digests[0] != digests[2]
+
+
+def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
+    run_in(tmp_path / "run")
+    before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    with pytest.raises(InputError, match="already holds a run"):
+        run_in(tmp_path / "run", "seed=5")
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_finished_run_is_extended(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    plain = [each for each in TINY if "wandb" not in each]
+    first = fedexp.run([f"hydra.run.dir={folder}", *plain, "rounds=2"])
+    time.sleep(1.1)  # W&B names folders by the second
+    longer = fedexp.run([f"hydra.run.dir={folder}", *plain, "rounds=3", f"resume={folder}"])
+    assert longer.metrics["round"].tolist() == [1, 2, 3]
+    assert longer.metrics.iloc[:2].equals(first.metrics)
+    assert longer.summary["rounds"] == 3
+    assert longer.summary["wall_time_s"] > first.summary["wall_time_s"]
+    before, now = run_files(folder)
+    assert before.name == now.name  # one id
+    assert [row["round"] for row in history(now)] == [0, 1, 2, 3]
+    left = sorted(path.name for path in (folder / "checkpoints").iterdir())
+    assert left == ["final.pt", "round_0002", "round_0003"]
+
+
+def test_without_checkpoints_nothing_is_kept_and_nothing_extended(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run_in(folder, "checkpoint.keep=0")
+    before = (folder / "metrics.jsonl").read_bytes()
+    assert [path.name for path in (folder / "checkpoints").iterdir()] == ["final.pt"]
+    with pytest.raises(InputError, match="is finished and has no checkpoint to go on from"):
+        run_in(folder, "checkpoint.keep=0", "rounds=2", "resume=auto")
+    assert (folder / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr("fedexp.tracking.jsonl.JsonLines.log", full)
+        with pytest.raises(InputError, match=r"cannot be written \(No space left on device\)"):
+            run_in(folder)
+    assert len(run_in(folder, f"resume={folder}").metrics) == 1
+
+
+def test_the_final_model_is_the_global_one_in_eval_mode(tmp_path: Path) -> None:
+    result = run_in(tmp_path / "run")
+    assert not result.model.training
+    logits = result.model(torch.zeros(2, 1, 8, 8))
+    assert logits.shape == (2, 10)
+
+
+def test_objective_is_the_last_value_or_nan(tmp_path: Path) -> None:
+    result = run_in(tmp_path / "run", "rounds=3", "evaluation.every=2", "evaluation.personal=off")
+    assert result.objective("global/accuracy") == result.metrics["global/accuracy"].iloc[-1]
+    assert math.isnan(result.objective("personal/accuracy_local"))
+
+
+def test_a_config_group_from_outside(tmp_path: Path) -> None:
+    mine = tmp_path / "conf" / "experiment" / "mine.yaml"
+    mine.parent.mkdir(parents=True)
+    mine.write_text(
+        "# @package _global_\n"
+        "defaults:\n"
+        "  - override /algorithm: fedprox\n"
+        "  - override /aggregator: uniform\n"
+        "rounds: 2\n"
+        "regularizer:\n"
+        "  mu: 0.5\n"
+    )
+    overrides = [each for each in TINY if not each.startswith("rounds")]
+    folder = tmp_path / "run"
+    result = fedexp.run(
+        ["experiment=mine", f"hydra.run.dir={folder}", *overrides], config_dir=mine.parent.parent
+    )
+    assert len(result.metrics) == 2
+    config = (folder / ".hydra" / "config.yaml").read_text()
+    assert "Proximal" in config
+    assert "mu: 0.5" in config
+    assert "weighting: uniform" in config
+
+
+def test_long_tail_and_subset_shrink_the_training_data(tmp_path: Path) -> None:
+    from fedexp.runtime.plan import load_data
+
+    def held(*overrides: str) -> list[int]:
+        config = compose(*overrides)
+        data = load_data(config, plan(config).source, torch.device("cpu"))
+        return data.class_counts.sum(0).tolist()
+
+    assert sum(held()) == 1437
+    assert sum(held("data.subset=500")) == 500
+    thinned = held("partition.long_tail=10", "partition=iid")
+    assert max(held()) == 146
+    assert thinned[0] == held()[0]  # 146 wanted, all of the 142 there are
+    assert thinned[-1] == 14
+
+
+def test_the_preview_draws_a_picture(tmp_path: Path) -> None:
+    from fedexp.runtime.execution import draw_partition
+
+    picture, table = draw_partition(compose("partition.beta=0.1"), tmp_path)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    lines = table.read_text().splitlines()
+    assert lines[0] == "client,0,1,2,3,4,5,6,7,8,9"
+    rows = [[int(cell) for cell in line.split(",")] for line in lines[1:]]
+    assert [row[0] for row in rows] == list(range(20))
+    assert sum(sum(row[1:]) for row in rows) == 1437

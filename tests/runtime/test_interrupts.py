@@ -1,0 +1,51 @@
+import os
+import signal
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from fedexp.runtime.interrupts import Interrupts
+
+
+@pytest.fixture(autouse=True)
+def _usual_interrupts() -> Iterator[None]:
+    """A shell lets what it starts in the background ignore Ctrl-C; here it is as in a terminal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_waits_and_the_second_does_not(
+    number: signal.Signals, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    with Interrupts() as interrupts:
+        assert interrupts.asked is None
+        os.kill(os.getpid(), number)
+        assert interrupts.asked == number
+        assert "a second time stops at once" in capfd.readouterr().err
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert before == [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+
+
+def test_handlers_are_put_back() -> None:
+    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    with Interrupts():
+        assert signal.getsignal(signal.SIGTERM) != before[1]
+    assert before == [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+
+
+def test_another_thread_has_no_handlers_to_set() -> None:
+    asked: list[object] = []
+
+    def work() -> None:
+        with Interrupts() as interrupts:
+            asked.append(interrupts.asked)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert asked == [None]

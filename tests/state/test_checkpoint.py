@@ -1,0 +1,237 @@
+"""What is in checkpoints, what becomes of damaged ones, and what a full disk leaves."""
+
+import json
+import logging
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from federations import federate
+from torch import Tensor, nn
+
+from fedexp.cli.command import config_folder
+from fedexp.errors import InputError
+from fedexp.federation import Federation
+from fedexp.state.checkpoint import Checkpoints
+from fedexp.tracking.summary import digest
+
+SMALL = ["clients.count=5", "clients.per_round=3", "local.epochs=1", "data.subset=200", "rounds=4"]
+PLAIN = ["optimizer.momentum=0", "optimizer.weight_decay=0"]
+WITH_STATE = [
+    f"{group}={path.stem}"
+    for group in ("algorithm", "head", "loss", "regularizer", "sampler", "aggregator")
+    for path in sorted((Path(config_folder()) / group).glob("*.yaml"))
+]
+
+
+class Dropping(nn.Module):
+    """A backbone that draws from the layers' own generator."""
+
+    def __init__(self, inputs: int) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(inputs, 16), nn.BatchNorm1d(16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(
+            self.norm(self.linear(x.flatten(1))).relu(), 0.5, self.training
+        )
+
+
+def dropping(input_shape: tuple[int, ...]) -> nn.Module:
+    return Dropping(torch.Size(input_shape).numel())
+
+
+DROPPING = [
+    f"model._target_={__name__}.dropping",
+    *(f"~model.{key}" for key in ("hidden", "feature_dim", "rectify")),
+]
+
+
+def save(folder: Path, federation: Federation, round: int, keep: int = 2) -> None:
+    """A checkpoint of this state, as if the run had written a line a round."""
+    lines = "".join(json.dumps({"round": each}) + "\n" for each in range(1, round + 1))
+    (folder / "metrics.jsonl").write_text(lines)
+    store = federation.engine.resources.store
+    Checkpoints(folder, keep).save(round, 10.0 * round, federation.server, store.states())
+
+
+def restored(folder: Path, *overrides: str) -> tuple[Federation, int]:
+    """A federation that goes on from the newest checkpoint, and the round of that."""
+    federation = federate(*overrides)
+    found = Checkpoints(folder, 2).latest()
+    assert found is not None
+    store = federation.engine.resources.store
+    found.restore(federation.server, store, torch.device("cpu"), mine=list)
+    return federation, found.round
+
+
+def numbers(federation: Federation, round: int) -> dict[str, float]:
+    """One round's metrics but for the time they took."""
+    found = federation.run_round(round).metrics
+    return {name: value for name, value in found.items() if not name.startswith("time/")}
+
+
+def state(federation: Federation) -> str:
+    store = federation.engine.resources.store
+    states = {
+        f"{client}/{name}/{key}": tensor
+        for client, state in store.states()
+        for name, group in {
+            **state.memories,
+            "": state.private,
+            "model": state.personal_model,
+        }.items()
+        for key, tensor in group.items()
+    }
+    return digest(federation.server.weights | states)
+
+
+def check_that_it_goes_on_to_the_same_bits(folder: Path, *overrides: str) -> None:
+    whole = federate(*overrides)
+    for round in (1, 2):
+        whole.run_round(round)
+    save(folder, whole, 2)
+    expected = [numbers(whole, round) for round in (3, 4)]
+    resumed, round = restored(folder, *overrides)
+    assert round == 2
+    assert [numbers(resumed, round) for round in (3, 4)] == expected
+    assert state(resumed) == state(whole)
+
+
+@pytest.mark.parametrize("override", WITH_STATE)
+def test_every_part_goes_on_to_the_same_bits(override: str, tmp_path: Path) -> None:
+    plain = PLAIN if "control" in override or "scaffold" in override else []
+    check_that_it_goes_on_to_the_same_bits(tmp_path, *SMALL, *plain, override)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["sampler=divfl", "sampler.signal=last_update"],
+        ["sampler=hics", "sampler.signal=virtual_bias"],
+        ["head=etf", "head.feature_norm=batchnorm"],
+        ["loss=rpcl_cpdr", "loss.normalizer=dataset"],
+        ["algorithm=fedptr", "regularizer.lag=2", "regularizer.update_every=1"],
+        ["evaluation.personal=cohort", "evaluation.personal_every=1"],
+        ["evaluation.personal=off"],
+        ["algorithm=feddyn", "clients.ram_gib=0.0001"],
+        ["evaluation.step_cosine=true", *DROPPING],
+    ],
+    ids=" ".join,
+)
+def test_what_is_not_the_default_goes_on_to_the_same_bits(
+    overrides: list[str], tmp_path: Path
+) -> None:
+    check_that_it_goes_on_to_the_same_bits(tmp_path, *SMALL, *overrides)
+
+
+def test_a_checkpoint_is_read_without_running_anything_from_it(tmp_path: Path) -> None:
+    federation = federate(*SMALL, *PLAIN, "algorithm=scaffold")
+    federation.run_round(1)
+    save(tmp_path, federation, 1)
+    folder = tmp_path / "checkpoints" / "round_0001"
+    found = torch.load(folder / "server.pt", weights_only=True)
+    assert digest(found["weights"]) == digest(federation.server.weights)
+    clients = sorted(folder.glob("clients/*.pt"))
+    assert [int(path.stem) for path in clients] == federation.engine.resources.store.remembered
+    state = torch.load(clients[0], weights_only=True)
+    assert set(state) == {"memories", "private", "separate_model", "personal_model"}
+    assert "regularizer" in state["memories"]
+
+
+def test_the_newest_stay(tmp_path: Path) -> None:
+    federation = federate(*SMALL)
+    for round in (2, 4, 10_000):
+        save(tmp_path, federation, round)
+    left = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert left == ["round_0004", "round_10000"]
+    found = Checkpoints(tmp_path, 2).latest()
+    assert found is not None
+    assert (found.round, found.seconds) == (10_000, 100_000.0)
+    assert found.metrics == (tmp_path / "metrics.jsonl").read_bytes()
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "a bit of the weights": lambda folder: flip(folder / "server.pt"),
+    "a bit of a client": lambda folder: flip(min(folder.glob("clients/*.pt"))),
+    "half of the weights": lambda folder: (folder / "server.pt").write_bytes(b"PK"),
+    "no metrics": lambda folder: (folder / "metrics.jsonl").unlink(),
+    "a client is gone": lambda folder: min(folder.glob("clients/*.pt")).unlink(),
+    "empty manifest": lambda folder: (folder / "checkpoint.json").write_bytes(b""),
+    "another manifest": lambda folder: (folder / "checkpoint.json").write_text("[1]"),
+    "no manifest": lambda folder: (folder / "checkpoint.json").unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_one_gives_way_to_the_one_before(
+    damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    federation = federate(*SMALL)
+    for round in (1, 2):
+        federation.run_round(round)
+        save(tmp_path, federation, round)
+    newest = tmp_path / "checkpoints" / "round_0002"
+    DAMAGE[damage](newest)
+    with caplog.at_level(logging.WARNING):
+        found = Checkpoints(tmp_path, 2).latest()
+    assert found is not None
+    assert found.round == 1
+    assert f"{newest} is damaged" in caplog.text
+    assert not newest.exists()  # or it would count as one of the newest two
+
+
+def test_nothing_whole_is_nothing(tmp_path: Path) -> None:
+    assert Checkpoints(tmp_path, 2).latest() is None
+    save(tmp_path, federate(*SMALL), 1)
+    flip(tmp_path / "checkpoints" / "round_0001" / "server.pt")
+    assert Checkpoints(tmp_path, 2).latest() is None
+
+
+def test_what_a_kill_left_unfinished_does_not_count(tmp_path: Path) -> None:
+    federation = federate(*SMALL)
+    save(tmp_path, federation, 1)
+    unfinished = tmp_path / "checkpoints" / "round_0002.tmp"
+    (unfinished / "clients").mkdir(parents=True)
+    (unfinished / "server.pt").write_bytes(b"PK")
+    found = Checkpoints(tmp_path, 2).latest()
+    assert found is not None
+    assert found.round == 1
+    assert not unfinished.exists()
+
+
+@contextmanager
+def files_up_to(size: int) -> Iterator[None]:
+    """No file may grow beyond so many bytes: writing then fails as on a full disk, in the midst."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_is_one_line_and_leaves_the_one_before(tmp_path: Path) -> None:
+    federation = federate(*SMALL)
+    federation.run_round(1)
+    save(tmp_path, federation, 1)
+    federation.run_round(2)
+    before = tmp_path / "checkpoints" / "round_0001"
+    enough_for_metrics = (before / "server.pt").stat().st_size // 2
+    with (
+        files_up_to(enough_for_metrics),
+        pytest.raises(InputError, match=rf"round_0002 cannot be written .*{before} is whole") as e,
+    ):
+        save(tmp_path, federation, 2)
+    assert "\n" not in str(e.value)
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["round_0001"]
+    assert restored(tmp_path, *SMALL)[1] == 1

@@ -1,0 +1,143 @@
+"""A run's folder: who may begin or go on there."""
+
+import json
+from pathlib import Path
+
+import pytest
+from federations import compose
+
+from fedexp.cli.resume import check_run, choose_sweep_folder
+from fedexp.config.schema import Config
+from fedexp.errors import InputError
+from fedexp.state.run_folder import (
+    check,
+    claim,
+    differences,
+    find_unfinished,
+    is_busy,
+    objective,
+    read,
+)
+
+
+def begin(folder: Path, config: Config, rounds: int = 0) -> None:
+    """A run that somebody began and, with ``rounds``, finished, leaving a checkpoint."""
+    with claim(folder, config):
+        pass
+    if rounds:
+        (folder / "summary.json").write_text(json.dumps({"rounds": rounds, "metrics": {}}))
+        (folder / "checkpoints" / f"round_{rounds:04d}").mkdir(parents=True)
+
+
+def test_a_new_folder_is_ones_own_and_later_it_is_known(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with claim(folder, compose()) as first:
+        assert not first.known
+        assert is_busy(folder)
+    assert not is_busy(folder)
+    with claim(folder, compose("resume=auto")) as second:
+        assert second.known
+        assert second.wandb_id == first.wandb_id
+        assert second.config == compose().model_dump(mode="json")
+
+
+def test_two_cannot_work_in_one_folder(tmp_path: Path) -> None:
+    with (
+        claim(tmp_path, compose()),
+        pytest.raises(InputError, match="another process is at work there"),
+        claim(tmp_path, compose("resume=auto")),
+    ):
+        pass
+
+
+def test_one_that_was_killed_before_it_could_say_who_it_is(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"config": {"see')
+    assert read(tmp_path) is None
+    with claim(tmp_path, compose()) as run:
+        assert not run.known
+    found = read(tmp_path)
+    assert found is not None
+    assert found.wandb_id == run.wandb_id
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ([], "already holds a run; name another folder, or go on with it by resume="),
+        (["resume=auto", "optimizer.lr=0.5"], r"has changed; that run had optimizer\.lr=0\.02$"),
+        (["resume=auto", "rounds=2"], r"rounds=2: .* has 3 already"),
+    ],
+)
+def test_what_may_not_go_on(overrides: list[str], message: str, tmp_path: Path) -> None:
+    begin(tmp_path, compose("rounds=3"), rounds=3)
+    with pytest.raises(InputError, match=message):
+        check(tmp_path, compose(*overrides))
+
+
+def test_a_path_without_a_run(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no run is there"):
+        check_run(tmp_path, compose(f"resume={tmp_path}"))
+    (tmp_path / "metrics.jsonl").write_text("{}")
+    with pytest.raises(InputError, match=r"has no run\.json"):
+        check(tmp_path, compose(f"resume={tmp_path}"))
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        *["rounds=7", "tracking.heatmap_every=3", "engine.device=cpu", "checkpoint.every=1"],
+        *["resume=auto", "clients.ram_gib=1", "data.cache=/elsewhere"],
+    ],
+)
+def test_what_may_change(override: str, tmp_path: Path) -> None:
+    old, new = (compose(*each).model_dump(mode="json") for each in ((), (override,)))
+    assert old != new
+    assert differences(old, new) == []
+
+
+def test_differences_name_what_the_old_config_had() -> None:
+    old, new = {"a": {"b": 1, "c": [1]}, "d": None}, {"a": {"b": 2, "c": [1]}, "e": 0}
+    assert differences(old, new) == ["a.b=1", "d=None", "e=(nothing)"]
+
+
+def test_the_newest_run_with_rounds_left(tmp_path: Path) -> None:
+    config = compose("rounds=5")
+    assert find_unfinished(tmp_path, config) is None
+    begin(tmp_path / "1" / "a", config)
+    begin(tmp_path / "1" / "b", compose("rounds=3"), rounds=3)
+    begin(tmp_path / "2" / "a", config, rounds=5)
+    begin(tmp_path / "2" / "b", compose("rounds=5", "seed=1"))
+    (tmp_path / "3" / "a").mkdir(parents=True)
+    (tmp_path / "3" / "a" / "run.json").write_text("")
+    assert find_unfinished(tmp_path, config) == tmp_path / "1" / "b"  # it is extended
+    with claim(tmp_path / "1" / "b", compose("rounds=5", "resume=auto")):
+        assert find_unfinished(tmp_path, config) == tmp_path / "1" / "a"
+    (tmp_path / "1" / "b" / "checkpoints" / "round_0003").rmdir()
+    assert find_unfinished(tmp_path, config) == tmp_path / "1" / "a"
+
+
+def test_the_newest_sweep_of_the_same_overrides(tmp_path: Path) -> None:
+    def launched(name: str, *overrides: str) -> None:
+        (tmp_path / name).mkdir(parents=True)
+        content = json.dumps({"hydra": {"overrides": {"task": overrides}}})
+        (tmp_path / name / "multirun.yaml").write_text(content)
+
+    launched("1/a", "seed=0,1", "rounds=3")
+    launched("1/b", "rounds=9", "resume=auto", "seed=0,1", "tracking.wandb.mode=disabled")
+    launched("2/a", "seed=0,1,2")
+
+    def found(*overrides: str, resume: str | None = "auto") -> str:
+        return choose_sweep_folder(str(tmp_path), "3/a", resume, overrides)
+
+    assert found("seed=0,1") == str(tmp_path / "1/b")
+    assert found("seed=0,1", "resume=auto", "engine.device=cpu") == str(tmp_path / "1/b")
+    assert found("seed=2,1") == str(tmp_path / "3/a")
+    assert found("seed=0,1", resume=None) == str(tmp_path / "3/a")
+    assert found("seed=0,1", resume="there") == "there"
+
+
+def test_objective_of_a_summary() -> None:
+    summary = {"metrics": {"a": {"final": 0.5}, "b": {"final": None}}}
+    assert objective(summary, "a") == 0.5
+    assert objective(summary, "b") != objective(summary, "b")  # NaN
+    assert objective(summary, "c") != objective(summary, "c")
