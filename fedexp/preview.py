@@ -20,9 +20,10 @@ def job(cfg: DictConfig) -> None:
     """Write ``partition.png`` and ``partition.csv`` to the output folder and print where."""
     from fedexp.config.schema import validate
 
-    folder = Path(HydraConfig.get().runtime.output_dir)
+    hydra_config = HydraConfig.get()
+    folder = Path(hydra_config.runtime.output_dir)
     with plain_endings(folder):
-        config = validate(plain(cfg))
+        config = validate(plain(cfg, hydra_config.overrides.task))
         from fedexp.runtime.execution import draw_partition
 
         for path in draw_partition(config, folder):

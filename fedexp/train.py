@@ -77,7 +77,7 @@ def _run_job(
     """Run, or find what a run that is resumed came to when it was finished; say how it ended."""
     from fedexp.config.schema import validate
 
-    config = validate(plain(cfg))  # before torch is imported: most mistakes end here
+    config = validate(plain(cfg, overrides))  # before torch is imported: most mistakes end here
     summary = run_folder.read_summary(folder) if config.resume else None
     if summary and summary["rounds"] == config.rounds:
         run_folder.check(folder, config)
@@ -115,7 +115,7 @@ def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> 
     choices = cfg.hydra.runtime.choices
     with open_dict(cfg):
         del cfg["hydra"]
-    config = validate(plain(cfg))
+    config = validate(plain(cfg, overrides))
     check_run(folder, config)
     OmegaConf.save(cfg, make_folder("hydra.run.dir", folder / ".hydra") / "config.yaml")
     OmegaConf.save(list(overrides), folder / ".hydra" / "overrides.yaml")

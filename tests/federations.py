@@ -1,13 +1,11 @@
 """Configs composed as the command line does it, and federations that log nowhere."""
 
-from typing import Any
-
 import hydra
 from lightning.fabric import Fabric
-from omegaconf import OmegaConf
 from torch import nn
 
 from fedexp.cli.command import config_folder
+from fedexp.cli.resume import plain
 from fedexp.config.schema import Config, validate
 from fedexp.core.client import ClientModule
 from fedexp.core.messages import Message
@@ -29,8 +27,7 @@ def compose(*overrides: str) -> Config:
         overrides = ("algorithm=fedavg", *overrides)
     with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
         cfg = hydra.compose("config", list(overrides))
-    values: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
-    return validate(values)
+    return validate(plain(cfg, overrides))
 
 
 def federate(*overrides: str) -> Federation:

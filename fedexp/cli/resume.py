@@ -11,6 +11,7 @@ from typing import Any
 from omegaconf import DictConfig, MissingMandatoryValue, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from fedexp.cli.give_way import give_way
 from fedexp.distributed import launcher
 from fedexp.errors import InputError
 from fedexp.state import run_folder
@@ -119,15 +120,18 @@ def make_folder(key: str, folder: Path) -> Path:
     return folder
 
 
-def plain(cfg: DictConfig) -> dict[str, Any]:
-    """The config as nested dictionaries. Raises InputError if a value cannot be had."""
+def plain(cfg: DictConfig, overrides: Sequence[str]) -> dict[str, Any]:
+    """The config as nested dictionaries, with what gives way to ``overrides`` left out.
+
+    Raises InputError if a value cannot be resolved.
+    """
     try:
         values: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
     except MissingMandatoryValue as missing:
         raise InputError(f"{missing.full_key}: must be given") from None
     except OmegaConfBaseException as error:  # a ${...} that leads nowhere
         raise InputError(f"{error.full_key}: {str(error).splitlines()[0]}") from error
-    return {str(key): value for key, value in values.items()}
+    return give_way({str(key): value for key, value in values.items()}, overrides)
 
 
 def _checked(cfg: DictConfig) -> Any:
@@ -136,7 +140,8 @@ def _checked(cfg: DictConfig) -> Any:
 
     try:
         own = [str(key) for key in cfg if key != "hydra"]
-        return validate(plain(OmegaConf.masked_copy(cfg, own)))
+        overrides = OmegaConf.select(cfg, "hydra.overrides.task") or []
+        return validate(plain(OmegaConf.masked_copy(cfg, own), overrides))
     except InputError:
         return None
 

@@ -54,6 +54,12 @@ def locate(key: str, name: Any) -> Callable[..., Any]:
     return found
 
 
+def argument_names(target: Callable[..., Any]) -> set[str]:
+    """The names of a target's arguments, and ``_target_``."""
+    parameters = inspect.signature(target).parameters.values()
+    return {"_target_", *(each.name for each in parameters)}
+
+
 def _arguments(target: Callable[..., Any], supplied: Sequence[str]) -> type[BaseModel]:
     """A model with one field for each argument of ``target`` that a config may set."""
     source = target.__init__ if inspect.isclass(target) else target

@@ -6,15 +6,17 @@ and nowhere else.
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    model_validator,
 )
 
 from fedexp.config.build import STRICT, Node, check
@@ -139,12 +141,32 @@ class Tracking(Group):
 
 
 class Published(Group):
-    """A number that a paper reports for this experiment, to be compared with."""
+    """A row of numbers that a paper reports for this experiment, to be compared with.
+
+    Attributes:
+        table: where they stand, such as ``Table 1``.
+        metric: what was measured: a headline metric, or ``rounds_to/<target>`` in rounds.
+        statistic: of which rounds: ``final``, ``best``, or ``mean_last5``.
+        values: the override that chooses a method -> the published value.
+        spread: the same methods -> the published standard deviation, where there is one.
+        overrides: what else makes this cell, beside the preset.
+    """
 
     table: str
-    algorithm: str
     metric: str
-    value: Annotated[float, Field(ge=0, le=1)]
+    statistic: Literal["final", "best", "mean_last5"]
+    values: dict[str, NonNegativeFloat]
+    spread: dict[str, NonNegativeFloat] = {}
+    overrides: list[str] = []
+
+    @model_validator(mode="after")
+    def _check_units(self) -> Self:
+        counts_rounds = self.metric.startswith("rounds_to/")
+        for method, value in self.values.items():
+            if counts_rounds != (value > 1):
+                unit = "a round, above 1" if counts_rounds else "a fraction"
+                raise ValueError(f"{self.table}, {method}: {self.metric} should be {unit}")
+        return self
 
 
 class Config(Group):
@@ -173,6 +195,15 @@ class Config(Group):
     checkpoint: Checkpoint
     resume: str | None
     paper: list[Published]
+
+
+def common_keys(group: str) -> set[str]:
+    """The keys that every option of a config group has, beside the arguments of its target."""
+    field = Config.model_fields.get(group)
+    model = field.annotation if field else None
+    if isinstance(model, type) and issubclass(model, Common):
+        return set(model.model_fields)
+    return set()
 
 
 def validate(values: dict[str, Any]) -> Config:

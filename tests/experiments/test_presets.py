@@ -1,0 +1,62 @@
+"""What holds for every preset: it composes, its rows can be run, and it survives a swap."""
+
+from pathlib import Path
+
+import pytest
+from federations import compose
+
+from fedexp.cli.command import config_folder
+from fedexp.errors import InputError
+
+CONF = Path(config_folder())
+EXPERIMENTS = sorted(
+    str(path.relative_to(CONF / "experiment").with_suffix(""))
+    for path in (CONF / "experiment").rglob("*.yaml")
+)
+ALGORITHMS = sorted(path.stem for path in (CONF / "algorithm").glob("*.yaml"))
+
+# One option of each group that has none of the others' keys.
+SWAPS = (
+    "partition=iid",
+    "model=mlp",
+    "head=cosine",
+    "loss=cross_entropy",
+    "regularizer=none",
+    "personalization=none",
+    "sampler=random",
+    "aggregator=median",
+    "optimizer=adam",
+    "engine=vectorized",
+    "data=digits",
+)
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_an_experiment_survives_any_swap(experiment: str) -> None:
+    compose(f"experiment={experiment}")
+    for swap in SWAPS:
+        assert compose(f"experiment={experiment}", swap)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_an_algorithm_survives_any_swap(algorithm: str) -> None:
+    for swap in SWAPS:
+        assert compose(f"algorithm={algorithm}", swap)
+
+
+def test_a_key_of_the_command_line_never_gives_way() -> None:
+    with pytest.raises(InputError, match=r"optimizer\.momentum: unknown key"):
+        compose("algorithm=scaffold", "optimizer=adam", "+optimizer.momentum=0.5")
+
+
+def test_what_both_options_have_stays() -> None:
+    config = compose("experiment=fednh/cifar10_dir03", "optimizer=adam", "data=digits")
+    assert config.optimizer["lr"] == 0.01
+    assert config.data.augment == "crop_flip"
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_every_published_row_can_be_run(experiment: str) -> None:
+    for row in compose(f"experiment={experiment}").paper:
+        for method in row.values:
+            assert compose(f"experiment={experiment}", *row.overrides, *method.split())

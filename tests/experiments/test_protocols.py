@@ -1,0 +1,428 @@
+"""Every preset of a paper against that paper's protocol, typed in here: a changed number fails."""
+
+from typing import Any
+
+import pytest
+from federations import compose
+
+from fedexp.config.schema import Config
+
+Values = dict[str, Any]
+
+# What all cells of a paper share.
+PROTOCOLS: dict[str, Values] = {
+    "fednh": {
+        "rounds": 200,
+        "clients.count": 100,
+        "clients.per_round": 10,
+        "local.epochs": 5,
+        "local.batch_size": 64,
+        "local.grad_clip": 10,
+        "optimizer._target_": "torch.optim.SGD",
+        "optimizer.lr": 0.01,
+        "optimizer.momentum": 0.9,
+        "optimizer.weight_decay": 1e-5,
+        "optimizer.round_decay": 0.99,
+        "aggregator.weighting": "uniform",
+        "data.name": "cifar10",
+        "data.augment": "crop_flip",
+        "data.mean": [0.4914, 0.4822, 0.4465],
+        "data.std": [0.2023, 0.1994, 0.2010],
+        "partition._target_": "fedexp.data.partitions.dirichlet_fednh",
+        "partition.beta": 0.3,
+        "model._target_": "fedexp.models.cnn.conv2cifar",
+        "sampler.weighting": "uniform",
+    },
+    "fedsc": {
+        "rounds": 100,
+        "clients.count": 10,
+        "clients.per_round": 10,
+        "local.epochs": 10,
+        "local.batch_size": 64,
+        "local.grad_clip": None,
+        "optimizer._target_": "torch.optim.SGD",
+        "optimizer.lr": 0.01,
+        "optimizer.momentum": 0.9,
+        "optimizer.weight_decay": 1e-5,
+        "optimizer.round_decay": 1,
+        "aggregator.weighting": "samples",
+        "data.name": "cifar10",
+        "data.augment": "crop_flip_mean",
+        "partition._target_": "fedexp.data.partitions.dirichlet_fedsc",
+        "partition.beta": 0.2,
+        "partition.long_tail": None,
+        "model._target_": "fedexp.models.resnet.resnet",
+        "model.blocks": [1, 1, 1, 1],
+        "model.norm": "batch",
+        "head._target_": "fedexp.heads.linear.Linear",
+        "head.bias": True,
+        "evaluation.every": 1,
+        "evaluation.targets": [0.2, 0.4, 0.8],
+    },
+    "fedgela": {
+        "rounds": 50,
+        "clients.count": 10,
+        "clients.per_round": 10,
+        "local.epochs": 10,
+        "local.batch_size": 100,
+        "local.grad_clip": 20,
+        "optimizer._target_": "torch.optim.SGD",
+        "optimizer.lr": 0.01,
+        "optimizer.momentum": 0.9,
+        "optimizer.weight_decay": 1e-4,
+        "optimizer.round_decay": 1,
+        "aggregator.weighting": "samples",
+        "data.name": "cifar10",
+        "data.augment": "none",
+        "partition._target_": "fedexp.data.partitions.dirichlet",
+        "partition.balance": True,
+        "partition.min_size": 0,
+        "model._target_": "fedexp.models.resnet.resnet",
+        "model.blocks": [2, 2, 2, 2],
+        "model.norm": "batch",
+        "model.feature_dim": 84,
+        "model.projection": "mlp",
+        "evaluation.every": 1,
+        "evaluation.personal_every": 1,
+    },
+    "fedptr": {
+        "rounds": 400,
+        "clients.count": 10,
+        "clients.per_round": 10,
+        "local.epochs": 1,
+        "local.batch_size": 500,
+        "local.grad_clip": 10,
+        "optimizer._target_": "torch.optim.SGD",
+        "optimizer.lr": 0.01,
+        "optimizer.momentum": 0,
+        "optimizer.weight_decay": 0,
+        "optimizer.round_decay": 1,
+        "data.name": "cifar10",
+        "data.augment": "half_crop_flip",
+        "data.mean": [0.4914, 0.4822, 0.4465],
+        "data.std": [0.2023, 0.1994, 0.2010],
+        "partition._target_": "fedexp.data.partitions.legacy_dirichlet",
+        "partition.beta": 0.01,
+        "partition.min_size": 2500,
+        "partition.draw_seed": 0,
+        "model._target_": "fedexp.models.convnet.convnet",
+        "head._target_": "fedexp.heads.linear.Linear",
+        "head.bias": True,
+        "sampler.weighting": "uniform",
+        "evaluation.every": 1,
+    },
+    "hics": {
+        "local.epochs": 2,
+        "local.batch_size": 64,
+        "local.grad_clip": None,
+        "optimizer.lr": 0.001,
+        "optimizer.weight_decay": 0,
+        "optimizer.round_decay": 1,
+        "aggregator.weighting": "uniform",
+        "data.augment": "none",
+        "partition._target_": "fedexp.data.partitions.multi_alpha",
+        "partition.balance": True,
+        "partition.min_share": 0.2,
+        "partition.max_tries": 1000,
+        "model.init": "xavier_relu",
+        "head._target_": "fedexp.heads.linear.Linear",
+        "head.bias": True,
+        "sampler.signal": "auto",
+        "sampler.lam": 0.1,
+        "sampler.clusters": None,
+        "sampler.linkage_on": "rows",
+        "sampler.refresh": "always",
+        "sampler.warm_up_order": "random",
+        "sampler.angle_on": "signal",
+        "evaluation.every": 1,
+    },
+}
+
+# What each cell changes.
+CELLS: dict[str, Values] = {
+    "fednh/cifar10_dir03": {},
+    "fednh/cifar10_dir10": {"partition.beta": 1},
+    "fednh/cifar100_dir03": {"data.name": "cifar100", "data.std": [0.267, 0.256, 0.276]},
+    "fednh/cifar100_dir10": {
+        "data.name": "cifar100",
+        "data.mean": [0.507, 0.487, 0.441],
+        "data.std": [0.267, 0.256, 0.276],
+        "partition.beta": 1,
+    },
+    "fedsc/cifar10_dir005": {"partition.beta": 0.05},
+    "fedsc/cifar10_dir02": {},
+    "fedsc/cifar10_dir05": {"partition.beta": 0.5},
+    "fedsc/cifar10_dir02_l1": {"loss.distance": "l1"},
+    "fedsc/cifar10_lt": {"partition.long_tail": 10},
+    "fedsc/cifar10_nid2": {
+        "partition._target_": "fedexp.data.partitions.nid2",
+        "partition.sharing": "equal_sizes",
+        "clients.count": 6,
+        "clients.per_round": 6,
+    },
+    "fedsc/cifar100_dir005": {
+        "data.name": "cifar100",
+        "partition.beta": 0.05,
+        "evaluation.targets": [0.2, 0.4, 0.6],
+    },
+    "fedsc/cifar100_dir02": {"data.name": "cifar100", "evaluation.targets": [0.2, 0.4, 0.6]},
+    "fedsc/cifar100_lt": {"data.name": "cifar100", "partition.long_tail": 10},
+    "fedsc/cifar100_nid2": {
+        "data.name": "cifar100",
+        "partition._target_": "fedexp.data.partitions.nid2",
+        "partition.sharing": "equal_sizes",
+        "clients.count": 6,
+        "clients.per_round": 6,
+    },
+    "fedptr/cifar10_dir001": {},
+    "fedptr/cifar10_dir004": {"partition.beta": 0.04},
+    "fedptr/fmnist_dir001": {
+        "data.name": "fashion_mnist",
+        "rounds": 200,
+        "data.mean": [0.1307],
+        "data.std": [0.3081],
+        "data.augment": "none",
+    },
+    "fedptr/fmnist_dir004": {
+        "data.name": "fashion_mnist",
+        "rounds": 200,
+        "partition.beta": 0.04,
+    },
+    "fedptr/cifar100_dir001": {
+        "data.name": "cifar100",
+        "rounds": 1000,
+        "data.mean": [0.5071, 0.4867, 0.4408],
+        "data.std": [0.2675, 0.2565, 0.2761],
+    },
+    "fedptr/cifar100_dir004": {"data.name": "cifar100", "rounds": 1000, "partition.beta": 0.04},
+    "fedptr/cifar100_dir001_40clients": {"partition.min_size": 500, "rounds": 1000},
+    "fedptr/fmnist_dir004_40clients": {"partition.min_size": 25, "partition.beta": 0.04},
+    "fedptr/cifar10_dir004_40clients": {"partition.min_size": 25, "partition.beta": 0.04},
+    "fedptr/cifar100_dir004_40clients": {"partition.min_size": 500, "partition.beta": 0.04},
+}
+for cell in [cell for cell in CELLS if cell.endswith("_40clients")]:
+    CELLS[cell] |= {"clients.count": 40, "clients.per_round": 10}
+
+for data, full, partial in (("svhn", 50, 100), ("cifar10", 50, 100), ("cifar100", 100, 200)):
+    of_data: Values = {"data.name": data}
+    if data == "cifar100":
+        of_data |= {"model.feature_dim": 512, "data.augment": "crop_flip_rotate"}
+    for name, beta in (("iid", 10000), ("dir05", 0.5), ("dir01", 0.1)):
+        CELLS[f"fedgela/{data}_{name}"] = of_data | {"rounds": full, "partition.beta": beta}
+    for name, beta in (("iid", 10000), ("dir05", 0.5), ("dir02", 0.2)):
+        CELLS[f"fedgela/{data}_50clients_{name}"] = of_data | {
+            "rounds": partial,
+            "partition.beta": beta,
+            "partition.min_size": 100,
+            "clients.count": 50,
+        }
+for data in ("cifar10", "svhn"):
+    for clients in (10, 50):
+        CELLS[f"fedgela/{data}_p{clients}c2"] = {
+            "data.name": data,
+            "rounds": 100,
+            "clients.count": clients,
+            "partition._target_": "fedexp.data.partitions.shards",
+            "partition.classes_per_client": 2,
+            "partition.holders": "random",
+            "partition.balance": None,
+            "partition.min_size": None,
+        }
+
+_PLAIN_SGD = {"optimizer._target_": "torch.optim.SGD", "optimizer.momentum": 0}
+_HICS: dict[str, Values] = {
+    "fmnist": {
+        "data.name": "fashion_mnist",
+        "data.mean": [0.5],
+        "data.std": [0.5],
+        "rounds": 200,
+        "clients.count": 50,
+        "clients.per_round": 5,
+        "model._target_": "fedexp.models.cnn.hics_fmnist",
+        "regularizer._target_": "fedexp.core.sockets.Regularizer",
+        "sampler.temperature": 0.0025,
+        "sampler.gamma_0": 4,
+        "evaluation.targets": [0.75],
+        **_PLAIN_SGD,
+    },
+    "cifar10": {
+        "data.name": "cifar10",
+        "rounds": 500,
+        "clients.count": 50,
+        "clients.per_round": 10,
+        "model._target_": "fedexp.models.cnn.hics_cifar",
+        "model.hidden": 64,
+        "regularizer._target_": "fedexp.regularizers.proximal.Proximal",
+        "regularizer.mu": 0.1,
+        "sampler.temperature": 0.0015,
+        "sampler.gamma_0": 4,
+        "evaluation.targets": [0.6],
+        "optimizer._target_": "torch.optim.Adam",
+    },
+    "cifar100": {
+        "data.name": "cifar100",
+        "rounds": 1000,
+        "clients.count": 100,
+        "clients.per_round": 20,
+        "model._target_": "fedexp.models.cnn.hics_cifar",
+        "model.hidden": 64,
+        "regularizer.mu": 0.1,
+        "sampler.temperature": 0.0015,
+        "sampler.gamma_0": 2,
+        "evaluation.targets": [0.3],
+        "optimizer._target_": "torch.optim.Adam",
+    },
+}
+_ALPHAS = {
+    "fmnist": {
+        1: [0.001, 0.002, 0.005, 0.01, 0.5],
+        2: [0.001, 0.002, 0.005, 0.01, 0.2],
+        3: [0.001, 0.001, 0.001, 0.001, 0.001],
+    },
+    "cifar10": {
+        1: [0.001, 0.01, 0.1, 0.5, 1.0],
+        2: [0.001, 0.002, 0.005, 0.01, 0.5],
+        3: [0.001, 0.002, 0.005, 0.01, 0.1],
+    },
+    "cifar100": {1: [0.001, 0.01, 0.1, 0.5, 1.0], 2: [0.001, 0.005, 0.01, 0.1, 1.0]},
+}
+for data, settings in _ALPHAS.items():
+    for number, alphas in settings.items():
+        CELLS[f"hics/{data}_setting{number}"] = _HICS[data] | {"partition.alphas": alphas}
+
+# What each method adds under a paper's protocol.
+_NO_BIAS: Values = {"head._target_": "fedexp.heads.linear.Linear", "head.bias": False}
+_RELEASED_ETF: Values = {
+    "head.feature_norm": "batchnorm_affine",
+    "head.energy": 1e10,
+    "head.missing": "zero_logit",
+}
+METHODS: dict[str, dict[str, Values]] = {
+    "fednh": {
+        "fednh": {
+            "head._target_": "fedexp.heads.prototype.Prototype",
+            "head.init": "orthogonal",
+            "head.renormalize_clients": True,
+            "head.weighting": "count",
+            "head.rho": 0.9,
+            "head.scale": {"init": 1, "trainable": True},
+        },
+        "fednh_paper": {
+            "head.init": "maximin",
+            "head.renormalize_clients": False,
+            "head.weighting": "uniform",
+            "head.rho": 0.9,
+        },
+        "fedavg": _NO_BIAS,
+        "local": _NO_BIAS,
+        "fedper": _NO_BIAS | {"personalization.global_model": "initial_head"},
+        "fedrep": _NO_BIAS
+        | {"personalization.head_epochs": 10, "personalization.global_model": "initial_head"},
+        "fedbabu": _NO_BIAS
+        | {"personalization.tuning_epochs": 5, "personalization.tune_from": "local"},
+        "fedrod": _NO_BIAS
+        | {
+            "loss._target_": "fedexp.losses.adjusted.BalancedSoftmax",
+            "personalization.private_head": "hypernetwork",
+            "personalization.second_phase": True,
+        },
+        "ditto": _NO_BIAS | {"personalization.lam": 0.75, "personalization.anchor": "local"},
+        "fedproto": _NO_BIAS
+        | {"loss.lam": 0.1, "loss.weighting": "uniform", "loss.first": "random"},
+    },
+    "fedsc": {
+        "fedavg": {"loss._target_": "fedexp.losses.cross_entropy.CrossEntropy"},
+        "fedprox": {"regularizer.mu": 0.01},
+        "moon": {"loss.mu": 5, "loss.temperature": 0.5},
+        "fedntd": {"loss.beta": 1, "loss.temperature": 1},
+        "fedproto_global": {"loss.lam": 1},
+        "fednh": {"head.scale": {"init": 20, "trainable": True}, "local.grad_clip": 10},
+        "fedsc": {
+            "loss.normalizer": "dataset",
+            "loss.distance": "mse",
+            "loss.temperature": 0.05,
+            "loss.neighbors": 2,
+            "loss.metric": "angle",
+            "loss.ce_weight": 1,
+            "loss.rpcl_weight": 1,
+            "loss.cpdr_weight": 1,
+        },
+    },
+    "fedgela": {
+        "fedavg": {"head._target_": "fedexp.heads.linear.Linear", "head.bias": True},
+        "fedprox": {"regularizer.mu": 0.01},
+        "moon": {"loss.temperature": 0.5},
+        "fedrs": {"loss.alpha": 0.5},
+        "fedlc": {"loss.tau": 1},
+        "fedrep": {"personalization.head_epochs": 10},
+        "fedbabu": {"personalization.tuning_epochs": 10},
+        "fedgela": _RELEASED_ETF | {"head.adapt": True, "head.phi": "linear"},
+        "fedge": _RELEASED_ETF | {"head.adapt": False},
+    },
+    "fedptr": {
+        "fedavg": {"aggregator.weighting": "samples"},
+        "fedprox": {"aggregator.weighting": "samples", "regularizer.mu": 2e-4},
+        "scaffold": {"aggregator.weighting": "uniform", "regularizer.weighting": "samples"},
+        "feddyn": {"regularizer.alpha": 0.01, "regularizer.alpha_scaling": "samples"},
+        "feddc": {"regularizer.alpha": 0.1, "regularizer.alpha_scaling": "samples"},
+        "fedptr": {"regularizer.side": "client"},
+        "fedptr_s": {"regularizer.side": "server"},
+    },
+}
+for method in ("fedptr", "fedptr_s"):
+    METHODS["fedptr"][method] |= {
+        "optimizer.momentum": 0.5,
+        "aggregator.weighting": "samples",
+        "regularizer.lag": 1,
+        "regularizer.ipc": 10,
+        "regularizer.outer_steps": 20,
+        "regularizer.inner_steps": 10,
+        "regularizer.step_size": 0.01,
+        "regularizer.image_lr": 1000,
+        "regularizer.step_lr": 1e-5,
+        "regularizer.momentum": 0.5,
+        "regularizer.project_steps": 5,
+        "regularizer.project_lr": 0.01,
+        "regularizer.lam": 0.05,
+        "regularizer.adaptive": True,
+        "regularizer.update_every": 1,
+        "regularizer.augment": "dsa",
+    }
+_PROTOCOL_METHOD = {"fednh": "fedavg", "fedsc": "fedsc", "fedgela": "fedavg", "fedptr": "fedavg"}
+
+
+def value(config: Config, key: str) -> Any:
+    """The value at a dotted key; None where an option has no such key."""
+    found: Any = config.model_dump(mode="json")
+    for step in key.split("."):
+        found = found.get(step) if isinstance(found, dict) else None
+    return found
+
+
+def differences(config: Config, expected: Values) -> dict[str, tuple[Any, Any]]:
+    """Key -> (found, expected), of those that differ."""
+    found = {key: value(config, key) for key in expected}
+    return {key: (found[key], want) for key, want in expected.items() if found[key] != want}
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_cell_is_the_papers(cell: str) -> None:
+    paper = cell.partition("/")[0]
+    method = _PROTOCOL_METHOD.get(paper)
+    config = compose(f"experiment={cell}", *([f"algorithm={method}"] if method else []))
+    assert differences(config, PROTOCOLS[paper] | CELLS[cell]) == {}
+
+
+@pytest.mark.parametrize(
+    ("paper", "method"), [(paper, method) for paper in METHODS for method in METHODS[paper]]
+)
+def test_a_method_is_the_papers(paper: str, method: str) -> None:
+    cell = {"fednh": "cifar10_dir03", "fedptr": "cifar10_dir001", "fedgela": "cifar10_dir01"}
+    config = compose(
+        f"experiment={paper}/{cell.get(paper, 'cifar10_dir02')}", f"algorithm={method}"
+    )
+    own = METHODS[paper][method]
+    shared = {key: want for key, want in PROTOCOLS[paper].items() if key not in own}
+    if "head._target_" not in own:  # a method may bring a head of its own
+        shared = {key: want for key, want in shared.items() if not key.startswith("head.")}
+    assert differences(config, shared | own) == {}
