@@ -18,10 +18,10 @@ from fedexp.core.description import Description
 from fedexp.core.part import Part
 from fedexp.core.randomness import seeded
 from fedexp.core.sockets import Aggregator, Head, Loss, Personalization, Regularizer
+from fedexp.data.configured_partition import SUPPLIED as PARTITION_SUPPLIED
+from fedexp.data.configured_partition import partition_indices
 from fedexp.data.dataset import Dataset, Source
 from fedexp.data.federated import FederatedData
-from fedexp.data.partition import SUPPLIED as PARTITION_SUPPLIED
-from fedexp.data.partition import partition_indices
 from fedexp.data.split import class_counts, match, stratified
 from fedexp.errors import InputError
 from fedexp.faults.base import Faults
