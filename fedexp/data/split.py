@@ -127,11 +127,24 @@ def deal(
     Returns:
         For each client, its sorted indices into ``labels``.
     """
+    return deal_in_order(labels, counts, generator.permutation(len(labels)))
+
+
+def deal_in_order(labels: np.ndarray, counts: np.ndarray, order: np.ndarray) -> list[np.ndarray]:
+    """As ``deal``, with samples in a given order: of each class client 0 gets the first, and so on.
+
+    Args:
+        labels: [n] class of each sample.
+        counts: [N, C] samples of each class for each client.
+        order: [n] the samples in the order in which they are given out.
+
+    Returns:
+        For each client, its sorted indices into ``labels``.
+    """
     num_clients, num_classes = counts.shape
     left_over = np.bincount(labels, minlength=num_classes) - counts.sum(axis=0)
     counts = np.vstack([counts, left_over])
-    shuffled = generator.permutation(len(labels))
-    by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    by_class = order[np.argsort(labels[order], kind="stable")]
     owner = np.empty(len(labels), dtype=np.int64)
     owner[by_class] = np.repeat(np.tile(np.arange(num_clients + 1), num_classes), counts.T.ravel())
     return by_owner(owner, num_clients)
