@@ -1,0 +1,82 @@
+"""Pure class partition: every client has the same number of classes."""
+
+from random import Random
+from typing import Literal
+
+import numpy as np
+from pydantic import PositiveInt
+
+from fedexp.core.randomness import numpy_generator
+from fedexp.data.partitions.shares import share_by_weight
+from fedexp.errors import InputError
+
+
+def shards(
+    labels: np.ndarray,
+    num_clients: int,
+    classes_per_client: PositiveInt,
+    seed: int,
+    holders: Literal["even", "random"] = "even",
+) -> list[np.ndarray]:
+    """PxCy, pure class partition: each of x clients has exactly y classes (FedGELA).
+
+    The holders of a class share its samples evenly.
+
+    Args:
+        labels: [n] class of each sample.
+        num_clients: N, the x of PxCy.
+        classes_per_client: y.
+        seed: decides the classes and samples of each client.
+        holders: ``even``, every class has floor or ceil of N*y/C holders, chosen at random;
+            ``random``, the first holders take the classes in turn until each is held once, later
+            ones any class they lack, so that holders and client sizes are uneven (FedGELA's
+            released code, the same holders for the same seed).
+
+    Raises:
+        InputError: y exceeds the number of classes, N*y is too small for every class to have a
+            holder, or a class has fewer samples than holders.
+    """
+    generator = numpy_generator(seed, "partition")
+    classes, sizes = np.unique(labels, return_counts=True)
+    where = f"partition.classes_per_client={classes_per_client} with clients.count={num_clients}"
+    if not classes_per_client <= len(classes) <= classes_per_client * num_clients:
+        raise InputError(
+            f"{where}: the data have {len(classes)} classes; a client cannot hold more, "
+            f"and all clients together cannot hold fewer"
+        )
+    shape = num_clients, len(classes), classes_per_client
+    holds = _even_holders(*shape, generator) if holders == "even" else _random_holders(*shape, seed)
+    for label, size, needed in zip(classes, sizes, holds.sum(axis=0), strict=True):
+        if size < needed:
+            raise InputError(f"{where}: class {label} has {size} samples for {needed} holders")
+    return share_by_weight(labels, holds, generator)
+
+
+def _even_holders(
+    num_clients: int, num_classes: int, classes_per_client: int, generator: np.random.Generator
+) -> np.ndarray:
+    """[N, C] bool: each client takes the classes with the fewest holders so far, ties at random."""
+    holds = np.zeros((num_clients, num_classes), dtype=bool)
+    for client in range(num_clients):
+        order = np.lexsort((generator.random(num_classes), holds.sum(axis=0)))
+        holds[client, order[:classes_per_client]] = True
+    return holds
+
+
+def _random_holders(
+    num_clients: int, num_classes: int, classes_per_client: int, seed: int
+) -> np.ndarray:
+    """[N, C] bool: the first C places go to classes 0 to C-1 in turn, later ones are drawn.
+
+    The draws are those of Python's ``random`` after seeding, again while the client has the class.
+    """
+    draws = Random(seed)
+    holds = np.zeros((num_clients, num_classes), dtype=bool)
+    for place in range(num_clients * classes_per_client):
+        client, label = place // classes_per_client, place
+        if place >= num_classes:
+            label = draws.randint(0, num_classes - 1)
+            while holds[client, label]:
+                label = draws.randint(0, num_classes - 1)
+        holds[client, label] = True
+    return holds
