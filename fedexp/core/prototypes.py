@@ -144,9 +144,9 @@ def _pairwise(vectors: Tensor, held: Tensor, metric: Metric) -> Tensor:
 def _divergence(vectors: Tensor) -> Tensor:
     """KL(p_k || p_q) [C, K, K] of p = softmax(``vectors`` [C, K, d]) over d."""
     logs = F.log_softmax(vectors.double(), dim=2)
-    # Row by row: all pairs at once would need [C, K, K, d].
-    rows = [(p.exp() * (p - logs)).sum(dim=2) for p in logs.split(1, dim=1)]
-    return torch.stack(rows, dim=1)
+    # Client by client: all pairs at once would need [C, K, K, d].
+    own = logs.unsqueeze(2).unbind(dim=1)  # K times log p_k [C, 1, d]
+    return torch.stack([(p.exp() * (p - logs)).sum(dim=2) for p in own], dim=1)
 
 
 def _share(values: Tensor) -> Tensor:

@@ -88,7 +88,7 @@ def test_adaptation_is_linear_by_default_and_finite_for_a_thousand_classes() -> 
     assert adaptation(one_of_many, "exp")[3].item() == pytest.approx(1000)
 
 
-# Phi over the population.
+# Phi normalised over the population.
 
 FORMS: list[Form] = ["linear", "sqrt", "exp"]
 # Ten clients of two classes each; every class is held by two clients.
@@ -370,6 +370,12 @@ def test_personal_models_keep_their_adaptation_and_the_global_one_has_none() -> 
     assert math.isfinite(federation.engine.evaluate(message).loss)
     assert torch.equal(head.phi, torch.ones(10))
     assert head.included.all()
+
+
+def test_the_vectorized_engine_refuses_batchnorm() -> None:
+    overrides = ["algorithm=fedgela", "head.feature_norm=batchnorm_affine", "engine=vectorized"]
+    with pytest.raises(InputError, match=r"^engine=vectorized: head\.batchnorm is BatchNorm"):
+        federate(*overrides, *SMALL)
 
 
 @pytest.mark.parametrize(
