@@ -4,15 +4,17 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedexp.core.messages import Update
 from fedexp.core.prototypes import (
     Metric,
     class_prototypes,
     consistent_prototypes,
     discrepancy_weights,
     relational_prototypes,
+    stack_reports,
 )
 
-METRICS: list[Metric] = ["angle", "cosine", "l1", "l2"]
+METRICS: list[Metric] = ["angle", "cosine", "l1", "l2", "kl"]
 Vector = list[float]
 
 # Four clients, five classes: class 2 is held by one client, class 4 by nobody, class 0 by all.
@@ -39,6 +41,11 @@ def mean(vectors: list[Vector]) -> Vector:
     return [sum(column) / len(vectors) for column in zip(*vectors, strict=True)]
 
 
+def softmax(vector: Vector) -> Vector:
+    powers = [math.exp(x) for x in vector]
+    return [power / sum(powers) for power in powers]
+
+
 def slow_distance(a: Vector, b: Vector, center: Vector, metric: Metric) -> float:
     gaps = [x - y for x, y in zip(a, b, strict=True)]
     return {
@@ -46,6 +53,7 @@ def slow_distance(a: Vector, b: Vector, center: Vector, metric: Metric) -> float
         "cosine": 1 - cosine(a, b),
         "l1": sum(map(abs, gaps)),
         "l2": math.hypot(*gaps),
+        "kl": sum(p * math.log(p / q) for p, q in zip(softmax(a), softmax(b), strict=True)),
     }[metric]
 
 
@@ -112,6 +120,7 @@ def test_two_neighbors_by_angle_are_the_defaults() -> None:
 MIRRORED = [[1.0, 1.0], [1.0, 0.9], [1.0, -1.0], [1.0, -0.9]]
 # From (1, 0, 0, 0): (10, 0, 0, 0) has the same direction and is 9 away; the others are 3 and 4
 # away by l1, 3 and sqrt(8) by l2. The mean's cosine is the same with both along the first axis.
+LN3 = math.log(3)
 SPREAD = [[1.0, 0, 0, 0], [10.0, 0, 0, 0], [1.0, 3, 0, 0], [1.0, 0, 2, 2]]
 
 
@@ -124,9 +133,15 @@ SPREAD = [[1.0, 0, 0, 0], [10.0, 0, 0, 0], [1.0, 3, 0, 0], [1.0, 0, 2, 2]]
         (SPREAD, "cosine", 1),
         (SPREAD, "l1", 2),
         (SPREAD, "l2", 3),
+        # softmax(0, ln 3) = (1/4, 3/4); to (3/4, 1/4), (1/50, 49/50) and (1/2, 1/2) the divergence
+        # is .549, .431 and .144
+        ([[0, LN3], [LN3, 0], [0, math.log(49)], [0, 0]], "kl", 3),
+        ([[0, LN3], [LN3, 0], [0, math.log(49)]], "kl", 2),
+        # adding the same number to all dimensions does not change a softmax
+        ([[1, 2], [1, 2.5], [7, 8]], "kl", 2),
     ],
 )
-def test_the_metric_says_who_is_nearest(
+def test_the_nearest_client_by_each_metric(
     vectors: list[Vector], metric: Metric, nearest: int
 ) -> None:
     relational, _ = relational_prototypes(*one_class(*vectors), 1, metric=metric)
@@ -140,25 +155,53 @@ def test_of_equally_near_clients_the_first_is_taken(metric: Metric) -> None:
     assert relational[0, 0].tolist() == [1, 0.5]
 
 
-def test_the_own_prototype_is_in_even_if_another_is_as_near() -> None:
-    # both make the same angle with their mean (1, 0)
+def test_kl_is_taken_from_the_client_to_the_other() -> None:
+    # Softmaxes (.3, .7), (.55, .45) and (.1, .9). From the first, KL is .127 and .154; to the
+    # first, it is .135 and .116, which would choose the third.
+    vectors = [[math.log(p), math.log(1 - p)] for p in (0.3, 0.55, 0.1)]
+    relational, _ = relational_prototypes(*one_class(*vectors), 1, metric="kl")
+    assert relational[0, 0].tolist() == pytest.approx(mean(vectors[:2]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_kl_keeps_the_dtype_and_copes_with_long_features(dtype: torch.dtype) -> None:
+    # the softmax of the first underflows; the divergences are about 900, 0 and 300
+    vectors = torch.tensor([[0.0, 900.0], [900.0, 0.0], [0.0, 900.5], [300.0, 0.0]], dtype=dtype)
+    relational, _ = relational_prototypes(vectors.unsqueeze(1), torch.ones(4, 1), 1, metric="kl")
+    assert relational.dtype == dtype
+    assert relational[0, 0].tolist() == [0, 900.25]
+
+
+def test_reports_are_stacked_in_the_order_of_client_numbers() -> None:
+    updates = []
+    for client in (7, 2, 5):
+        report = {"prototypes": torch.full((2, 3), client), "counts": torch.tensor([client, 0])}
+        updates.append(Update(client, 1, {}, {"loss": report}))
+    prototypes, counts = stack_reports(updates, "loss")
+    assert prototypes.shape == (3, 2, 3)
+    assert prototypes[:, 0, 0].tolist() == [2, 5, 7]
+    assert counts.tolist() == [[2, 0], [5, 0], [7, 0]]
+
+
+def test_without_neighbors_each_client_keeps_its_own_prototype() -> None:
+    # the other is as near: both make the same angle with their mean (1, 0)
     relational, _ = relational_prototypes(*one_class([1, 1], [1, -1]), 0)
     assert relational.tolist() == [[[1, 1]], [[1, -1]]]
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_zero_vectors_and_a_zero_mean_give_numbers(metric: Metric) -> None:
+def test_zero_vectors_and_a_zero_mean_have_finite_distances(metric: Metric) -> None:
     vectors = [[0.0, 0.0], [1.0, 2.0], [-1.0, -2.0]]
     relational, _ = relational_prototypes(*one_class(*vectors), 2, metric=metric)
     assert relational.tolist() == [[mean(vectors)]] * 3
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_what_stands_at_absent_classes_is_ignored(metric: Metric) -> None:
+def test_rows_of_absent_classes_are_ignored(metric: Metric) -> None:
     c = random_prototypes()
-    rubbish = c.masked_fill((COUNTS == 0).unsqueeze(-1), torch.nan)
+    filled = c.masked_fill((COUNTS == 0).unsqueeze(-1), torch.nan)
     expected, _ = relational_prototypes(c, COUNTS, metric=metric)
-    assert torch.equal(relational_prototypes(rubbish, COUNTS, metric=metric)[0], expected)
+    assert torch.equal(relational_prototypes(filled, COUNTS, metric=metric)[0], expected)
 
 
 def test_discrepancy_weights_by_hand() -> None:

@@ -14,7 +14,7 @@ def test_logits_are_scaled_cosines() -> None:
         head.weight.copy_(torch.tensor([[2.0, 0.0], [0.0, -0.5], [1.0, 1.0]]))
     logits = head(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
     assert logits[0].tolist() == pytest.approx([5 * 0.6, 5 * -0.8, 5 * 1.4 / math.sqrt(2)])
-    assert logits[1].tolist() == [0, 0, 0]  # a feature without direction, and no NaN
+    assert logits[1].tolist() == [0, 0, 0]  # a zero feature, and no NaN
 
 
 def test_the_length_of_a_feature_and_of_a_row_do_not_matter() -> None:

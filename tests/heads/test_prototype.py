@@ -19,6 +19,7 @@ SMALL = ["clients.count=6", "clients.per_round=4", "local.epochs=2"]
 def prototype(feature_dim: int = 2, num_classes: int = 4, **options: Any) -> Prototype:
     defaults: dict[str, Any] = {
         "scale": Scale(init=20, trainable=True),
+        "normalize_features": True,
         "init": "maximin",
         "rho": 0.6,
         "weighting": "count",
@@ -71,7 +72,7 @@ def test_it_beats_random_and_orthogonal_directions(num_classes: int, dim: int) -
 
 
 @pytest.mark.parametrize(("num_classes", "dim"), [(4, 6), (7, 2), (6, 4), (12, 3)])
-def test_the_generator_names_the_prototypes(num_classes: int, dim: int) -> None:
+def test_the_prototypes_depend_on_the_generator_alone(num_classes: int, dim: int) -> None:
     one, same, other = (
         maximin_prototypes(num_classes, dim, torch_generator(seed, "test")) for seed in (0, 0, 1)
     )
@@ -86,6 +87,32 @@ def test_every_start_has_unit_rows(init: str, num_classes: int, dim: int) -> Non
     torch.testing.assert_close(rows.norm(dim=1), torch.ones(num_classes))
     if init == "orthogonal" and num_classes <= dim:
         torch.testing.assert_close(rows @ rows.T, torch.eye(num_classes), atol=1e-6, rtol=0)
+
+
+# The logits.
+
+
+def test_logits_are_scaled_cosines_or_scaled_products_of_raw_features() -> None:
+    z = torch.tensor([[3.0, 4.0], [-2.0, 0.0]])
+    for normalized, lengths in ((True, (1.0, 1.0)), (False, (5.0, 2.0))):
+        head = prototype(scale=Scale(init=7, trainable=False), normalize_features=normalized)
+        head.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.6, 0.8]]))
+        cosines = [[0.6, 0.8, -0.6, 1.0], [-1.0, 0.0, 1.0, -0.6]]
+        expected = [[7 * n * c for c in row] for n, row in zip(lengths, cosines, strict=True)]
+        torch.testing.assert_close(head(z), torch.tensor(expected))
+
+
+def test_rho_1_fixes_the_prototypes_exactly() -> None:
+    head = prototype(num_classes=6, rho=1.0, normalize_features=False)
+    start = head.broadcast(1)["prototypes"].clone()
+    angles = torch.atan2(start[:, 1], start[:, 0])  # evenly on the circle
+    steps = (angles.roll(-1) - angles) % (2 * math.pi)
+    torch.testing.assert_close(steps, torch.full((6,), math.pi / 3), atol=1e-5, rtol=0)
+    for seed in range(30):
+        draw = torch_generator(seed, "test")
+        z, y = torch.randn(20, 2, generator=draw), torch.randint(0, 6, (20,), generator=draw)
+        head.aggregate(updates(head, [(z, y)]))
+    assert torch.equal(head.broadcast(31)["prototypes"], start)
 
 
 # The server's step.
@@ -141,7 +168,7 @@ def test_the_update_against_loops(weighting: Any) -> None:
 
 
 @pytest.mark.parametrize("weighting", ["count", "uniform"])
-def test_a_class_that_nobody_holds_stays_bit_for_bit_for_many_rounds(weighting: Any) -> None:
+def test_a_class_that_no_client_holds_keeps_its_prototype_bit_for_bit(weighting: Any) -> None:
     start = random_directions(4, 2, torch_generator(0, "test"))
     rows = start
     for _ in range(20):
@@ -177,6 +204,39 @@ def test_the_report_by_hand(renormalize: bool) -> None:
     assert report["counts"].tolist() == [2, 1, 0, 0]
 
 
+def unit(x: float, y: float) -> tuple[float, float]:
+    return x / math.hypot(x, y), y / math.hypot(x, y)
+
+
+# Class 0: means (.3, .9) of two samples and (1, 0) of one; class 1: (1, 0) of one sample at one
+# of the two clients. OLD rows are (1, 0) and (0, 1), rho is .6.
+X, Y = unit(0.3, 0.9)
+FORMS = {
+    "released": (
+        {"init": "orthogonal", "weighting": "count", "renormalize_clients": True},
+        [unit((2 * X + 1) / 3, 2 * Y / 3), (1.0, 0.0)],
+    ),
+    "paper": (
+        {"init": "maximin", "weighting": "uniform", "renormalize_clients": False},
+        [((0.3 + 1) / 2, 0.9 / 2), (1 / 2, 0.0)],
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_one_round_of_the_two_published_forms_by_hand(form: str) -> None:
+    options, means = FORMS[form]
+    head = prototype(**options)
+    head.load_server_state({"prototypes": OLD})
+    head.aggregate(updates(head, FEATURES))
+    moved = head.broadcast(2)["prototypes"]
+    for label, (x, y) in enumerate(means):
+        old = OLD[label].tolist()
+        expected = unit(0.6 * old[0] + 0.4 * x, 0.6 * old[1] + 0.4 * y)
+        assert moved[label].tolist() == pytest.approx(expected)
+    assert torch.equal(moved[2:], OLD[2:])
+
+
 @pytest.mark.parametrize("renormalize", [False, True])
 def test_one_round_of_both_halves_by_hand(renormalize: bool) -> None:
     head = prototype(renormalize_clients=renormalize)
@@ -206,19 +266,19 @@ def test_the_order_of_the_updates_changes_nothing() -> None:
     assert torch.equal(one.broadcast(1)["prototypes"], other.broadcast(1)["prototypes"])
 
 
-def test_a_cohort_of_nobody_changes_nothing() -> None:
+def test_a_round_without_updates_changes_nothing() -> None:
     head = prototype()
     before = head.broadcast(1)["prototypes"]
     head.aggregate([])
     assert torch.equal(head.broadcast(2)["prototypes"], before)
 
 
-def test_a_client_takes_in_a_copy() -> None:
+def test_a_client_copies_what_it_receives() -> None:
     server, client = prototype(), prototype()
     sent = server.broadcast(1)
     client.receive(Message(1, {}, {"head": sent}))
     assert torch.equal(client.prototypes(), sent["prototypes"])
-    client.weight.zero_()  # another model is seated
+    client.weight.zero_()  # another model is loaded
     assert torch.equal(server.broadcast(1)["prototypes"], sent["prototypes"])
     assert sent["prototypes"].abs().sum() > 0
 
@@ -249,7 +309,7 @@ def test_the_scale_is_the_cohorts_mean() -> None:
     assert federation.server.weights["head.scale"].item() == pytest.approx(sum(scales) / 3)
 
 
-def test_the_final_model_has_the_servers_prototypes_and_a_personal_one_those_it_had() -> None:
+def test_the_global_model_has_the_new_prototypes_and_personal_models_those_they_received() -> None:
     federation = federate("algorithm=fednh", *SMALL)
     first = federation.server.broadcast(1).extras["head"]["prototypes"]
     federation.run_round(1)
@@ -264,7 +324,7 @@ def test_the_final_model_has_the_servers_prototypes_and_a_personal_one_those_it_
 
 
 def test_prototypes_follow_the_features_of_the_cohort() -> None:
-    """The whole round against the definition, from what the trained models compute."""
+    """A whole round against the definition, from the trained models' features."""
     federation = federate("algorithm=fednh", *SMALL)
     message = federation.server.broadcast(1)
     old = message.extras["head"]["prototypes"].double()
@@ -283,7 +343,7 @@ def test_prototypes_follow_the_features_of_the_cohort() -> None:
     torch.testing.assert_close(found.double(), expected, atol=1e-6, rtol=0)
 
 
-def test_the_state_of_the_server_comes_back() -> None:
+def test_the_server_state_is_restored() -> None:
     head, restored = prototype(8), prototype(8)
     head.aggregate(updates(head, [(torch.rand(5, 8), torch.tensor([0, 0, 1, 2, 3]))]))
     restored.load_server_state(head.server_state())

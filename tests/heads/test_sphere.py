@@ -1,4 +1,4 @@
-"""What the normalised heads have in common."""
+"""Properties that all normalised heads share."""
 
 from typing import Any
 
@@ -25,18 +25,28 @@ def cosine(scale: Scale = TRAINED) -> Head:
 
 
 def prototype(scale: Scale = TRAINED) -> Head:
-    return Prototype(D, C, scale, "maximin", 0.9, "count", False)
+    return Prototype(D, C, scale, True, "maximin", 0.9, "count", False)
 
 
 def etf(feature_norm: Any = "l2") -> Head:
-    return ETF(D, C, 100.0, feature_norm, True, "linear", "exclude")
+    return ETF(D, C, 100.0, feature_norm, True, "linear", "client", "exclude")
 
 
-HEADS = [cosine, prototype, etf, lambda: etf("batchnorm")]
-IDS = ["cosine", "prototype", "etf", "etf-batchnorm"]
+def raw_prototype() -> Head:
+    return Prototype(D, C, TRAINED, False, "maximin", 0.9, "count", False)
 
 
-@pytest.mark.parametrize("make", HEADS, ids=IDS)
+HEADS = {
+    "cosine": cosine,
+    "prototype": prototype,
+    "raw prototype": raw_prototype,
+    "etf": etf,
+    "etf batchnorm": lambda: etf("batchnorm"),
+    "etf affine batchnorm": lambda: etf("batchnorm_affine"),
+}
+
+
+@pytest.mark.parametrize("make", HEADS.values(), ids=HEADS)
 def test_gradients_by_finite_differences(make: Any) -> None:
     torch.manual_seed(0)
     head = make().double()
@@ -51,9 +61,9 @@ def test_gradients_by_finite_differences(make: Any) -> None:
     assert torch.autograd.gradcheck(logits, (z, *parameters.values()))
 
 
-@pytest.mark.parametrize("make", HEADS, ids=IDS)
+@pytest.mark.parametrize("make", HEADS.values(), ids=HEADS)
 def test_clients_can_be_stacked(make: Any) -> None:
-    """Parameters and buffers of three clients at once, each with its own mask and scale."""
+    """The parameters and buffers of three clients in one vmap, each with its own counts."""
     torch.manual_seed(0)
     heads = [make() for _ in range(3)]
     for head, counts in zip(heads, ([1, 2, 0, 0], [5, 1, 1, 1], [0, 0, 0, 9]), strict=True):
@@ -70,7 +80,7 @@ def test_clients_can_be_stacked(make: Any) -> None:
 
 
 class Client:
-    """As much of a client as ``begin`` looks at."""
+    """The attributes of a client that ``begin`` reads."""
 
     def __init__(self, class_counts: Tensor) -> None:
         self.data, self.class_counts = self, class_counts
@@ -98,7 +108,8 @@ def test_a_constant_scale_is_no_parameter(make: Any) -> None:
         ("head=etf head.energy=0", "head.energy=0: should be greater than 0"),
         ("head=etf head.phi=cube", "head.phi=cube: should be 'linear', 'sqrt' or 'exp'"),
         ("head=etf head.missing=x", "head.missing=x: should be 'exclude' or 'zero_logit'"),
-        ("head=etf head.feature_norm=x", "head.feature_norm=x: should be 'l2' or 'batchnorm'"),
+        ("head=etf head.feature_norm=x", "head.feature_norm=x: should be 'l2', 'batchnorm' or 'b"),
+        ("head=etf head.phi_normalization=x", "head.phi_normalization=x: should be 'client' or"),
         (
             "head=etf model.feature_dim=2",
             "head=etf: needs model.feature_dim >= data classes - 1 = 9, has 2",

@@ -24,7 +24,7 @@ LOSSES = {
 
 
 def begun(loss: Adjusted, counts: Tensor = COUNTS) -> Adjusted:
-    """The loss as a client with these class counts has it."""
+    """The loss at a client with these class counts."""
     loss.setup(Setting(0, 1, len(counts), 3, 1, 1, counts.unsqueeze(0), {}))
     client: Any = SimpleNamespace(data=SimpleNamespace(class_counts=counts))
     loss.begin(client, Message(1, {}), {})
@@ -42,7 +42,7 @@ def softmax(logits: list[float]) -> list[float]:
     return [math.exp(x) / total for x in logits]
 
 
-# The adjusted logits of [1, 2, 3, 4] by hand, and what multiplies each class's gradient.
+# The adjusted logits of [1, 2, 3, 4] by hand, and the factor of each class's gradient.
 LOGITS = [1.0, 2.0, 3.0, 4.0]
 BY_HAND = {
     # tau n^(-1/4) is 1/2, absent, 1/3, 1
@@ -67,7 +67,7 @@ def test_value_and_gradient_by_hand(name: str, label: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["logit_calibration", "balanced_softmax"])
-def test_nothing_is_learnt_about_absent_classes(name: str) -> None:
+def test_absent_classes_get_no_gradient(name: str) -> None:
     assert value_and_slopes(begun(LOSSES[name]()), LOGITS, 0)[1][1] == 0
 
 
@@ -78,7 +78,7 @@ def test_nothing_is_learnt_about_absent_classes(name: str) -> None:
         (LogitCalibration(0.0), [0, 2, 3]),  # absent classes are left out whatever tau is
     ],
 )
-def test_where_it_is_cross_entropy(loss: Adjusted, same: list[int]) -> None:
+def test_values_at_which_it_is_cross_entropy(loss: Adjusted, same: list[int]) -> None:
     logits, y = torch.randn(5, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0] * 5)
     found = begun(loss)(Forward(torch.zeros(5, 3), logits, y))
     torch.testing.assert_close(found, F.cross_entropy(logits[:, same], y))
@@ -104,7 +104,7 @@ def test_a_client_of_one_class(name: str) -> None:
 
 
 @pytest.mark.parametrize("loss", [*(make() for make in LOSSES.values()), RestrictedSoftmax(0.0)])
-def test_what_the_head_leaves_out_stays_out(loss: Adjusted) -> None:
+def test_a_class_that_the_head_leaves_out_stays_left_out(loss: Adjusted) -> None:
     value, slopes = value_and_slopes(begun(loss), [1.0, -math.inf, 2.0, 3.0], 2)
     assert math.isfinite(value)
     assert slopes[1] == 0
@@ -131,7 +131,7 @@ def test_its_buffers_are_not_part_of_the_model(name: str) -> None:
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_evaluation_has_plain_logits(name: str) -> None:
-    """Right after the adjusted training of a client, its model and the global one are scored."""
+    """Its personal model and the global one are scored right after a client's adjusted training."""
     federation = federate(*SMALL, f"loss={name}")
     message = federation.server.broadcast(1)
     list(federation.engine.train([0], message))

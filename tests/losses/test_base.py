@@ -1,4 +1,4 @@
-"""A batch that is filled up gives the loss and the gradient of the batch itself."""
+"""A padded batch has the loss and the gradient of the batch without padding."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -17,9 +17,9 @@ from fedexp.losses.cross_entropy import CrossEntropy
 from fedexp.losses.moon import Moon
 from fedexp.losses.ntd import NotTrueDistillation
 from fedexp.losses.prototype_align import PrototypeAlign
-from fedexp.losses.semantic import RpclCpdr
+from fedexp.losses.rpcl_cpdr import RpclCpdr
 
-CLASSES, DIM, SAMPLES, FILLING = 4, 6, 5, 3
+CLASSES, DIM, SAMPLES, PADDING = 4, 6, 5, 3
 
 
 SETTING = Setting(0, 1, CLASSES, DIM, 9, 3, torch.ones(9, CLASSES), {})
@@ -39,7 +39,7 @@ def semantic() -> Loss:
 
 def aligned() -> Loss:
     """Prototype alignment; class 3 has no prototype."""
-    loss = PrototypeAlign(1.0)
+    loss = PrototypeAlign(1.0, "samples", "none")
     loss.setup(SETTING)
     draw = torch.Generator().manual_seed(1)
     sent = {
@@ -51,7 +51,7 @@ def aligned() -> Loss:
 
 
 def adjusted(loss: Adjusted) -> Loss:
-    """As a client has it that lacks class 0, which what fills the batch up is labelled with."""
+    """The loss at a client that lacks class 0, the label of the padding."""
     loss.setup(SETTING)
     client: Any = SimpleNamespace(data=SimpleNamespace(class_counts=torch.tensor([0, 3, 9, 1])))
     loss.begin(client, Message(1, {}), {})
@@ -75,7 +75,7 @@ def gradient(loss: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
 
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
-def test_filling_changes_nothing(loss: Loss) -> None:
+def test_padding_changes_nothing(loss: Loss) -> None:
     draw = torch.Generator().manual_seed(0)
 
     def outputs(count: int) -> Outputs:
@@ -89,28 +89,28 @@ def test_filling_changes_nothing(loss: Loss) -> None:
     plain = loss(Forward(z, logits, y), **references)
     expected = gradient(plain, z, logits)
 
-    filling = {name: outputs(FILLING) for name in ("model", *loss.reference_models)}
-    filled = loss(
+    padding = {name: outputs(PADDING) for name in ("model", *loss.reference_models)}
+    padded = loss(
         Forward(
-            torch.cat([z, filling["model"].z]),
-            torch.cat([logits, filling["model"].logits]),
-            torch.cat([y, torch.zeros(FILLING, dtype=torch.int64)]),
-            torch.tensor([1.0] * SAMPLES + [0.0] * FILLING),
+            torch.cat([z, padding["model"].z]),
+            torch.cat([logits, padding["model"].logits]),
+            torch.cat([y, torch.zeros(PADDING, dtype=torch.int64)]),
+            torch.tensor([1.0] * SAMPLES + [0.0] * PADDING),
         ),
         **{
-            name: Outputs(*(torch.cat(pair) for pair in zip(own, filling[name], strict=True)))
+            name: Outputs(*(torch.cat(pair) for pair in zip(own, padding[name], strict=True)))
             for name, own in references.items()
         },
     )
-    torch.testing.assert_close(filled, plain)
-    torch.testing.assert_close(gradient(filled, z, logits), expected)
+    torch.testing.assert_close(padded, plain)
+    torch.testing.assert_close(gradient(padded, z, logits), expected)
 
 
-def test_what_has_no_weight_may_be_infinite() -> None:
+def test_values_without_weight_may_be_infinite() -> None:
     values = torch.tensor([[1.0, 2.0], [torch.inf, torch.nan], [3.0, 6.0]])
     found = mean_over(values, torch.tensor([1, 0, 1]))
     assert found.tolist() == [2.0, 4.0]
 
 
-def test_without_weight_the_mean_is_zero() -> None:
+def test_the_mean_without_any_weight_is_zero() -> None:
     assert mean_over(torch.tensor([torch.inf]), torch.tensor([0.0])).item() == 0

@@ -68,7 +68,7 @@ def test_it_is_stable_at_a_tiny_temperature() -> None:
     assert torch.autograd.grad(losses.sum(), z)[0].isfinite().all()
 
 
-def test_where_both_models_agree_it_is_log_2_and_pulls_nowhere() -> None:
+def test_where_both_models_agree_it_is_log_2_without_gradient() -> None:
     z, other = draw(5, 6, seed=0).requires_grad_(), draw(5, 6, seed=1)
     losses = model_contrast(z, other, other, 0.5)
     assert losses.tolist() == pytest.approx([math.log(2)] * 5)
@@ -99,22 +99,22 @@ def reference(federation: Federation, name: str) -> Tensors:
 
 
 @pytest.mark.parametrize("head", ["linear", "etf", "prototype"])
-def test_previous_is_what_the_client_ended_with(head: str) -> None:
+def test_previous_is_the_model_that_the_client_last_trained(head: str) -> None:
     federation = federate(*SMALL, "loss=moon", f"head={head}", "local.grad_clip=10")
     engine: Any = federation.engine
-    ended: dict[int, Tensors] = {}
+    trained: dict[int, Tensors] = {}
     for round, cohort in enumerate(([0, 1], [1, 2], [0, 2]), start=1):
         message = federation.server.broadcast(round)
         start = {n: w.clone() for n, w in engine.resources.load_global(message).weights.items()}
         for client in cohort:
             seat(engine, client, message)
             assert equal(reference(federation, "global"), start)
-            assert equal(reference(federation, "previous"), ended.get(client, start))
+            assert equal(reference(federation, "previous"), trained.get(client, start))
         updates = []
         for client in cohort:
             updates += list(engine.train([client], message))
             module = engine.resources.module
-            ended[client] = {name: weight.clone() for name, weight in module.weights.items()}
+            trained[client] = {name: weight.clone() for name, weight in module.weights.items()}
         federation.server.aggregate(updates)
 
 
@@ -145,7 +145,7 @@ def test_a_clients_first_round_is_fedavg() -> None:
             assert contrasted == pytest.approx(plain + math.log(2), rel=1e-5)
 
 
-def test_nothing_more_travels() -> None:
+def test_nothing_more_is_sent() -> None:
     plain, moon = federate(*SMALL), federate(*SMALL, "algorithm=moon")
     for round in (1, 2):
         one, other = plain.run_round(round).metrics, moon.run_round(round).metrics

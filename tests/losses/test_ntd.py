@@ -22,7 +22,7 @@ def draw(*shape: int, seed: int) -> Tensor:
 
 
 def slow_distillation(local: list[float], glob: list[float], label: int, tau: float) -> float:
-    """KL(global || local) over the classes other than the true one that neither leaves out."""
+    """KL(global || local) over the classes that are not true and that neither model leaves out."""
     pairs = zip(local, glob, strict=True)
     kept = [pair for c, pair in enumerate(pairs) if c != label and all(map(math.isfinite, pair))]
     own, other = ([math.exp(pair[k] / tau) for pair in kept] for k in (0, 1))
@@ -56,7 +56,7 @@ def test_gradient_by_finite_differences() -> None:
     assert torch.autograd.gradcheck(lambda x: not_true_distillation(x, glob, LABELS, 2.0), local)
 
 
-def test_the_true_class_has_no_say() -> None:
+def test_the_logits_of_the_true_class_do_not_matter() -> None:
     local, glob = draw(5, 4, seed=0), draw(5, 4, seed=1)
     moved = [each.scatter(1, LABELS.unsqueeze(1), 7.0) for each in (local, glob)]
     one, other = (not_true_distillation(*pair, LABELS, 1.0) for pair in ((local, glob), moved))
@@ -83,7 +83,7 @@ def test_a_class_left_out_is_left_out_on_both_sides(side: str) -> None:
     assert not slopes[:, 3].any()
 
 
-def test_where_no_other_class_remains_it_is_zero() -> None:
+def test_without_any_other_class_the_distillation_is_zero() -> None:
     local = torch.tensor([[1.0, -math.inf, -math.inf]], requires_grad=True)
     found = not_true_distillation(local, torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([0]), 1.0)
     assert found.item() == 0
@@ -91,7 +91,7 @@ def test_where_no_other_class_remains_it_is_zero() -> None:
 
 
 @pytest.mark.parametrize("scale", [1e3, 1e30])
-def test_large_logits_give_numbers(scale: float) -> None:
+def test_large_logits_have_a_finite_loss_and_gradient(scale: float) -> None:
     local = (draw(5, 4, seed=0) * scale).float().requires_grad_()
     found = not_true_distillation(local, (draw(5, 4, seed=1) * scale).float(), LABELS, 1.0)
     assert found.isfinite().all()
@@ -140,7 +140,7 @@ def test_the_distillation_starts_at_zero_each_round_and_grows() -> None:
 
 
 def test_one_step_is_fedavg_and_two_are_not() -> None:
-    """The global model has nothing to add before the first step."""
+    """Before the first step the two models agree, and the gradient of the distillation is 0."""
     for epochs in (1, 2):
         small = [*SMALL, f"local.epochs={epochs}", "local.batch_size=300"]
         fedavg, fedntd = federate(*small), federate(*small, "algorithm=fedntd")

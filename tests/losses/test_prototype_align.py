@@ -1,7 +1,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from fedexp.core.forward import Forward
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Setting
 from fedexp.errors import InputError
-from fedexp.losses.prototype_align import PrototypeAlign, mean_prototypes
+from fedexp.losses.prototype_align import PrototypeAlign, Weighting, mean_prototypes
 
 SMALL = ["clients.count=6", "clients.per_round=4", "data.subset=300", "local.epochs=1"]
 
@@ -41,12 +41,26 @@ def test_the_mean_of_prototypes_is_the_mean_of_all_samples() -> None:
     torch.testing.assert_close(means[0], torch.cat(features).mean(dim=0))
 
 
-# The part: four classes, d = 2.
+def test_the_unweighted_mean_of_prototypes_by_hand() -> None:
+    # class 0: (2 + 6) / 2 whatever the counts; class 1: the second client's alone; class 2: none
+    prototypes = torch.tensor([[[2.0], [9.0], [9.0]], [[6.0], [5.0], [9.0]]])
+    counts = torch.tensor([[3, 0, 0], [1, 7, 0]])
+    means, holds = mean_prototypes(prototypes, counts, "uniform")
+    assert means.flatten().tolist() == [4, 5, 0]
+    assert holds.tolist() == [True, True, False]
 
 
-def part(lam: float = 1.0) -> PrototypeAlign:
-    loss = PrototypeAlign(lam)
-    loss.setup(Setting(0, 1, 4, 2, 9, 3, torch.ones(9, 4), {}))
+# The loss: four classes, d = 2.
+
+
+def make(
+    lam: float = 1.0,
+    weighting: Weighting = "samples",
+    first: Literal["none", "random"] = "none",
+    seed: int = 0,
+) -> PrototypeAlign:
+    loss = PrototypeAlign(lam, weighting, first)
+    loss.setup(Setting(seed, 1, 4, 2, 9, 3, torch.ones(9, 4), {}))
     return loss
 
 
@@ -58,9 +72,9 @@ def update(client: int, counts: Sequence[int]) -> Update:
 COHORT = [update(7, [3, 0, 2, 0]), update(2, [1, 4, 0, 0]), update(5, [0, 9, 0, 0])]
 
 
-def served(*cohorts: Sequence[Update], lam: float = 1.0) -> PrototypeAlign:
-    """A part whose server half saw these cohorts, and whose client half heard of it."""
-    loss = part(lam)
+def served(*cohorts: Sequence[Update], **options: Any) -> PrototypeAlign:
+    """A loss that has aggregated these cohorts and received the result."""
+    loss = make(**options)
     for cohort in cohorts:
         loss.aggregate(cohort)
     loss.receive(Message(1, {}, {"loss": loss.broadcast(1)}))
@@ -68,7 +82,7 @@ def served(*cohorts: Sequence[Update], lam: float = 1.0) -> PrototypeAlign:
 
 
 def test_value_and_gradient_by_hand() -> None:
-    loss = part(lam=0.5)
+    loss = make(lam=0.5)
     sent = {
         "prototypes": torch.tensor([[0.0, 0.0], [0.0, 1.0], [9.0, 9.0], [9.0, 9.0]]),
         "holds": torch.tensor([True, True, False, True]),
@@ -86,7 +100,7 @@ def test_value_and_gradient_by_hand() -> None:
     torch.testing.assert_close(by_logits, (0.25 - onehot) / 3)
 
 
-def test_the_server_sends_the_mean_whatever_the_order() -> None:
+def test_the_server_sends_the_same_mean_in_any_order_of_updates() -> None:
     sent, reports = served(COHORT).broadcast(2), [one.extras["loss"] for one in COHORT]
     expected = torch.zeros(4, 2)
     for label in range(3):
@@ -98,7 +112,7 @@ def test_the_server_sends_the_mean_whatever_the_order() -> None:
     assert equal(sent, served(COHORT[::-1]).broadcast(2))
 
 
-def test_a_class_that_vanishes_keeps_its_prototype() -> None:
+def test_a_class_that_the_cohort_lacks_keeps_its_prototype() -> None:
     second = [update(1, [0, 5, 0, 1])]
     old, fresh = served(COHORT).broadcast(2), served(second).broadcast(2)
     both = served(COHORT, second).broadcast(3)
@@ -108,19 +122,19 @@ def test_a_class_that_vanishes_keeps_its_prototype() -> None:
     assert both["holds"].all()
 
 
-def test_a_lost_cohort_changes_nothing() -> None:
+def test_a_round_without_updates_changes_nothing() -> None:
     assert equal(served(COHORT, []).broadcast(3), served(COHORT).broadcast(3))
     assert served([]).broadcast(2) == {}
 
 
-def test_the_server_half_finds_its_state_again(tmp_path: Path) -> None:
-    first, second = served(COHORT), part()
+def test_the_server_state_is_restored(tmp_path: Path) -> None:
+    first, second = served(COHORT), make()
     torch.save(first.server_state(), tmp_path / "state.pt")
     second.load_server_state(torch.load(tmp_path / "state.pt", weights_only=True))
     for loss in (first, second):
         loss.aggregate([update(1, [0, 5, 0, 1])])
     assert equal(first.broadcast(3), second.broadcast(3))
-    assert part().server_state() == {}
+    assert make().server_state() == {}
 
 
 def test_without_prototypes_it_is_cross_entropy() -> None:
@@ -132,8 +146,48 @@ def test_without_prototypes_it_is_cross_entropy() -> None:
 
 
 def test_its_buffers_are_not_part_of_the_model() -> None:
-    assert part().state_dict() == {}
-    assert {name for name, _ in part().named_buffers()} == {"prototypes", "holds"}
+    assert make().state_dict() == {}
+    assert {name for name, _ in make().named_buffers()} == {"prototypes", "holds"}
+
+
+def test_uniform_weighting_reaches_the_server() -> None:
+    sent = served(COHORT, weighting="uniform").broadcast(2)["prototypes"]
+    # class 0 is held by clients 7 and 2, class 1 by 2 and 5, class 2 by 7 alone
+    own = {update.client: update.extras["loss"]["prototypes"] for update in COHORT}
+    torch.testing.assert_close(sent[0], (own[7][0] + own[2][0]) / 2)
+    torch.testing.assert_close(sent[1], (own[2][1] + own[5][1]) / 2)
+    torch.testing.assert_close(sent[2], own[7][2])
+
+
+def test_random_first_prototypes_act_in_the_first_round() -> None:
+    loss = served(first="random", lam=0.5)
+    sent = loss.broadcast(1)
+    assert sent["holds"].all()
+    assert ((sent["prototypes"] >= 0) & (sent["prototypes"] <= 1)).all()
+    z, y = draw(3, 2), torch.tensor([0, 1, 3])
+    logits = draw(3, 4)
+    expected = F.cross_entropy(logits, y) + 0.5 * F.mse_loss(z, sent["prototypes"][y])
+    torch.testing.assert_close(loss(Forward(z, logits, y)), expected)
+
+
+def test_random_first_prototypes_are_uniform_and_depend_on_the_seed() -> None:
+    wide = PrototypeAlign(1.0, "uniform", "random")
+    wide.setup(Setting(0, 1, 10, 1000, 9, 3, torch.ones(9, 10), {}))
+    values = wide.broadcast(1)["prototypes"]
+    assert values.shape == (10, 1000)
+    for quantile in (0.1, 0.5, 0.9):
+        assert (values < quantile).float().mean().item() == pytest.approx(quantile, abs=0.02)
+    one, same, other = (make(first="random", seed=seed).broadcast(1) for seed in (0, 0, 1))
+    assert equal(one, same)
+    assert not torch.equal(one["prototypes"], other["prototypes"])
+
+
+def test_random_first_prototypes_are_replaced_class_by_class() -> None:
+    first = make(first="random").broadcast(1)["prototypes"]
+    second = served(COHORT, first="random").broadcast(2)["prototypes"]
+    reported = served(COHORT).broadcast(2)["prototypes"]
+    assert torch.equal(second[:3], reported[:3])
+    assert torch.equal(second[3], first[3])  # no client holds class 3
 
 
 # In a federation.
@@ -147,7 +201,7 @@ def test_the_first_round_is_fedavg_and_later_ones_are_not() -> None:
         assert equal(fedavg.server.weights, aligned.server.weights) == (round == 1)
 
 
-def test_what_travels_is_counted() -> None:
+def test_the_bytes_sent_are_counted() -> None:
     plain, aligned = federate(*SMALL), federate(*SMALL, "loss=prototype_align")
     width = plain.server.weights["head.linear.weight"].shape[1]
     for round, download in ((1, 0), (2, 4 * 10 * (width * 4 + 1))):
@@ -168,6 +222,18 @@ def test_the_reports_are_the_class_means_of_the_trained_model() -> None:
     assert torch.equal(report["counts"], module.data.class_counts)
     for label in report["counts"].nonzero().flatten().tolist():
         torch.testing.assert_close(report["prototypes"][label], z[labels == label].mean(dim=0))
+
+
+def test_the_options_of_fednhs_study_run_alike_in_both_engines() -> None:
+    options = ["loss.weighting=uniform", "loss.first=random", "loss.lam=0.1"]
+    small = [*SMALL, "algorithm=fedproto", *options, "evaluation.personal_every=1"]
+    serial, vectorized = federate(*small), federate(*small, "engine=vectorized")
+    plain = federate(*SMALL, "algorithm=fedproto", "evaluation.personal_every=1")
+    for round in (1, 2):
+        one, other = serial.run_round(round).metrics, vectorized.run_round(round).metrics
+        for name in ("train/loss", "personal/accuracy_uniform"):
+            assert other[name] == pytest.approx(one[name], rel=1e-3)
+        assert one["train/loss"] != pytest.approx(plain.run_round(round).metrics["train/loss"])
 
 
 def test_a_large_weight_keeps_features_at_their_prototypes() -> None:
@@ -192,6 +258,7 @@ def test_two_rounds(head: str) -> None:
     assert all(weight.isfinite().all() for weight in federation.server.weights.values())
 
 
-def test_wrong_values_are_named() -> None:
-    with pytest.raises(InputError, match=r"loss\.lam=-1"):
-        federate(*SMALL, "loss=prototype_align", "loss.lam=-1")
+@pytest.mark.parametrize("override", ["loss.lam=-1", "loss.weighting=count", "loss.first=zeros"])
+def test_wrong_values_are_named(override: str) -> None:
+    with pytest.raises(InputError, match=rf"^{override}: should be"):
+        federate(*SMALL, "loss=prototype_align", override)
