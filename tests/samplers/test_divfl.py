@@ -62,7 +62,7 @@ def test_against_brute_force() -> None:
 
 
 def prepared(sizes: list[int], per_round: int) -> DivFL:
-    sampler = DivFL("last_update")
+    sampler = DivFL("last_update", "plain")
     counts, shapes = torch.tensor(sizes).unsqueeze(1), {"w": torch.Size([1])}
     sampler.setup(Setting(0, 10, 1, 1, len(sizes), per_round, counts, shapes, frozenset({"w"})))
     return sampler

@@ -19,14 +19,14 @@ from fedexp.core.messages import Update
 from fedexp.core.part import Setting
 from fedexp.errors import InputError
 from fedexp.samplers.clusters import nearest_clusters, ward
+from fedexp.samplers.heterogeneity import draw_cohort, label_entropy
 from fedexp.samplers.hics import (
     HiCS,
     cluster_probabilities,
-    draw_cohort,
     estimated_entropy,
-    label_entropy,
     pairwise_distance,
 )
+from fedexp.samplers.signals import VirtualBias, WeightUpdate
 
 BIAS = "head.linear.bias"
 SHAPES = {"head.linear.weight": torch.Size([4, 3]), BIAS: torch.Size([4])}
@@ -39,6 +39,9 @@ OPTIONS: dict[str, Any] = {
     "linkage_on": "rows",
     "exact_up_to": 2000,
     "landmarks": 1000,
+    "refresh": "always",
+    "warm_up_order": "random",
+    "angle_on": "signal",
 }
 
 
@@ -351,7 +354,7 @@ def test_blocks_leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     tell(sampler, random_signals(100), list(range(100)))
     sampler.select(21)
     whole = sampler.memberships[21]
-    monkeypatch.setattr("fedexp.samplers.hics._BLOCK", 7)
+    monkeypatch.setattr("fedexp.samplers.client_clusters._BLOCK", 7)
     sampler.select(21)
     assert torch.equal(sampler.memberships[21], whole)
 
@@ -450,7 +453,7 @@ def test_a_signal_that_the_head_lacks_is_an_error(head: str, signal: str) -> Non
 def test_a_private_bias_is_not_read() -> None:
     about = setting([1] * 4, 2)
     private = Setting(**vars(about) | {"shared": frozenset({"head.linear.weight"})})
-    assert prepared(private).source is None
+    assert isinstance(prepared(private).source, VirtualBias)
     with pytest.raises(InputError, match="trained and shared"):
         prepared(private, signal="bias")
 
@@ -478,14 +481,19 @@ def test_every_head_runs(head: str) -> None:
     )
     metrics: list[dict[str, float]] = [federation.run_round(round).metrics for round in (1, 2, 3)]
     sampler: Any = federation.sampler
-    assert (sampler.source == BIAS) == (head == "linear")
+    assert isinstance(sampler.source, WeightUpdate if head == "linear" else VirtualBias)
     assert sampler.times_chosen.sum() == len(sampler.eligible) + 4
     assert (sampler.signals[sampler.eligible].abs().amax(dim=1) > 0).all()
     assert "sampler/clusters" not in metrics[1]
     assert 1 <= metrics[2]["sampler/clusters"] <= 4
     assert -1 <= metrics[2]["sampler/entropy_spearman"] <= 1
     figures = sampler.figures({}, Description("digits", (1, 8, 8), tuple("0123456789")))
-    assert set(figures) == {"sampler/times_chosen", "sampler/entropy", "sampler/membership"}
+    assert set(figures) == {
+        "sampler/times_chosen",
+        "sampler/entropy",
+        "sampler/entropy_bars",
+        "sampler/membership",
+    }
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
