@@ -78,7 +78,7 @@ class DivFL(LastUpdates):
     ) -> None:
         self.signal, self.greedy = signal, greedy
 
-    def between(self, rows: Tensor, columns: Tensor) -> Tensor:
+    def distance(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Euclidean distances."""
         # torch.cdist uses matrix products, with which equal updates would not have distance 0.
         return torch.from_numpy(cdist(rows.numpy(), columns.numpy()))
@@ -103,7 +103,7 @@ class DivFL(LastUpdates):
     def observe(self, answers: Mapping[int, Tensors]) -> None:
         """With ``ideal``: compute the distances of the gradients, and drop the gradients."""
         if answers:
-            self.take({client: answer["gradient"] for client, answer in answers.items()})
+            self.store({client: answer["gradient"] for client, answer in answers.items()})
             self.updates = {}
 
     def select(self, round: int) -> list[int]:

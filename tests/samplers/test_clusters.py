@@ -9,7 +9,7 @@ from fedexp.samplers.clusters import nearest_clusters, ward
 
 
 @pytest.mark.parametrize("linkage_on", ["rows", "condensed"])
-def test_ward_finds_groups_that_are_far_apart(linkage_on: Any) -> None:
+def test_ward_separates_distant_groups(linkage_on: Any) -> None:
     place = torch.tensor([0.0, 10.0, 0.1, 20.3, 10.1, 20.0, 0.2]).unsqueeze(1)
     labels = ward(torch.cdist(place, place), 3, linkage_on).tolist()
     assert sorted(set(labels)) == [0, 1, 2]
@@ -26,8 +26,8 @@ def test_ward_of_few_or_equal_points() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*uncondensed")
 @pytest.mark.parametrize("linkage_on", ["rows", "condensed"])
-def test_ward_is_that_of_another_library(linkage_on: Any) -> None:
-    """Scikit-learn knows points only: those whose distances are given, or the rows themselves."""
+def test_ward_agrees_with_scikit_learn(linkage_on: Any) -> None:
+    """Scikit-learn takes points: those whose distances are given, or the rows themselves."""
     points = torch.randn(30, 2, generator=torch.Generator().manual_seed(0))
     distances = torch.cdist(points, points)
     theirs = AgglomerativeClustering(5, linkage="ward")

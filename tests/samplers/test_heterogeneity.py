@@ -84,7 +84,7 @@ def test_odds_of_one_client_are_pi_times_its_share_of_samples() -> None:
         assert abs(visits[client] - 2000 * p) < 4 * (2000 * p * (1 - p)) ** 0.5
 
 
-def test_an_exhausted_cluster_drops_out_and_the_others_share_its_odds() -> None:
+def test_pi_is_renormalised_over_the_clusters_with_clients_left() -> None:
     # Three clusters: {0}, {1}, {2, 3} with pi = a, b, c; two draws.
     entropies, clusters = torch.tensor([2.0, 1.0, 0.0, 0.0]), torch.tensor([0, 1, 2, 2])
     sizes, generator = torch.tensor([1, 1, 1, 3]), np.random.default_rng(1)
@@ -99,7 +99,7 @@ def test_an_exhausted_cluster_drops_out_and_the_others_share_its_odds() -> None:
         assert abs(share(cohorts, set(event)) - p) < 4 * (p * (1 - p) / 2000) ** 0.5
 
 
-def test_everyone_can_be_drawn_even_where_pi_vanishes() -> None:
+def test_all_can_be_drawn_even_where_pi_underflows() -> None:
     entropies, clusters = torch.tensor([0.0, 1.0, 2.0, 2.0]), torch.tensor([0, 1, 2, 2])
     cohort = draw_cohort(entropies, clusters, torch.ones(4), 1e5, 4, np.random.default_rng(0))
     assert set(cohort[:2]) == {2, 3}
