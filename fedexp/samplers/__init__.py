@@ -1,1 +1,1 @@
-"""Samplers: who takes part in a round."""
+"""Samplers: which clients take part in a round."""

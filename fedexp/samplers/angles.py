@@ -1,4 +1,4 @@
-"""Angles between vectors, for samplers that compare clients by the direction they move in."""
+"""Angles between vectors, for samplers that compare clients by the directions of their updates."""
 
 import torch
 from torch import Tensor
@@ -7,8 +7,8 @@ from torch import Tensor
 def angles(vectors: Tensor) -> Tensor:
     """The angle of every pair of rows: arccos of the cosine, clipped to [-1, 1].
 
-    It serves as a distance, so a vector has angle 0 with itself, exactly. A zero vector has
-    cosine 0, a right angle, with every other, also with another zero vector.
+    It is used as a distance: the angle of a vector with itself is exactly 0. A zero vector has
+    cosine 0, a right angle, with every other vector, also with another zero vector.
 
     Args:
         vectors: [N, D].

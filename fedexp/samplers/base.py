@@ -1,4 +1,4 @@
-"""What every sampler is."""
+"""The contract of a sampler."""
 
 from __future__ import annotations
 
@@ -19,20 +19,22 @@ if TYPE_CHECKING:
 
 
 class Sampler(Part):
-    """Chooses the cohort of a round; what it learns from the updates it takes in ``aggregate``.
+    """Chooses the cohort of a round; ``aggregate`` is where it learns from the updates.
 
-    Clients without data are never chosen; if fewer than K have data, all of those take part, or as
-    many draws are made. A
-    sampler may question clients about the global model before it chooses; what is sent for that is
-    counted as traffic.
+    Clients without data are never chosen. If fewer than K clients have data, K is their number. A
+    sampler may probe clients before it chooses: they evaluate the global model, and what is sent
+    for that is counted as traffic.
 
     Attributes:
         times_chosen: [N] int64, how often each client was drawn; a draw counts when the update
-            comes in.
+            arrives.
+        eligible: [n] int64, the clients with data in order.
+        sizes: [n] int64, their numbers of samples.
+        cohort_size: K, or n if that is less.
     """
 
     def setup(self, setting: Setting) -> None:
-        """Learn who has data."""
+        """Find the clients with data."""
         self.times_chosen = torch.zeros(setting.num_clients, dtype=torch.int64)
         sizes = setting.client_sizes.numpy()
         self.seed = setting.seed
@@ -41,27 +43,27 @@ class Sampler(Part):
         self.cohort_size = min(setting.clients_per_round, len(self.eligible))
 
     def candidates(self, round: int) -> Sequence[int]:
-        """Server: the clients to question before choosing; nobody by default."""
+        """Server: the clients to probe before choosing; none by default."""
         return ()
 
     def answer(self, client: Client) -> Tensors:
-        """Client: the answer; the module is the global model and ``client.data`` the data."""
+        """Client: the answer to a probe. The client's model is the global model."""
         raise NotImplementedError
 
     def observe(self, answers: Mapping[int, Tensors]) -> None:
-        """Server: client -> answer, of all candidates; called before every ``select``."""
+        """Server: the answers of all candidates by client; called before every ``select``."""
 
     def select(self, round: int) -> list[int]:
-        """The cohort of this round: client numbers, more than once for one that counts double."""
+        """Server: the clients of this round; one that is drawn several times is listed as often."""
         raise NotImplementedError
 
     def aggregate(self, updates: Sequence[Update]) -> None:
-        """Count who was chosen."""
+        """Count the draws."""
         for update in updates:
             self.times_chosen[update.client] += update.draws
 
     def server_state(self) -> dict[str, Any]:
-        """Who was chosen how often."""
+        """How often each client was chosen."""
         return {"times_chosen": self.times_chosen.clone()}
 
     def load_server_state(self, state: dict[str, Any]) -> None:

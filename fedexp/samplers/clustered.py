@@ -13,107 +13,110 @@ from fedexp.samplers.clusters import LinkageOn, ward_tree
 from fedexp.samplers.last_updates import LastUpdates
 
 
-def fill_urns(
-    distances: np.ndarray, sizes: np.ndarray, num_urns: int, linkage_on: LinkageOn
+def sampling_distributions(
+    distances: np.ndarray, sizes: np.ndarray, num_draws: int, linkage_on: LinkageOn
 ) -> np.ndarray:
-    """K urns of equal mass such that clients near to each other share one (Algorithm 2).
+    """K distributions over the clients such that similar clients share one (Algorithm 2).
 
-    A client with n_k > n / K fills whole urns by itself. What is left of all clients is clustered
-    by Ward's method, the tree cut where no cluster weighs more than an urn holds. The heaviest
-    clusters get an urn each; the others are poured into what room is left, heaviest first, from the
-    emptiest urn on, so that they are torn apart as little as possible. (The released code
-    pours the lightest first and a cluster's clients in random order.)
+    Client k has K n_k units to distribute, and each distribution holds n. A client with n_k > n / K
+    first fills whole distributions alone. The remaining units of all clients are clustered by
+    Ward's method; the tree is cut into the largest clusters of at most n units. Each of the largest
+    clusters gets a distribution; the clients of the others fill the rest, largest cluster first,
+    from the distribution with the most room on, so that few clusters are split. (The released code
+    takes the smallest cluster first and the clients of a cluster in random order.)
 
     Args:
         distances: [N, N] symmetric, zero on the diagonal.
         sizes: n_k [N] int64, positive.
-        num_urns: K.
+        num_draws: K.
         linkage_on: what Ward's method is given, as in ``Clustered``.
 
     Returns:
-        r [K, N] int64: a draw from urn j is client k with probability r_jk / n. Each row sums to
+        r [K, N] int64: draw j is client k with probability r_jk / n. Each row sums to
         n = sum_k n_k, column k to K n_k: so k is drawn K n_k / n times on average, exactly.
     """
-    capacity = int(sizes.sum())
-    whole, rest = np.divmod(num_urns * sizes, capacity)
-    owners = np.repeat(np.arange(len(sizes)), whole)
-    urns = np.zeros((num_urns, len(sizes)), dtype=np.int64)
-    urns[np.arange(len(owners)), owners] = capacity
-    shared = urns[len(owners) :]
+    total = int(sizes.sum())
+    whole, rest = np.divmod(num_draws * sizes, total)
+    alone = np.repeat(np.arange(len(sizes)), whole)
+    distributions = np.zeros((num_draws, len(sizes)), dtype=np.int64)
+    distributions[np.arange(len(alone)), alone] = total
+    shared = distributions[len(alone) :]
     if not len(shared):
-        return urns
+        return distributions
 
     some = np.flatnonzero(rest)
-    clusters = cut_by_mass(distances[np.ix_(some, some)], rest[some], capacity, linkage_on)
+    clusters = bounded_clusters(distances[np.ix_(some, some)], rest[some], total, linkage_on)
     clusters = sorted((some[c] for c in clusters), key=lambda c: (-rest[c].sum(), c[0]))
-    for urn, cluster in zip(shared, clusters, strict=False):
-        urn[cluster] = rest[cluster]
+    for row, cluster in zip(shared, clusters, strict=False):
+        row[cluster] = rest[cluster]
     others = np.concatenate([some[:0], *clusters[len(shared) :]])
-    room = capacity - shared.sum(axis=1)
-    shared[::-1, others] = pour(rest[others], room[::-1])
-    return urns
+    room = total - shared.sum(axis=1)
+    shared[::-1, others] = fill_in_order(room[::-1], rest[others])
+    return distributions
 
 
-def cut_by_mass(
-    distances: np.ndarray, masses: np.ndarray, limit: int, linkage_on: LinkageOn
+def bounded_clusters(
+    distances: np.ndarray, units: np.ndarray, limit: int, linkage_on: LinkageOn
 ) -> list[np.ndarray]:
-    """The largest clusters in the tree of Ward's method that weigh at most ``limit``.
+    """The largest clusters in the tree of Ward's method whose ``units`` sum to at most ``limit``.
 
     Args:
         distances: [N, N] symmetric, zero on the diagonal; N is at least 2.
-        masses: [N] int64, none above ``limit``.
-        limit: mass of a cluster at most.
+        units: [N] int64, none above ``limit``.
+        limit: of the sum over a cluster.
         linkage_on: as in ``Clustered``.
 
     Returns:
         The members of each cluster, in order.
     """
     tree = ward_tree(distances, linkage_on)
-    weights = masses.tolist()
+    sums = units.tolist()
     for merge in tree:
-        weights.append(weights[int(merge[0])] + weights[int(merge[1])])
-    tree[:, 2] = weights[len(masses) :]  # a cluster's height is its mass: that never falls upwards
+        sums.append(sums[int(merge[0])] + sums[int(merge[1])])
+    # With its sum as a cluster's height, which never falls from a cluster to its parent, fcluster
+    # cuts the tree by sums.
+    tree[:, 2] = sums[len(units) :]
     labels = fcluster(tree, limit, "distance")
     return [np.flatnonzero(labels == label) for label in np.unique(labels)]
 
 
-def pour(masses: np.ndarray, room: np.ndarray) -> np.ndarray:
-    """Fill ``room`` [K] with ``masses`` [N], one after another, both of the same sum.
+def fill_in_order(room: np.ndarray, units: np.ndarray) -> np.ndarray:
+    """Assign ``units`` [N] one after another to K places with ``room`` [K]; the sums are equal.
 
     Returns:
-        [K, N] int64: how much of each mass went where.
+        [K, N] int64: how many of each client's units are at each place.
     """
-    poured, filled = masses.cumsum(), room.cumsum()
-    overlap = np.minimum.outer(filled, poured) - np.maximum.outer(filled - room, poured - masses)
-    poured_into: np.ndarray = np.maximum(overlap, 0)
-    return poured_into
+    filled, assigned = room.cumsum(), units.cumsum()
+    overlap = np.minimum.outer(filled, assigned) - np.maximum.outer(filled - room, assigned - units)
+    amounts: np.ndarray = np.maximum(overlap, 0)
+    return amounts
 
 
-def draw(urns: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """[K] one column of each of ``urns`` [K, N] int64, with odds proportional to its entries."""
-    ends = urns.cumsum(axis=1)
+def draw(distributions: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """[K] one column for each row of [K, N] int64, with odds proportional to the row's entries."""
+    ends = distributions.cumsum(axis=1)
     tickets = generator.integers(ends[:, -1])
     drawn: np.ndarray = (ends <= tickets[:, None]).sum(axis=1)
     return drawn
 
 
 class Clustered(LastUpdates):
-    """One client from each of K urns that are filled by how alike the clients' last updates are.
+    """One client from each of K distributions in which clients with similar updates are together.
 
-    A client can be drawn from several urns: it then stands in the cohort as often. The draws are
+    A client can be drawn several times; it then stands in the cohort as often. The draws are
     unbiased, K n_k / n of client k on average, so that the cohort has to be averaged uniformly:
     use ``aggregator=uniform``. If fewer than K clients have data, there are as many draws as such
-    clients, and they too are by mass: not all of them need take part.
+    clients, with the same odds: not all of them need take part.
 
-    Clients are as far apart as the angle between their updates (arccos of the cosine). One that has
-    not trained yet is at a right angle to every other, like clients that have nothing in common;
-    so nobody is taken for alike in the first round. (In the released code it is at angle 0.)
-    Memory: see ``LastUpdates``.
+    The distance of two clients is the angle between their updates (arccos of the cosine). A client
+    that has not trained yet is at a right angle to every other, so that no clients count as similar
+    in the first round. (In the released code it is at angle 0.) Memory: see ``LastUpdates``.
 
     Args:
-        linkage_on: what Ward's method is given. ``condensed``: the angles themselves as the
-            distances of points in space. ``rows``: the rows of the matrix of angles as the points,
-            so that two clients are close that see all others alike; as in the released code.
+        linkage_on: what Ward's method is given. ``condensed``: the angles as the distances of the
+            points. ``rows``: the rows of the matrix of angles as the coordinates of the points, so
+            that two clients are close if their angles to all others are similar; as in the released
+            code.
     """
 
     traits = frozenset({DRAWS_BY_SIZE})
@@ -121,15 +124,16 @@ class Clustered(LastUpdates):
     def __init__(self, linkage_on: LinkageOn) -> None:
         self.linkage_on = linkage_on
 
-    def between(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """Angles."""
+    def distance(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """The angle."""
         return angles_between(rows, columns)
 
     def select(self, round: int) -> list[int]:
-        """One draw from each urn, keyed by the round."""
+        """One draw from each distribution, keyed by the round."""
         generator = numpy_generator(self.seed, "sampler", round)
-        return sorted(self.eligible[draw(self.urns(), generator)].tolist())
+        return sorted(self.eligible[draw(self.distributions(), generator)].tolist())
 
-    def urns(self) -> np.ndarray:
-        """r [K, n] int64 over the n clients with data, as in ``fill_urns``."""
-        return fill_urns(self.distances.numpy(), self.sizes, self.cohort_size, self.linkage_on)
+    def distributions(self) -> np.ndarray:
+        """r [K, n] int64 over the n clients with data, as in ``sampling_distributions``."""
+        distances = self.distances.numpy()
+        return sampling_distributions(distances, self.sizes, self.cohort_size, self.linkage_on)

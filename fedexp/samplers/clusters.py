@@ -1,4 +1,4 @@
-"""Ward's hierarchical clustering, and where a point belongs that was not clustered itself."""
+"""Ward's hierarchical clustering, and the nearest cluster of a point that was not clustered."""
 
 from typing import Literal
 
@@ -14,14 +14,14 @@ LinkageOn = Literal["rows", "condensed"]
 def ward(distances: Tensor, clusters: int, linkage_on: LinkageOn) -> Tensor:
     """Cut the tree of Ward's method (Ward, 1963) into at most ``clusters`` clusters.
 
-    Points that the tree cannot tell apart stay together, so there can be fewer.
+    Points at distance 0 stay together, so there can be fewer.
 
     Args:
         distances: [N, N] symmetric, zero on the diagonal.
-        clusters: the most clusters; if there are no more points, each is one of its own.
-        linkage_on: ``condensed`` takes ``distances`` themselves for the distances of points in
-            space; ``rows`` takes the rows of the matrix for the points, so that two points are
-            close which see all others alike.
+        clusters: the most clusters; if there are no more points, each is a cluster.
+        linkage_on: ``condensed`` uses ``distances`` as the distances of the points. ``rows`` uses
+            the rows of the matrix as the coordinates of the points, so that two points are close
+            if their distances to all others are similar.
 
     Returns:
         [N] int64 labels 0, 1, ...
@@ -42,11 +42,11 @@ def ward_tree(distances: np.ndarray, linkage_on: LinkageOn) -> np.ndarray:
 
 
 def nearest_clusters(distances: Tensor, labels: Tensor) -> Tensor:
-    """[n] int64: the cluster that each point is nearest to, by its mean distance to the members.
+    """[n] int64: the cluster with the smallest mean distance of its members to each point.
 
     Args:
-        distances: [n, L] of n points to L clustered ones.
-        labels: [L] int64 cluster of each of these, 0 to M-1, none empty.
+        distances: [n, L] of n points to L clustered points.
+        labels: [L] int64 cluster of each clustered point, 0 to M-1, none empty.
     """
     members = torch.nn.functional.one_hot(labels).to(distances)
     return (distances @ members / members.sum(dim=0)).argmin(dim=1)

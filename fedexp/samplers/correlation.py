@@ -1,4 +1,4 @@
-"""How well an estimate orders clients."""
+"""Rank correlation."""
 
 from scipy.stats import spearmanr
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""DivFL (Balakrishnan et al., ICLR 2022): a cohort whose gradients stand for everybody's."""
+"""DivFL (Balakrishnan et al., ICLR 2022): a cohort whose gradients represent all clients'."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from torch import Tensor
 
 from fedexp.core.hook_view import Client
 from fedexp.core.messages import Tensors, Update
+from fedexp.core.randomness import numpy_generator
 from fedexp.samplers.last_updates import LastUpdates
 
 
-def facility_location(distances: Tensor, k: int) -> list[int]:
+def facility_location(
+    distances: Tensor, k: int, generator: np.random.Generator | None = None
+) -> list[int]:
     """Greedily, k of N points with a small sum over all points of the distance to the nearest one.
 
     Each step adds the point that lowers sum_i min_{j in S} d_ij most; of several whose sums agree
@@ -27,17 +30,25 @@ def facility_location(distances: Tensor, k: int) -> list[int]:
     Args:
         distances: [N, N], of row i from column j.
         k: at most N.
+        generator: if given, greedy is stochastic: each step considers max(k, N // 10) points, drawn
+            without replacement from those not yet chosen, or all of these if there are no more.
 
     Returns:
         k numbers below N, in the order chosen.
     """
     matrix = distances.cpu().numpy()
     nearest = np.full(len(matrix), np.inf)
+    considered: np.ndarray | slice = slice(None)
     chosen: list[int] = []
     for _ in range(k):
-        costs = np.minimum(nearest[:, None], matrix).sum(axis=0)
+        if generator is not None:
+            left = np.setdiff1d(np.arange(len(matrix)), chosen)
+            drawn = generator.choice(left, min(max(k, len(matrix) // 10), len(left)), replace=False)
+            considered = np.sort(drawn)
+        costs = np.full(len(matrix), np.inf)
+        costs[considered] = np.minimum(nearest[:, None], matrix[:, considered]).sum(axis=0)
         costs[chosen] = np.inf
-        # Two points that only stand for each other cost the same: rounding shall not decide.
+        # Two points that represent only each other cost the same: rounding must not decide.
         chosen.append(int((costs <= costs.min() * (1 + 1e-9)).argmax()))
         nearest = np.minimum(nearest, matrix[:, chosen[-1]])
     return chosen
@@ -46,30 +57,34 @@ def facility_location(distances: Tensor, k: int) -> list[int]:
 class DivFL(LastUpdates):
     """The K clients whose gradients lie nearest to all clients' gradients, by Euclidean distance.
 
-    Plain greedy, as the released code runs it: its stochastic greedy, which looks at a random
-    subset in each step, is off there. The paper's bound weighs a chosen client by how many it
-    stands for; the released code averages by samples, as ``aggregator=sample_weighted`` does.
+    The paper's bound weighs a chosen client by how many it represents; DivFL's released code
+    averages by samples, as ``aggregator=sample_weighted`` does.
 
     Args:
         signal: what is compared. ``ideal``: the gradients of the mean cross-entropy on all of a
             client's training data at the global model, in eval mode, over the shared parameters;
-            every client with data is asked each round and uploads it. ``last_update``: what the
-            server knows of each client's last update, zero at first. It costs nothing, but all that
-            have not trained yet are alike, so that one of them stands for the others: after the
-            first round there is, as a rule, one newcomer in each cohort. Memory: see
+            every client with data computes it each round and uploads it. ``last_update``: the last
+            update of each client that the server has, zero at first. It costs nothing, but all
+            clients that have not trained yet are equal, so that one of them represents the others:
+            after the first round there is, as a rule, one such client in each cohort. Memory: see
             ``LastUpdates``; with ``ideal`` it is needed for the time of the choice.
+        greedy: ``plain``: each step considers all clients, as in DivFL's released code.
+            ``stochastic``: max(K, N // 10) random ones, N the number of clients with data, as in
+            the copy of DivFL in HiCS-FL's released code.
     """
 
-    def __init__(self, signal: Literal["ideal", "last_update"]) -> None:
-        self.signal = signal
+    def __init__(
+        self, signal: Literal["ideal", "last_update"], greedy: Literal["plain", "stochastic"]
+    ) -> None:
+        self.signal, self.greedy = signal, greedy
 
-    def between(self, rows: Tensor, columns: Tensor) -> Tensor:
+    def distance(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Euclidean distances."""
-        # Not torch.cdist, which takes matrix products: equal updates would not be at distance 0.
+        # torch.cdist uses matrix products, with which equal updates would not have distance 0.
         return torch.from_numpy(cdist(rows.numpy(), columns.numpy()))
 
     def candidates(self, round: int) -> list[int]:
-        """With ``ideal``: everybody who has data."""
+        """With ``ideal``: all clients with data."""
         return self.eligible.tolist() if self.signal == "ideal" else []
 
     def answer(self, client: Client) -> Tensors:
@@ -86,14 +101,16 @@ class DivFL(LastUpdates):
         return {"gradient": self.flatten(total)}
 
     def observe(self, answers: Mapping[int, Tensors]) -> None:
-        """With ``ideal``: compare the gradients; they are not needed any longer."""
+        """With ``ideal``: compute the distances of the gradients, and drop the gradients."""
         if answers:
-            self.take({client: answer["gradient"] for client, answer in answers.items()})
+            self.store({client: answer["gradient"] for client, answer in answers.items()})
             self.updates = {}
 
     def select(self, round: int) -> list[int]:
-        """The K facilities."""
-        chosen = facility_location(self.distances, self.cohort_size)
+        """The K facilities; stochastic greedy draws from a generator keyed by the round."""
+        stochastic = self.greedy == "stochastic"
+        generator = numpy_generator(self.seed, "sampler", round) if stochastic else None
+        chosen = facility_location(self.distances, self.cohort_size, generator)
         return sorted(self.eligible[chosen].tolist())
 
     def extract(self, update: Update, current: Tensors) -> Tensors:

@@ -1,12 +1,14 @@
-"""Pictures of whom a sampler chose and of what it believed about the clients.
+"""Pictures of a sampler's choices and of its estimates.
 
 The figures belong to no window and to no global state, so they can be drawn anywhere.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
+from matplotlib.axes import Axes
 from matplotlib.colors import BoundaryNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -21,7 +23,7 @@ _POINT = "#2b5c8a"
 
 
 def times_chosen_bars(times_chosen: Tensor) -> Figure:
-    """How often each client was chosen, and a line where all would be alike.
+    """How often each client was chosen, and a line at the mean.
 
     Args:
         times_chosen: [N].
@@ -30,11 +32,7 @@ def times_chosen_bars(times_chosen: Tensor) -> Figure:
     clients = len(times)
     figure = Figure(figsize=(_width(clients), 3.4), dpi=_DPI, layout="constrained")
     axes = figure.subplots()
-    # One outline with a gap after each bar: 100,000 separate bars would take minutes.
-    edges = np.add.outer(np.arange(clients), [-0.42, 0.42]).ravel()
-    heights = np.zeros(2 * clients - 1)
-    heights[::2] = times
-    axes.stairs(heights, edges, fill=True, color=_BAR)
+    _bars(axes, times, -0.42, 0.42, color=_BAR)
     axes.axhline(times.mean(), color="black", linewidth=0.8, linestyle="--", label="mean")
     axes.set(xlabel="client", ylabel="times chosen", xlim=(-0.5, clients - 0.5))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -46,7 +44,7 @@ def times_chosen_bars(times_chosen: Tensor) -> Figure:
 
 
 def entropy_scatter(true: Tensor, estimated: Tensor) -> Figure:
-    """What the sampler believes about the clients' labels against what is so.
+    """Estimated against true label entropy, one point a client.
 
     Args:
         true: [n] entropy of each client's labels in nats.
@@ -60,6 +58,27 @@ def entropy_scatter(true: Tensor, estimated: Tensor) -> Figure:
     axes.spines[["top", "right"]].set_visible(False)
     correlation = "" if rho is None else f", Spearman's rho {rho:.2f}"
     axes.set_title(f"Label entropy of {len(true):,} clients{correlation}", fontsize=11)
+    return figure
+
+
+def entropy_bars(clients: Tensor, true: Tensor, estimated: Tensor) -> Figure:
+    """True and estimated label entropy side by side for each client (HiCS-FL, Figs. 9-12).
+
+    Args:
+        clients: [n] their numbers.
+        true: [n] entropy of each client's labels in nats.
+        estimated: [n] HiCS-FL's estimate of it.
+    """
+    figure = Figure(figsize=(_width(len(clients)), 3.4), dpi=_DPI, layout="constrained")
+    axes = figure.subplots()
+    _bars(axes, true.cpu().numpy(), -0.42, 0, color=_BAR, label="true")
+    _bars(axes, estimated.cpu().numpy(), 0, 0.42, color=_POINT, label="estimated")
+    axes.set(xlabel="client", ylabel="label entropy (nats)", xlim=(-0.5, len(clients) - 0.5))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_formatter(lambda place, _: _name(clients, place))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1, 1))
+    figure.suptitle(f"Label entropy of {len(clients):,} clients")
     return figure
 
 
@@ -102,9 +121,18 @@ def membership_heatmap(memberships: Mapping[int, Tensor], clients: Tensor) -> Fi
     return figure
 
 
-def _name(clients: Tensor, row: float) -> str:
-    """The number of the client in this row; empty beside the picture."""
-    return str(int(clients[int(row)])) if 0 <= row < len(clients) else ""
+def _bars(axes: Axes, heights: np.ndarray, left: float, right: float, **style: Any) -> None:
+    """A bar from i + ``left`` to i + ``right`` for each of the [n] heights."""
+    # One outline with a gap after each bar: 100,000 separate bars would take minutes.
+    edges = np.add.outer(np.arange(len(heights)), [left, right]).ravel()
+    outline = np.zeros(2 * len(heights) - 1)
+    outline[::2] = heights
+    axes.stairs(outline, edges, fill=True, **style)
+
+
+def _name(clients: Tensor, place: float) -> str:
+    """The number of the client at this place of an axis; empty outside the picture."""
+    return str(int(clients[int(place)])) if 0 <= place < len(clients) else ""
 
 
 def _width(columns: int) -> float:

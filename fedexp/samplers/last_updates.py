@@ -1,4 +1,4 @@
-"""What samplers share that compare clients by the last update of each."""
+"""The base of samplers that compare clients by the last update of each."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from fedexp.errors import InputError
 from fedexp.samplers.base import Sampler
 
 _BLOCK = 16
-"""Clients compared with each other at a time: bounds the memory that it takes."""
+"""Clients compared with each other at a time: bounds the memory."""
 
 
 class LastUpdates(Sampler):
-    """Keeps each client's last update w_k - w^t, and how far any two of them are apart.
+    """Keeps each client's last update w_k - w^t, and the distances between these updates.
 
-    An update is over the shared parameters, without buffers, as one float32 vector [D] on the CPU.
-    So the server, and each checkpoint, holds N D numbers once all have trained. A client that has
-    not trained yet has the update zero; an update that is not finite is not taken in. Only the
-    distances from the latest cohort are computed anew: some K N D operations a round.
+    An update is of the shared parameters, without buffers, as one float32 vector [D] on the CPU.
+    So the server, and each checkpoint, holds N D numbers once all clients have trained. A client
+    that has not trained yet has the update zero; an update that is not finite is ignored. Only the
+    distances from the latest cohort are computed anew: about K N D operations a round.
 
     Attributes:
         updates: client -> [D], of those that have trained.
@@ -33,41 +33,41 @@ class LastUpdates(Sampler):
     updates: dict[int, Tensor]
     distances: Tensor
 
-    def between(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """[n, m] float64: how far each of ``rows`` [n, D] is from each of ``columns`` [m, D]."""
+    def distance(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """[n, m] float64 distances of each of ``rows`` [n, D] and each of ``columns`` [m, D]."""
         raise NotImplementedError
 
     def setup(self, setting: Setting) -> None:
-        """Nothing is known yet. Raises InputError: no parameter is shared."""
+        """All updates are zero. Raises InputError: no parameter is shared."""
         super().setup(setting)
         shapes = setting.parameter_shapes
         self.names = [name for name in shapes if name in setting.shared]
         if not self.names:
             raise InputError(
                 "sampler: compares clients by their updates of shared parameters, but none is "
-                "shared; take another, such as random"
+                "shared; use another, such as random"
             )
         self.width = sum(shapes[name].numel() for name in self.names)
         self.updates = {}
         zeros = torch.zeros(len(self.eligible), 1)
-        self.distances = self.between(zeros, zeros).fill_diagonal_(0)
+        self.distances = self.distance(zeros, zeros).fill_diagonal_(0)
 
     def extract(self, update: Update, current: Tensors) -> Tensors:
         """The update, [D]."""
         return {"update": self.flatten({n: update.weights[n] - current[n] for n in self.names})}
 
     def aggregate(self, updates: Sequence[Update]) -> None:
-        """What was extracted replaces what was known of the cohort."""
+        """Replace the updates of the cohort."""
         super().aggregate(updates)
         extracts = {update.client: update.extras["sampler"] for update in updates}
-        self.take({c: extract["update"] for c, extract in extracts.items() if extract})
+        self.store({c: extract["update"] for c, extract in extracts.items() if extract})
 
     def flatten(self, tensors: Tensors) -> Tensor:
         """One tensor for each shared parameter as one vector [D], float32."""
         return torch.cat([tensors[name].flatten().float() for name in self.names])
 
-    def take(self, vectors: Mapping[int, Tensor]) -> None:
-        """Let ``vectors`` [D] be these clients' updates, and bring the distances up to date."""
+    def store(self, vectors: Mapping[int, Tensor]) -> None:
+        """Replace these clients' updates by ``vectors`` [D], and recompute their distances."""
         if not vectors:
             return
         self.updates |= {c: v.cpu() for c, v in sorted(vectors.items()) if v.isfinite().all()}
@@ -75,15 +75,15 @@ class LastUpdates(Sampler):
         everyone = torch.split(torch.arange(len(self.eligible)), _BLOCK)
         for places in torch.split(torch.tensor(new, dtype=torch.int64), _BLOCK):
             rows = self._vectors(places)
-            fresh = torch.cat([self.between(rows, self._vectors(block)) for block in everyone], 1)
+            fresh = torch.cat([self.distance(rows, self._vectors(block)) for block in everyone], 1)
             self.distances[places] = fresh
             self.distances[:, places] = fresh.T
         self.distances.fill_diagonal_(0)
 
     def server_state(self) -> dict[str, Any]:
         """Also the updates and their distances."""
-        mine = {"updates": dict(self.updates), "distances": self.distances.clone()}
-        return super().server_state() | mine
+        state = {"updates": dict(self.updates), "distances": self.distances.clone()}
+        return super().server_state() | state
 
     def load_server_state(self, state: dict[str, Any]) -> None:
         """Inverse of ``server_state``."""
@@ -92,6 +92,6 @@ class LastUpdates(Sampler):
 
     def _vectors(self, places: Tensor) -> Tensor:
         """[n, D] the last updates of the clients at these places among those with data."""
-        nothing = torch.zeros(self.width)
+        zero = torch.zeros(self.width)
         clients = self.eligible[places.numpy()].tolist()
-        return torch.stack([self.updates.get(client, nothing) for client in clients])
+        return torch.stack([self.updates.get(client, zero) for client in clients])

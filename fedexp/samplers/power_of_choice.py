@@ -1,4 +1,4 @@
-"""Power-of-choice (Cho et al., AISTATS 2022): the clients that the global model serves worst."""
+"""Power-of-choice (Cho et al., AISTATS 2022): clients on which the global model's loss is large."""
 
 from __future__ import annotations
 
@@ -23,12 +23,11 @@ class PowerOfChoice(Sampler):
 
     The loss is the mean cross-entropy of the global model on all of a candidate's training data, in
     eval mode: the paper's pi_pow-d, and with d = N its ideal. The paper breaks ties at random; here
-    the lower client number goes first. A loss that is not a number says nothing about the client,
-    which then comes after all others. The paper averages the cohort uniformly
-    (``aggregator=uniform``).
+    the lower client number comes first. A client whose loss is NaN comes after all others. The
+    paper averages the cohort uniformly (``aggregator=uniform``).
 
     Args:
-        candidates: d, at least K; no more are asked than have data. None is 2 K.
+        candidates: d, at least K; if fewer clients have data, all of those. None is 2 K.
     """
 
     traits = frozenset({DRAWS_BY_SIZE})
@@ -38,7 +37,7 @@ class PowerOfChoice(Sampler):
         self.losses: dict[int, float] = {}
 
     def setup(self, setting: Setting) -> None:
-        """How many to question. Raises InputError: d < K."""
+        """Find d. Raises InputError: d < K."""
         super().setup(setting)
         cohort = setting.clients_per_round
         wanted = 2 * cohort if self.wanted is None else self.wanted
@@ -62,7 +61,7 @@ class PowerOfChoice(Sampler):
         return {"loss": F.cross_entropy(client.head(z), y).float()}
 
     def observe(self, answers: Mapping[int, Tensors]) -> None:
-        """Keep the losses until the choice."""
+        """Store the losses for the choice."""
         self.losses = {client: answer["loss"].item() for client, answer in answers.items()}
 
     def select(self, round: int) -> list[int]:

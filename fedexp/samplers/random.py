@@ -8,7 +8,11 @@ from fedexp.samplers.base import Sampler
 
 
 class Random(Sampler):
-    """K different clients, uniformly or with odds proportional to their number of samples."""
+    """K different clients, drawn without replacement.
+
+    Args:
+        weighting: ``uniform``, or ``samples``: with odds proportional to n_k.
+    """
 
     def __init__(self, weighting: Literal["uniform", "samples"]) -> None:
         self.weighting = weighting

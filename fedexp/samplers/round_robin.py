@@ -1,4 +1,4 @@
-"""Everyone in turn: for debugging."""
+"""Clients in turn, for debugging."""
 
 from fedexp.samplers.base import Sampler
 

@@ -31,7 +31,7 @@ def test_known_angles() -> None:
     torch.testing.assert_close(found, expected.double())
 
 
-def test_a_zero_vector_is_at_right_angles_to_all_but_itself() -> None:
+def test_a_zero_vector_is_at_right_angles_to_all_others() -> None:
     found = angles(torch.tensor([[0.0, 0.0], [1.0, 2.0], [0.0, 0.0]]))
     right = math.pi / 2
     assert found.numpy() == pytest.approx(

@@ -10,7 +10,13 @@ from scipy.stats import chisquare
 
 from fedexp.core.messages import Update
 from fedexp.core.part import Setting
-from fedexp.samplers.clustered import Clustered, cut_by_mass, draw, fill_urns, pour
+from fedexp.samplers.clustered import (
+    Clustered,
+    bounded_clusters,
+    draw,
+    fill_in_order,
+    sampling_distributions,
+)
 from fedexp.samplers.clusters import LinkageOn
 
 TINY = ["clients.count=6", "clients.per_round=3", "data.subset=200", "local.epochs=1"]
@@ -35,98 +41,102 @@ def random_distances(n: int, generator: np.random.Generator) -> np.ndarray:
     return squareform(generator.uniform(0.1, 3, n * (n - 1) // 2))
 
 
-def test_pouring_by_hand() -> None:
-    found = pour(np.array([3, 2, 4]), np.array([1, 6, 2]))
+def test_filling_in_order_by_hand() -> None:
+    found = fill_in_order(np.array([1, 6, 2]), np.array([3, 2, 4]))
     assert found.tolist() == [[1, 0, 0], [2, 2, 2], [0, 0, 2]]
 
 
 @both_linkages
-def test_alike_clients_share_an_urn(linkage_on: LinkageOn) -> None:
+def test_similar_clients_share_a_distribution(linkage_on: LinkageOn) -> None:
     far, near = 1.5, 0.1
     distances = np.array(
         [[0, far, near, far], [far, 0, far, near], [near, far, 0, far], [far, near, far, 0]]
     )
-    urns = fill_urns(distances, np.array([5, 5, 5, 5]), 2, linkage_on)
-    assert urns.tolist() == [[10, 0, 10, 0], [0, 10, 0, 10]]
+    distributions = sampling_distributions(distances, np.array([5, 5, 5, 5]), 2, linkage_on)
+    assert distributions.tolist() == [[10, 0, 10, 0], [0, 10, 0, 10]]
 
 
 @both_linkages
-def test_what_is_left_over_is_poured_from_the_emptiest_urn_on(linkage_on: LinkageOn) -> None:
-    # K n_k = 8, 6, 4, 2 and an urn holds 10: {2, 3} join, {1, 2, 3} would weigh 12.
-    # {0} and {1} keep an urn each; client 2 fills the room of 4 beside 1, client 3 that beside 0.
+def test_smaller_clusters_fill_the_distributions_with_most_room_first(
+    linkage_on: LinkageOn,
+) -> None:
+    # K n_k = 8, 6, 4, 2 and a distribution holds 10: {2, 3} join, {1, 2, 3} would have 12.
+    # {0} and {1} get one each; client 2 fills the room of 4 beside 1, client 3 that beside 0.
     distances = squareform([2.0, 2.0, 2.0, 0.3, 0.3, 0.1])
-    urns = fill_urns(distances, np.array([4, 3, 2, 1]), 2, linkage_on)
-    assert urns.tolist() == [[8, 0, 0, 2], [0, 6, 4, 0]]
+    distributions = sampling_distributions(distances, np.array([4, 3, 2, 1]), 2, linkage_on)
+    assert distributions.tolist() == [[8, 0, 0, 2], [0, 6, 4, 0]]
 
 
-def test_a_client_that_outweighs_urns_fills_them_by_itself() -> None:
-    ones = 1 - np.eye(4)
-    assert fill_urns(ones[:3, :3], np.array([1, 8, 1]), 3, "condensed").tolist() == [
-        [0, 10, 0],
-        [0, 10, 0],
-        [3, 4, 3],
-    ]
-    assert (
-        fill_urns(ones, np.array([2, 2, 2, 2]), 4, "condensed").tolist() == (8 * np.eye(4)).tolist()
-    )
-    assert fill_urns(ones[:1, :1], np.array([3]), 1, "condensed").tolist() == [[3]]
+@pytest.mark.parametrize(
+    ("sizes", "num_draws", "expected"),
+    [
+        ([1, 8, 1], 3, [[0, 10, 0], [0, 10, 0], [3, 4, 3]]),
+        ([2, 2, 2, 2], 4, [[8, 0, 0, 0], [0, 8, 0, 0], [0, 0, 8, 0], [0, 0, 0, 8]]),
+        ([3], 1, [[3]]),
+    ],
+)
+def test_a_large_client_fills_whole_distributions_alone(
+    sizes: list[int], num_draws: int, expected: list[list[int]]
+) -> None:
+    found = sampling_distributions(1 - np.eye(len(sizes)), np.array(sizes), num_draws, "condensed")
+    assert found.tolist() == expected
 
 
 @both_linkages
-def test_urns_are_full_and_draws_unbiased_whatever_the_sizes(linkage_on: LinkageOn) -> None:
+def test_distributions_are_full_and_draws_unbiased_for_any_sizes(linkage_on: LinkageOn) -> None:
     generator = np.random.default_rng(0)
     for trial in range(150):
         n = int(generator.integers(1, 25))
         k = int(generator.integers(1, n + 1))
         sizes = generator.integers(1, 10, n) ** generator.integers(1, 5)
-        urns = fill_urns(random_distances(n, generator), sizes, k, linkage_on)
-        assert urns.shape == (k, n)
-        assert urns.min() >= 0, trial
-        assert (urns.sum(axis=1) == sizes.sum()).all()
-        assert (urns.sum(axis=0) == k * sizes).all()
+        distributions = sampling_distributions(random_distances(n, generator), sizes, k, linkage_on)
+        assert distributions.shape == (k, n)
+        assert distributions.min() >= 0, trial
+        assert (distributions.sum(axis=1) == sizes.sum()).all()
+        assert (distributions.sum(axis=0) == k * sizes).all()
 
 
-def test_an_urn_of_its_own_for_each_of_the_heaviest_clusters() -> None:
+def test_each_of_the_largest_clusters_has_a_distribution() -> None:
     generator = np.random.default_rng(1)
     for _ in range(30):
         distances, sizes = random_distances(30, generator), generator.integers(10, 20, 30)
-        urns = fill_urns(distances, sizes, 5, "condensed")
-        clusters = cut_by_mass(distances, 5 * sizes, int(sizes.sum()), "condensed")
-        heaviest = sorted(clusters, key=lambda c: (-sizes[c].sum(), c[0]))[:5]
-        for urn, cluster in zip(urns, heaviest, strict=True):
-            assert (urn[cluster] == 5 * sizes[cluster]).all()
+        distributions = sampling_distributions(distances, sizes, 5, "condensed")
+        clusters = bounded_clusters(distances, 5 * sizes, int(sizes.sum()), "condensed")
+        largest = sorted(clusters, key=lambda c: (-sizes[c].sum(), c[0]))[:5]
+        for row, cluster in zip(distributions, largest, strict=True):
+            assert (row[cluster] == 5 * sizes[cluster]).all()
 
 
 @pytest.mark.filterwarnings("ignore:The symmetric")  # the matrix is meant as points
-def test_the_tree_is_cut_at_the_heaviest_nodes_that_fit() -> None:
-    def fitting(node: ClusterNode, masses: np.ndarray, limit: int) -> list[list[int]]:
+def test_the_tree_is_cut_at_the_largest_nodes_within_the_limit() -> None:
+    def within(node: ClusterNode, units: np.ndarray, limit: int) -> list[list[int]]:
         members = sorted(node.pre_order())
-        if masses[members].sum() <= limit:
+        if units[members].sum() <= limit:
             return [members]
-        return [c for child in (node.left, node.right) for c in fitting(child, masses, limit)]
+        return [c for child in (node.left, node.right) for c in within(child, units, limit)]
 
     generator = np.random.default_rng(2)
     for _ in range(20):
-        distances, masses = random_distances(40, generator), generator.integers(1, 50, 40)
-        limit = int(masses.max() + generator.integers(200))
+        distances, units = random_distances(40, generator), generator.integers(1, 50, 40)
+        limit = int(units.max() + generator.integers(200))
         for linkage_on, points in (("rows", distances), ("condensed", squareform(distances))):
-            found = cut_by_mass(distances, masses, limit, linkage_on)  # type: ignore[arg-type]
+            found = bounded_clusters(distances, units, limit, linkage_on)  # type: ignore[arg-type]
             root = to_tree(linkage(points, "ward"))
-            assert sorted(c.tolist() for c in found) == sorted(fitting(root, masses, limit))
+            assert sorted(c.tolist() for c in found) == sorted(within(root, units, limit))
 
 
-def test_draws_follow_the_urns() -> None:
+def test_draws_follow_the_distributions() -> None:
     generator = np.random.default_rng(3)
     sizes = np.array([30, 1, 2, 3, 4, 5, 6, 7])
-    urns = fill_urns(random_distances(8, generator), sizes, 4, "condensed")
+    distributions = sampling_distributions(random_distances(8, generator), sizes, 4, "condensed")
     rounds = 5000
-    drawn = np.stack([draw(urns, generator) for _ in range(rounds)])
-    for urn, column in zip(urns, drawn.T, strict=True):
+    drawn = np.stack([draw(distributions, generator) for _ in range(rounds)])
+    for row, column in zip(distributions, drawn.T, strict=True):
         seen = np.bincount(column, minlength=8)
-        assert seen[urn == 0].sum() == 0
-        expected = rounds * urn[urn > 0] / urn.sum()
-        assert len(expected) == 1 or chisquare(seen[urn > 0], expected).pvalue > 1e-3
-    assert (urns > 0).sum(axis=1).max() > 2  # some urn had a choice
+        assert seen[row == 0].sum() == 0
+        expected = rounds * row[row > 0] / row.sum()
+        assert len(expected) == 1 or chisquare(seen[row > 0], expected).pvalue > 1e-3
+    assert (distributions > 0).sum(axis=1).max() > 2  # some distribution has several clients
 
 
 def test_over_many_rounds_a_client_is_drawn_in_proportion_to_its_samples() -> None:
@@ -135,17 +145,17 @@ def test_over_many_rounds_a_client_is_drawn_in_proportion_to_its_samples() -> No
     generator = np.random.default_rng(4)
     move(sampler, generator.normal(size=(9, 2)).tolist())
     rounds = 1000
-    visits: Counter[int] = Counter()
+    draws: Counter[int] = Counter()
     for round in range(rounds):
         cohort = sampler.select(round)
         assert len(cohort) == 3
-        visits.update(cohort)
+        draws.update(cohort)
     for client, size in enumerate(sizes):
         expected = rounds * 3 * size / 30
-        assert abs(visits[client] - expected) <= 4 * expected**0.5
+        assert abs(draws[client] - expected) <= 4 * expected**0.5
 
 
-def test_one_of_each_kind() -> None:
+def test_one_client_of_each_direction() -> None:
     sampler = prepared([5] * 6, 3)
     move(sampler, [[1, 0], [0, 1], [-1, 0], [9, 0.1], [0.01, 5], [-2, 0.01]])
     cohorts = {tuple(sampler.select(round)) for round in range(1, 100)}
@@ -165,7 +175,7 @@ def test_a_cohort_depends_on_seed_round_and_updates_alone() -> None:
 def test_fewer_clients_with_data_than_places() -> None:
     sampler = prepared([0, 4, 0, 1], 3)
     cohorts = {tuple(sampler.select(round)) for round in range(1, 60)}
-    assert cohorts == {(1, 1), (1, 3)}  # two draws, by mass
+    assert cohorts == {(1, 1), (1, 3)}  # two draws, by size
     assert prepared([0, 4, 0], 2).select(1) == [1]
 
 

@@ -1,4 +1,5 @@
 from itertools import combinations
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ def test_ties_go_to_the_lower_number() -> None:
 
 
 def test_rounding_decides_no_tie() -> None:
-    # 1 stands for itself, 0, 2 and 3; far away 4 and 5 for each other: either saves the same
+    # 1 represents itself, 0, 2 and 3; far away, 4 and 5 each other: either lowers the sum alike
     distances = between([[0, 0], [0.3, 0.1], [-0.2, 0.2], [0.1, -0.3], [5.1, 4.2], [5.3, 4.7]])
     generator = np.random.default_rng(0)
     for _ in range(50):
@@ -61,10 +62,56 @@ def test_against_brute_force() -> None:
                 assert cost(distances, greedy) == pytest.approx(best)
 
 
-def prepared(sizes: list[int], per_round: int) -> DivFL:
-    sampler = DivFL("last_update")
+def stochastic_by_loop(distances: Tensor, k: int, generator: np.random.Generator) -> list[int]:
+    """Each step: the best of max(k, N // 10) points drawn from those not chosen yet."""
+    n, chosen = len(distances), list[int]()
+    for _ in range(k):
+        left = [point for point in range(n) if point not in chosen]
+        drawn = generator.choice(left, min(max(k, n // 10), len(left)), replace=False)
+        points = sorted(drawn.tolist())  # of equal sums the lowest number
+        costs = {point: round(cost(distances, (*chosen, point)), 9) for point in points}
+        chosen.append(min(costs, key=lambda point: costs[point]))
+    return chosen
+
+
+@pytest.mark.parametrize(("n", "k"), [(40, 2), (40, 5), (25, 24), (3, 1)])
+def test_stochastic_greedy_considers_a_random_subset_in_each_step(n: int, k: int) -> None:
+    for seed in range(5):
+        draw = np.random.default_rng
+        distances = between(draw(100 + seed).normal(size=(n, 2)).tolist())
+        found = facility_location(distances, k, draw(seed))
+        assert found == stochastic_by_loop(distances, k, draw(seed))
+        assert len(set(found)) == k
+
+
+def test_stochastic_greedy_of_all_points_is_the_plain_one() -> None:
+    distances = between(np.random.default_rng(0).normal(size=(6, 2)).tolist())
+    assert facility_location(distances, 6, np.random.default_rng(1)) == facility_location(
+        distances, 6
+    )
+
+
+def test_stochastic_cohorts_depend_on_seed_and_round_alone() -> None:
+    first, again, other = (prepared([1] * 60, 4, "stochastic", seed) for seed in (0, 0, 1))
+    steps = dict(enumerate(np.random.default_rng(0).normal(size=60).tolist()))
+    for sampler in (first, again, other):
+        move(sampler, steps)
+    first.select(1)
+    assert first.select(5) == again.select(5)
+    assert first.select(5) != first.select(6)
+    assert first.select(5) != other.select(5)
+    assert len(set(first.select(5))) == 4
+
+
+def prepared(
+    sizes: list[int],
+    per_round: int,
+    greedy: Literal["plain", "stochastic"] = "plain",
+    seed: int = 0,
+) -> DivFL:
+    sampler = DivFL("last_update", greedy)
     counts, shapes = torch.tensor(sizes).unsqueeze(1), {"w": torch.Size([1])}
-    sampler.setup(Setting(0, 10, 1, 1, len(sizes), per_round, counts, shapes, frozenset({"w"})))
+    sampler.setup(Setting(seed, 10, 1, 1, len(sizes), per_round, counts, shapes, frozenset({"w"})))
     return sampler
 
 
@@ -74,14 +121,14 @@ def move(sampler: DivFL, steps: dict[int, float]) -> None:
     sampler.aggregate([u.digest({"sampler": sampler.extract(u, start)}) for u in updates])
 
 
-def test_the_cohort_stands_for_everybody() -> None:
+def test_the_cohort_represents_all_clients() -> None:
     sampler = prepared([1, 0, 1, 1, 1, 1, 0], 2)
     move(sampler, {0: 10.0, 2: 0.0, 3: 2.0, 4: 1.0, 5: 11.0})
     # the line 0 1 2 10 11 as above: first 2 (client 3), then 10 (client 0)
     assert sampler.select(1) == sampler.select(2) == [0, 3]
 
 
-def test_those_not_heard_of_need_one_who_stands_for_them() -> None:
+def test_one_client_represents_those_that_have_not_trained() -> None:
     sampler = prepared([1] * 8, 3)
     assert sampler.select(1) == [0, 1, 2]
     move(sampler, {0: 1.0, 1: -1.0, 2: 0.9})
@@ -107,7 +154,7 @@ def gradient(federation: Federation, client: int) -> Tensor:
 
 @pytest.mark.parametrize("head", ["linear", "etf"])
 def test_ideal_rounds_compare_true_gradients_and_are_counted(head: str) -> None:
-    federation = federate("sampler=divfl", "sampler.signal=ideal", f"head={head}", *TINY)
+    federation = federate("sampler=divfl_ideal", f"head={head}", *TINY)
     sampler = federation.sampler
     assert isinstance(sampler, DivFL)
     for round in (1, 2):
@@ -125,13 +172,11 @@ def test_ideal_rounds_compare_true_gradients_and_are_counted(head: str) -> None:
         answers = len(asked) * 4 * sampler.width
         assert metrics["cost/upload_bytes"] == answers + 2 * message
         assert metrics["time/probe_s"] > 0
-    assert sampler.updates == {}  # nothing is kept that will be asked again
+    assert sampler.updates == {}  # gradients are computed anew each round
 
 
-def test_an_answer_changes_nothing_and_does_not_depend_on_what_is_frozen() -> None:
-    federation = federate(
-        "sampler=divfl", "sampler.signal=ideal", "head=etf", "head.feature_norm=batchnorm", *TINY
-    )
+def test_an_answer_changes_no_weight_and_does_not_depend_on_which_are_frozen() -> None:
+    federation = federate("sampler=divfl_ideal", "head=etf", "head.feature_norm=batchnorm", *TINY)
     message, engine = federation.server.broadcast(1), federation.engine
     module = engine.resources.module
     engine.resources.load_global(message)
@@ -149,7 +194,7 @@ def test_an_answer_changes_nothing_and_does_not_depend_on_what_is_frozen() -> No
 
 
 @pytest.mark.parametrize("head", ["linear", "etf"])
-def test_two_rounds_by_last_updates_ask_nobody(head: str) -> None:
+def test_two_rounds_by_last_updates_have_no_probe(head: str) -> None:
     federation = federate("sampler=divfl", f"head={head}", *TINY)
     sampler = federation.sampler
     assert isinstance(sampler, DivFL)

@@ -16,7 +16,7 @@ SHAPES = {
     name: torch.Size(s) for name, s in {"a.weight": [2, 2], "a.bias": [2], "own": [3]}.items()
 }
 START = {"a.weight": torch.tensor([[1.0, 2.0], [3.0, 4.0]]), "a.bias": torch.tensor([5.0, 6.0])}
-SAMPLERS = [lambda: Clustered("rows"), lambda: DivFL("last_update")]
+SAMPLERS = [lambda: Clustered("rows"), lambda: DivFL("last_update", "plain")]
 each_sampler = pytest.mark.parametrize("make", SAMPLERS, ids=["clustered", "divfl"])
 
 
@@ -88,7 +88,7 @@ def test_many_updates_at_once_are_compared_block_by_block(
 
 
 @each_sampler
-def test_the_order_of_updates_leaves_no_trace(make: Callable[[], LastUpdates]) -> None:
+def test_distances_do_not_depend_on_the_order_of_updates(make: Callable[[], LastUpdates]) -> None:
     steps = randoms(*range(1, 30))
     first, second = prepared(make()), prepared(make())
     send(first, steps)
@@ -106,7 +106,7 @@ def test_a_round_without_updates_changes_nothing(make: Callable[[], LastUpdates]
 
 
 @each_sampler
-def test_what_is_not_finite_is_not_taken_in(make: Callable[[], LastUpdates]) -> None:
+def test_updates_that_are_not_finite_are_ignored(make: Callable[[], LastUpdates]) -> None:
     sampler, steps = prepared(make()), randoms(4, 5)
     send(sampler, steps)
     send(sampler, {4: torch.full((6,), torch.nan), 6: torch.full((6,), torch.inf)})
@@ -115,7 +115,7 @@ def test_what_is_not_finite_is_not_taken_in(make: Callable[[], LastUpdates]) -> 
 
 
 @each_sampler
-def test_a_restart_goes_on_in_the_same_way(make: Callable[[], LastUpdates]) -> None:
+def test_cohorts_are_the_same_after_a_restart(make: Callable[[], LastUpdates]) -> None:
     sampler, again = prepared(make()), prepared(make())
     send(sampler, randoms(3, 7, 30))
     file = io.BytesIO()
@@ -130,7 +130,7 @@ def test_a_restart_goes_on_in_the_same_way(make: Callable[[], LastUpdates]) -> N
 
 
 @each_sampler
-def test_a_saved_state_stays_as_it_was(make: Callable[[], LastUpdates]) -> None:
+def test_a_saved_state_does_not_change_later(make: Callable[[], LastUpdates]) -> None:
     sampler, again = prepared(make()), prepared(make())
     send(sampler, randoms(3, 7))
     state, distances = sampler.server_state(), sampler.distances.clone()
@@ -141,7 +141,7 @@ def test_a_saved_state_stays_as_it_was(make: Callable[[], LastUpdates]) -> None:
 
 
 @each_sampler
-def test_somebody_must_share_something(make: Callable[[], LastUpdates]) -> None:
+def test_without_shared_parameters_it_is_an_error(make: Callable[[], LastUpdates]) -> None:
     nothing = Setting(0, 10, 1, 1, 3, 2, torch.ones(3, 1), SHAPES, frozenset({"a.running_mean"}))
     with pytest.raises(InputError, match="but none is shared"):
         make().setup(nothing)

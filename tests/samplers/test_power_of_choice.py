@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import federate
+from federations import compose, federate
 
 from fedexp.core.part import Setting
 from fedexp.errors import InputError
+from fedexp.runtime.plan import plan
 from fedexp.samplers.power_of_choice import PowerOfChoice
 from fedexp.samplers.random import Random
 
@@ -59,16 +60,16 @@ def test_candidates_depend_on_seed_and_round_alone() -> None:
     assert first.candidates(7) != other.candidates(7)
 
 
-def test_candidates_come_in_proportion_to_samples() -> None:
+def test_candidates_are_drawn_in_proportion_to_samples() -> None:
     sizes = np.array([1, 2, 3, 4])
     sampler = prepared(1, sizes.tolist(), 1)
-    visits = Counter(sampler.candidates(round)[0] for round in range(4000))
+    draws = Counter(sampler.candidates(round)[0] for round in range(4000))
     for client, share in enumerate(sizes / 10):
         spread = (4000 * share * (1 - share)) ** 0.5
-        assert abs(visits[client] - 4000 * share) < 4 * spread
+        assert abs(draws[client] - 4000 * share) < 4 * spread
 
 
-def test_with_as_many_candidates_as_places_it_is_the_weighted_sampler() -> None:
+def test_with_k_candidates_it_is_the_weighted_sampler() -> None:
     sizes = list(range(1, 21))
     sampler, weighted = prepared(5, sizes, 5), Random("samples")
     weighted.setup(setting(sizes, 5))
@@ -76,12 +77,20 @@ def test_with_as_many_candidates_as_places_it_is_the_weighted_sampler() -> None:
         assert sampler.candidates(round) == weighted.select(round)
 
 
-def test_how_many_are_asked() -> None:
+def test_number_of_candidates() -> None:
     assert len(prepared(None, [1] * 9, 3).candidates(1)) == 6
     assert prepared(None, [1, 0, 1, 1], 3).candidates(1) == [0, 2, 3]
     assert prepared(9, [1, 0, 1, 1], 3).candidates(1) == [0, 2, 3]
     with pytest.raises(InputError, match=r"sampler\.candidates=2: must be at least .*per_round=3"):
         prepared(2, [1, 0, 1, 1], 3)
+
+
+def test_ideal_all_clients_with_data_are_candidates() -> None:
+    sampler = prepared(6, [2, 0, 1, 1, 0, 3], 2)
+    assert sampler.candidates(1) == sampler.candidates(2) == [0, 2, 3, 5]
+    planned = plan(compose("sampler=power_of_choice_ideal", "clients.count=37"))
+    assert isinstance(planned.sockets.sampler, PowerOfChoice)
+    assert planned.sockets.sampler.wanted == 37
 
 
 def test_when_fewer_have_data_all_of_those_take_part() -> None:
@@ -91,16 +100,16 @@ def test_when_fewer_have_data_all_of_those_take_part() -> None:
 
 
 @pytest.mark.parametrize("head", ["linear", "etf"])
-def test_two_rounds_ask_and_are_counted(head: str) -> None:
+def test_two_rounds_probe_the_candidates_and_count_it(head: str) -> None:
     federation = federate("sampler=power_of_choice", "aggregator=uniform", f"head={head}", *TINY)
     sampler, data = federation.sampler, federation.engine.resources.data
     assert isinstance(sampler, PowerOfChoice)
     chosen: Counter[int] = Counter()
     for round in (1, 2):
-        asked = sampler.candidates(round)
-        assert len(asked) == 4
+        candidates = sampler.candidates(round)
+        assert len(candidates) == 4
         model, losses = federation.global_model(round), {}
-        for client in asked:
+        for client in candidates:
             x, y = data.train.gather(data.clients[client].train_index)
             with torch.no_grad():
                 losses[client] = F.cross_entropy(model(x), y).item()

@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from fedexp.samplers.figures import entropy_scatter, membership_heatmap, times_chosen_bars
+from fedexp.samplers.figures import (
+    entropy_bars,
+    entropy_scatter,
+    membership_heatmap,
+    times_chosen_bars,
+)
 from fedexp.tracking.figures import pixels
 
 
@@ -24,12 +29,13 @@ def test_any_population_fits_on_a_page(clients: int) -> None:
     bars = times_chosen_bars(torch.arange(clients))
     shown = torch.arange(0, clients, -(-clients // 500))
     heatmap = membership_heatmap({1: torch.zeros(len(shown)), 2: shown % 7}, shown)
-    for figure in (bars, heatmap):
+    entropies = torch.rand(2, len(shown))
+    for figure in (bars, heatmap, entropy_bars(shown, *entropies)):
         height, width, _ = pixels(figure).shape
         assert max(height, width) <= 2000
 
 
-def test_scatter_shows_both_entropies_and_how_they_agree() -> None:
+def test_scatter_shows_both_entropies_and_their_correlation() -> None:
     figure = entropy_scatter(torch.tensor([0.0, 1.0, 2.0]), torch.tensor([0.5, 2.0, 1.5]))
     (points,) = figure.axes[0].collections
     np.testing.assert_allclose(points.get_offsets(), [[0, 0.5], [1, 2], [2, 1.5]])
@@ -37,7 +43,25 @@ def test_scatter_shows_both_entropies_and_how_they_agree() -> None:
     assert "rho 0.50" in figure.axes[0].get_title()
 
 
-def test_scatter_of_clients_that_are_all_alike_has_no_correlation() -> None:
+def test_true_and_estimated_entropy_side_by_side() -> None:
+    true, estimated = torch.tensor([0.0, 1.0, 2.0]), torch.tensor([0.5, 2.0, 1.5])
+    axes = entropy_bars(torch.tensor([2, 4, 8]), true, estimated).axes[0]
+    for outline, heights, centres in zip(
+        axes.patches, (true, estimated), ([-0.21, 0.79, 1.79], [0.21, 1.21, 2.21]), strict=True
+    ):
+        steps: Any = outline
+        values, edges, _ = steps.get_data()
+        assert values[::2].tolist() == heights.tolist()
+        assert values[1::2].tolist() == [0, 0]  # the gaps
+        assert edges.reshape(3, 2).mean(axis=1) == pytest.approx(centres)
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["true", "estimated"]
+    label = axes.xaxis.get_major_formatter()
+    assert [label(place) for place in (-1, 0, 1, 2, 3)] == ["", "2", "4", "8", ""]
+
+
+def test_scatter_of_equal_entropies_has_no_correlation() -> None:
     figure = entropy_scatter(torch.ones(3), torch.tensor([0.5, 2.0, 1.5]))
     assert "rho" not in figure.axes[0].get_title()
     assert pixels(figure).size > 0

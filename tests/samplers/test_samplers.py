@@ -1,10 +1,12 @@
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from federations import federate
 
+from fedexp.cli.command import config_folder
 from fedexp.core.part import Setting
 from fedexp.samplers.base import Sampler
 from fedexp.samplers.random import Random
@@ -15,6 +17,22 @@ def prepared(sampler: Sampler, sizes: list[int], per_round: int, seed: int = 0) 
     counts = torch.tensor(sizes).unsqueeze(1)
     sampler.setup(Setting(seed, 10, 1, 1, len(sizes), per_round, counts, {}))
     return sampler
+
+
+FILES = sorted(Path(config_folder(), "sampler").glob("*.yaml"))
+SOME_EMPTY = ["partition.beta=0.03", "clients.count=8", "clients.per_round=3", "data.subset=80"]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_sampler_runs_as_its_file_sets_it(file: Path) -> None:
+    federation = federate(f"sampler={file.stem}", "aggregator=uniform", *SOME_EMPTY)
+    sampler = federation.sampler
+    assert 3 < len(sampler.eligible) < 8
+    for round in (1, 2, 3):
+        federation.run_round(round)
+    assert set(sampler.times_chosen.nonzero().flatten().tolist()) <= set(sampler.eligible.tolist())
+    # 3 a round; the last round of HiCS-FL's warm-up has the clients that are left
+    assert 6 < sampler.times_chosen.sum() <= 9
 
 
 SAMPLERS = [Random("uniform"), Random("samples"), RoundRobin()]
@@ -46,23 +64,23 @@ def test_a_draw_depends_on_seed_and_round_alone(weighting: str) -> None:
     assert first.select(7) != other.select(7)
 
 
-def test_uniform_visits_everyone_alike() -> None:
+def test_uniform_draws_are_equally_often_of_each_client() -> None:
     sampler = prepared(Random("uniform"), [1, 100, 1, 100], 1)
-    visits = Counter(sampler.select(round)[0] for round in range(4000))
+    draws = Counter(sampler.select(round)[0] for round in range(4000))
     # 1000 expected each, standard deviation sqrt(4000 * 1/4 * 3/4) = 27
-    assert all(abs(visits[client] - 1000) < 4 * 27 for client in range(4))
+    assert all(abs(draws[client] - 1000) < 4 * 27 for client in range(4))
 
 
-def test_weighted_visits_in_proportion_to_samples() -> None:
+def test_weighted_draws_are_in_proportion_to_samples() -> None:
     sizes = np.array([1, 2, 3, 4])
     sampler = prepared(Random("samples"), sizes.tolist(), 1)
-    visits = Counter(sampler.select(round)[0] for round in range(4000))
+    draws = Counter(sampler.select(round)[0] for round in range(4000))
     for client, share in enumerate(sizes / 10):
         spread = (4000 * share * (1 - share)) ** 0.5
-        assert abs(visits[client] - 4000 * share) < 4 * spread
+        assert abs(draws[client] - 4000 * share) < 4 * spread
 
 
-def test_round_robin_takes_everyone_in_turn_and_starts_over() -> None:
+def test_round_robin_selects_all_in_turn_and_starts_over() -> None:
     sampler = prepared(RoundRobin(), [1] * 5, 2)
     assert [sampler.select(round) for round in (1, 2, 3, 4)] == [[0, 1], [2, 3], [0, 4], [1, 2]]
 
@@ -73,11 +91,12 @@ def test_round_robin_takes_everyone_in_turn_and_starts_over() -> None:
         (["sampler=weighted"], True),
         (["sampler=clustered"], True),
         (["sampler=power_of_choice"], True),
+        (["sampler=power_of_choice_ideal"], True),
         (["sampler=clustered", "aggregator=uniform"], False),
         (["sampler=random"], False),
     ],
 )
-def test_counting_size_twice_is_warned_of(
+def test_weighting_by_size_twice_is_warned_of(
     overrides: list[str], warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     federate(*overrides)

@@ -1,0 +1,152 @@
+"""HiCS-FL's formulas: label entropies, distances of clients, and a cohort drawn from clusters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedexp.samplers.angles import angles_between
+
+
+def estimated_entropy(bias_updates: Tensor, temperature: float) -> Tensor:
+    """H_k = entropy(softmax(delta_b_k / temperature)) (HiCS-FL Eq. 7), in nats.
+
+    Args:
+        bias_updates: delta_b [N, C].
+        temperature: positive; the smaller, the lower the estimates.
+
+    Returns:
+        [N] float64, 0 to ln C.
+    """
+    shares = torch.softmax(bias_updates.to(torch.float64) / temperature, dim=1)
+    return _entropy(shares)
+
+
+def label_entropy(class_counts: Tensor) -> Tensor:
+    """[N] float64: the entropy of each client's labels in nats, given [N, C] counts."""
+    counts = class_counts.to(torch.float64)
+    return _entropy(counts / counts.sum(dim=1, keepdim=True).clamp(min=1))
+
+
+@dataclass(frozen=True)
+class Profiles:
+    """What HiCS-FL compares of n clients.
+
+    Attributes:
+        entropies: H [n] float64, estimated.
+        updates: [n, D] the vectors whose angles count; delta_b in the paper.
+    """
+
+    entropies: Tensor
+    updates: Tensor
+
+    def __len__(self) -> int:
+        return len(self.entropies)
+
+    def __getitem__(self, index: Tensor | slice) -> Profiles:
+        return Profiles(self.entropies[index], self.updates[index])
+
+
+def distances_between(rows: Profiles, columns: Profiles, lam: float) -> Tensor:
+    """lam * angle + (1 - lam) * |H_u - H_k| (HiCS-FL Eq. 9) of n ``rows`` with m ``columns``.
+
+    Returns:
+        [n, m] float64.
+    """
+    gaps = (rows.entropies.unsqueeze(1) - columns.entropies).abs_()
+    return angles_between(rows.updates, columns.updates).mul_(lam).add_(gaps, alpha=1 - lam)
+
+
+def distances_within(profiles: Profiles, lam: float) -> Tensor:
+    """[n, n] float64 ``distances_between`` n clients, symmetric, zero on the diagonal."""
+    distances = distances_between(profiles, profiles, lam)
+    return ((distances + distances.T) / 2).fill_diagonal_(0)
+
+
+def pairwise_distance(bias_updates: Tensor, temperature: float, lam: float = 0.1) -> Tensor:
+    """lam * arccos(cos(delta_b_u, delta_b_k)) + (1 - lam) * |H_u - H_k| (HiCS-FL Eq. 9).
+
+    A zero vector has cosine 0 with every other; the distance of a client to itself is 0.
+
+    Args:
+        bias_updates: delta_b [N, C].
+        temperature: of the entropies H.
+        lam: weight of the angle, 0 to 1.
+
+    Returns:
+        [N, N] float64, symmetric.
+    """
+    profiles = Profiles(estimated_entropy(bias_updates, temperature), bias_updates)
+    return distances_within(profiles, lam)
+
+
+def cluster_means(entropies: Tensor, clusters: Tensor) -> Tensor:
+    """[M] float64: the mean of ``entropies`` [N] in each cluster, in the order of the labels."""
+    _, cluster = torch.unique(clusters, return_inverse=True)
+    means: Tensor = cluster.bincount(entropies.to(torch.float64)) / cluster.bincount()
+    return means
+
+
+def cluster_probabilities(entropies: Tensor, clusters: Tensor, gamma: float) -> Tensor:
+    """pi_m proportional to exp(gamma * mean H in cluster m) (HiCS-FL Eq. 10).
+
+    Args:
+        entropies: H [N].
+        clusters: [N] int64 cluster of each client, any labels.
+        gamma: with 0 all clusters have the same probability.
+
+    Returns:
+        pi [M] float64, in the order of the labels.
+    """
+    return torch.softmax(gamma * cluster_means(entropies, clusters), dim=0)
+
+
+def draw_cohort(
+    entropies: Tensor,
+    clusters: Tensor,
+    sizes: Tensor,
+    gamma: float,
+    cohort_size: int,
+    generator: np.random.Generator,
+) -> list[int]:
+    """K different clients: each time a cluster by pi, then one of its clients not yet drawn.
+
+    Within a cluster the odds are proportional to n_k. A cluster whose clients are all drawn drops
+    out, and pi is renormalised over the others.
+
+    Args:
+        entropies: H [N].
+        clusters: [N] int64 labels 0 to M-1, none empty.
+        sizes: n_k [N], positive.
+        gamma: as in ``cluster_probabilities``.
+        cohort_size: K, at most N.
+        generator: decides the draw.
+
+    Returns:
+        K numbers below N, in the order drawn.
+    """
+    # Sorted by exponential variables with rates n_k, the clients of a cluster are in the order of
+    # a draw without replacement with odds proportional to n_k.
+    keys = generator.exponential(size=len(sizes)) / sizes.numpy()
+    queue = np.lexsort((keys, clusters.numpy()))
+    left = np.bincount(clusters.numpy())
+    ends = left.cumsum()
+    means = cluster_means(entropies, clusters)
+    cohort = []
+    for _ in range(cohort_size):
+        available = np.flatnonzero(left)
+        index = torch.from_numpy(available)
+        odds = cluster_probabilities(means[index], index, gamma).numpy()
+        cluster = generator.choice(available, p=odds)
+        cohort.append(int(queue[ends[cluster] - left[cluster]]))
+        left[cluster] -= 1
+    return cohort
+
+
+def _entropy(shares: Tensor) -> Tensor:
+    """[N] nats of each row of ``shares`` [N, C]; a share of 0 adds nothing."""
+    entropies: Tensor = torch.special.entr(shares).sum(dim=1)
+    return entropies

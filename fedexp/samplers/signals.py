@@ -1,0 +1,119 @@
+"""Where HiCS-FL's signal comes from: an update of the output layer's bias, or what replaces it."""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedexp.core.forward import Forward
+from fedexp.core.hook_view import Client
+from fedexp.core.messages import Tensors, Update
+from fedexp.core.part import Setting
+from fedexp.errors import InputError
+
+SignalName = Literal["auto", "bias", "virtual_bias", "weight_rowmean"]
+
+
+class Signal:
+    """C numbers of each client's local training; a subclass implements one of the two ways."""
+
+    def extract(self, update: Update, current: Tensors) -> Tensors:
+        """Server: ``signal`` [C], if it is in the weights that travel anyway."""
+        return {}
+
+    def measure(self, batch: Forward) -> Tensors:
+        """Client: what to sum over the steps of local training."""
+        return {}
+
+    def report(self, client: Client) -> Tensors:
+        """Client: ``signal`` [C], if it must be sent."""
+        return {}
+
+
+class WeightUpdate(Signal):
+    """Local minus global of one weight: a bias [C], or the row means of a matrix [C, d]."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def extract(self, update: Update, current: Tensors) -> Tensors:
+        """The update of the weight, averaged over the features if there are any."""
+        step = _step(update, current, self.name)
+        return {"signal": step if step.dim() == 1 else step.mean(dim=1)}
+
+
+class VirtualBias(Signal):
+    """The update that plain SGD would give a bias, whether or not the head has one."""
+
+    def measure(self, batch: Forward) -> Tensors:
+        """``residual`` [C]: minus the cross-entropy's gradient with respect to a bias."""
+        shares = torch.softmax(batch.logits.float(), dim=1)
+        return {"residual": batch.mean(F.one_hot(batch.targets, shares.shape[1]) - shares)}
+
+    def report(self, client: Client) -> Tensors:
+        """The learning rate times the sum of the residuals."""
+        return {"signal": client.learning_rate * client.measured["sampler"]["residual"]}
+
+
+def find_signal(name: SignalName, setting: Setting) -> Signal:
+    """The source of the signal ``name`` in this head.
+
+    Raises:
+        InputError: the head has no such weight.
+    """
+    biases, matrices = _biases(setting), _matrices(setting)
+    if name == "virtual_bias" or (name == "auto" and not biases):
+        return VirtualBias()
+    wanted, found = ("weight matrix", matrices) if name == "weight_rowmean" else ("bias", biases)
+    if not found:
+        raise InputError(
+            f"sampler.signal={name}: this head has no {wanted} over the classes that is trained "
+            f"and shared; should be auto or virtual_bias"
+        )
+    return WeightUpdate(found[0])
+
+
+def head_weights(setting: Setting) -> list[str]:
+    """Names of the head's trained and shared weight matrices [C, d] and biases [C].
+
+    Raises:
+        InputError: there is no such matrix.
+    """
+    if not _matrices(setting):
+        raise InputError(
+            "sampler.angle_on=head: this head has no weight matrix over the classes that is "
+            "trained and shared; should be signal"
+        )
+    return _matrices(setting) + _biases(setting)
+
+
+def flat_update(update: Update, current: Tensors, names: list[str]) -> Tensor:
+    """Local minus global of the weights ``names`` as one vector, float32."""
+    return torch.cat([_step(update, current, name).flatten() for name in names])
+
+
+def _step(update: Update, current: Tensors, name: str) -> Tensor:
+    return (update.weights[name] - current[name]).float()
+
+
+def _biases(setting: Setting) -> list[str]:
+    shape = (setting.num_classes,)
+    return [
+        name
+        for name in _shared_in_head(setting)
+        if name.endswith("bias") and tuple(setting.parameter_shapes[name]) == shape
+    ]
+
+
+def _matrices(setting: Setting) -> list[str]:
+    shapes = setting.parameter_shapes
+    return [
+        name
+        for name in _shared_in_head(setting)
+        if len(shapes[name]) == 2 and shapes[name][0] == setting.num_classes
+    ]
+
+
+def _shared_in_head(setting: Setting) -> list[str]:
+    return [n for n in setting.parameter_shapes if n.startswith("head.") and n in setting.shared]

@@ -1,0 +1,106 @@
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from fedexp.samplers.heterogeneity import (
+    cluster_probabilities,
+    draw_cohort,
+    estimated_entropy,
+    label_entropy,
+    pairwise_distance,
+)
+
+
+def entropy_by_hand(row: np.ndarray, temperature: float) -> float:
+    weights = [math.exp((x - max(row)) / temperature) for x in row]
+    return -sum(w / sum(weights) * math.log(w / sum(weights)) for w in weights if w > 0)
+
+
+def test_entropy_by_hand() -> None:
+    thirds = 0.5 * torch.log(torch.tensor([[1.0, 1.0, 2.0]]))  # softmax(./0.5) = 1/4, 1/4, 1/2
+    assert estimated_entropy(thirds, 0.5).item() == pytest.approx(1.5 * math.log(2))
+    assert estimated_entropy(torch.zeros(2, 7), 0.01).tolist() == pytest.approx([math.log(7)] * 2)
+    sharp = torch.tensor([[1000.0, 0.0, -1000.0]])
+    assert estimated_entropy(sharp, 0.0015).item() == 0.0
+
+
+def test_distance_against_a_loop_in_float64() -> None:
+    updates = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)).double()
+    lam, temperature = 0.3, 0.2
+    rows = updates.numpy()
+    expected = np.zeros((6, 6))
+    for u in range(6):
+        for k in range(6):
+            cosine = rows[u] @ rows[k] / math.sqrt((rows[u] @ rows[u]) * (rows[k] @ rows[k]))
+            gap = abs(entropy_by_hand(rows[u], temperature) - entropy_by_hand(rows[k], temperature))
+            expected[u, k] = lam * math.acos(min(1.0, max(-1.0, cosine))) + (1 - lam) * gap
+    found = pairwise_distance(updates, temperature, lam)
+    np.testing.assert_allclose(found, expected, atol=1e-7)
+    assert torch.equal(found, found.T)
+    assert torch.equal(found.diagonal(), torch.zeros(6, dtype=torch.float64))
+
+
+def test_distances_of_zero_and_parallel_updates() -> None:
+    zero, one = torch.zeros(4), torch.tensor([0.1, -0.2, 0.3, 0.1])
+    found = pairwise_distance(torch.stack([zero, one, 3 * one, -one, zero]), 0.5)
+    entropy = [entropy_by_hand((f * one).double().numpy(), 0.5) for f in (0, 1, 3, -1)]
+    assert found[0, 4] == pytest.approx(0.1 * math.pi / 2)
+    assert found[0, 1] == pytest.approx(0.1 * math.pi / 2 + 0.9 * (entropy[0] - entropy[1]))
+    assert found[1, 2] == pytest.approx(0.9 * (entropy[1] - entropy[2]), abs=1e-6)
+    assert found[1, 3] == pytest.approx(0.1 * math.pi + 0.9 * abs(entropy[1] - entropy[3]))
+    assert not found.isnan().any()
+
+
+def test_cluster_probabilities_by_hand() -> None:
+    entropies = torch.tensor([1.0, 3.0, 0.5, 0.0])
+    clusters = torch.tensor([5, 5, 2, 9])  # means 2, 0.5, 0 in the order 5, 2, 9
+    weights = [math.exp(0.7 * mean) for mean in (0.5, 2.0, 0.0)]
+    found = cluster_probabilities(entropies, clusters, 0.7)
+    assert found.tolist() == pytest.approx([w / sum(weights) for w in weights])
+    assert cluster_probabilities(entropies, clusters, 0.0).tolist() == pytest.approx([1 / 3] * 3)
+    assert cluster_probabilities(entropies, clusters, 1e6).tolist() == [0.0, 1.0, 0.0]
+
+
+def test_label_entropy() -> None:
+    found = label_entropy(torch.tensor([[5, 5, 0], [7, 0, 0], [2, 1, 1], [0, 0, 0]]))
+    assert found.tolist() == pytest.approx([math.log(2), 0, 1.5 * math.log(2), 0])
+
+
+def share(cohorts: list[list[int]], event: set[int]) -> float:
+    return sum(set(cohort) == event for cohort in cohorts) / len(cohorts)
+
+
+def test_odds_of_one_client_are_pi_times_its_share_of_samples() -> None:
+    entropies, clusters = torch.tensor([0.0, 0.0, 1.0]), torch.tensor([0, 0, 1])
+    sizes, generator = torch.tensor([1, 3, 10]), np.random.default_rng(0)
+    pi = cluster_probabilities(entropies, clusters, 1.0)
+    draws = [draw_cohort(entropies, clusters, sizes, 1.0, 1, generator)[0] for _ in range(2000)]
+    visits = Counter(draws)
+    for client, expected in enumerate([pi[0] / 4, pi[0] * 3 / 4, pi[1]]):
+        p = float(expected)
+        assert abs(visits[client] - 2000 * p) < 4 * (2000 * p * (1 - p)) ** 0.5
+
+
+def test_pi_is_renormalised_over_the_clusters_with_clients_left() -> None:
+    # Three clusters: {0}, {1}, {2, 3} with pi = a, b, c; two draws.
+    entropies, clusters = torch.tensor([2.0, 1.0, 0.0, 0.0]), torch.tensor([0, 1, 2, 2])
+    sizes, generator = torch.tensor([1, 1, 1, 3]), np.random.default_rng(1)
+    a, b, c = cluster_probabilities(entropies, clusters, 1.0).tolist()
+    cohorts = [draw_cohort(entropies, clusters, sizes, 1.0, 2, generator) for _ in range(2000)]
+    expected = {
+        (0, 1): a * b / (b + c) + b * a / (a + c),
+        (0, 3): a * c / (b + c) * 3 / 4 + c * 3 / 4 * a,
+        (2, 3): c * c,
+    }
+    for event, p in expected.items():
+        assert abs(share(cohorts, set(event)) - p) < 4 * (p * (1 - p) / 2000) ** 0.5
+
+
+def test_all_can_be_drawn_even_where_pi_underflows() -> None:
+    entropies, clusters = torch.tensor([0.0, 1.0, 2.0, 2.0]), torch.tensor([0, 1, 2, 2])
+    cohort = draw_cohort(entropies, clusters, torch.ones(4), 1e5, 4, np.random.default_rng(0))
+    assert set(cohort[:2]) == {2, 3}
+    assert cohort[2:] == [1, 0]
