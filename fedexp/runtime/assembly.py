@@ -27,7 +27,7 @@ from fedexp.evaluation.meter import Meter
 from fedexp.faults.quarantine import Quarantine
 from fedexp.federation import Federation
 from fedexp.models.shape import trains_on_one
-from fedexp.runtime.plan import ENGINE_SUPPLIED, OPTIMIZER_SUPPLIED, Plan
+from fedexp.runtime.plan import ENGINE_SUPPLIED, Plan
 from fedexp.state.client_store import ClientStore
 from fedexp.tracking.pictures import Pictures
 from fedexp.tracking.tracker import Tracker
@@ -100,7 +100,7 @@ def _resident_module(plan: Plan) -> ClientModule:
         sockets.loss,
         sockets.regularizer,
         sockets.personalization,
-        build("optimizer", config.optimizer, supplied=OPTIMIZER_SUPPLIED),
+        plan.optimizer,
         sockets.by_name(),
     )
 
