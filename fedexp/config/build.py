@@ -68,7 +68,11 @@ def _arguments(
 ) -> type[BaseModel]:
     """A model with one field for each argument of ``target`` that a config may set."""
     source = target.__init__ if inspect.isclass(target) else target
-    hints = typing.get_type_hints(source, include_extras=True) | types
+    try:
+        hints = typing.get_type_hints(source, include_extras=True)
+    except NameError:  # a library's annotations that exist for type checkers only
+        hints = {}
+    hints |= types
     fields: dict[str, Any] = {
         name: (
             hints.get(name, Any),

@@ -68,10 +68,14 @@ class Partition(Common):
     long_tail: Annotated[float, Field(ge=1)] | None
 
 
+Init = Literal["default", "layer_default", "xavier_relu"]
+"""Initial weights; see ``fedexp.models.init``."""
+
+
 class Model(Common):
     """What every backbone has."""
 
-    init: Literal["default", "layer_default", "xavier_relu"]
+    init: Init
 
 
 class Optimizer(Common):

@@ -26,6 +26,7 @@ from fedexp.evaluation.membership import MembershipAttack
 from fedexp.evaluation.meter import Meter
 from fedexp.faults.quarantine import Quarantine
 from fedexp.federation import Federation
+from fedexp.models.init import initialize
 from fedexp.models.shape import trains_on_one
 from fedexp.runtime.plan import ENGINE_SUPPLIED, Plan
 from fedexp.state.client_store import ClientStore
@@ -94,6 +95,7 @@ def _resident_module(plan: Plan) -> ClientModule:
     config, sockets = plan.config, plan.sockets
     with seeded(config.seed, "backbone"):
         backbone = plan.backbone(input_shape=plan.description.input_shape)
+        initialize(backbone, config.model.init)
     return ClientModule(
         backbone,
         sockets.head,

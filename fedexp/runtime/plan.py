@@ -26,6 +26,7 @@ from fedexp.data.partition import partition_indices
 from fedexp.data.split import class_counts, match, stratified
 from fedexp.errors import InputError
 from fedexp.faults.base import Faults
+from fedexp.models.init import initialize
 from fedexp.models.shape import feature_dim
 from fedexp.samplers.base import Sampler
 from fedexp.tracking.summary import HEADLINES
@@ -114,6 +115,7 @@ def plan(config: Config) -> Plan:
 
     with seeded(config.seed, "head"):
         parts["head"] = head(feature_dim=width, num_classes=description.num_classes)
+        initialize(parts["head"], config.model.init)
     sockets = Sockets(**parts)
     sockets.personalization.check(sockets.head, sockets.loss)
     compiler: dict[str, Part] = {"engine.compile": Compiled()} if config.engine.compile else {}
