@@ -68,10 +68,6 @@ class LocalOptimizer:
         """A fresh optimizer over ``parameters`` for this round, from 1."""
         return self._make(parameters, lr=self.learning_rate(round))
 
-    def plain_sgd(self, parameters: Iterable[nn.Parameter], round: int) -> Optimizer:
-        """SGD with the same learning rate, and with neither momentum nor weight decay."""
-        return torch.optim.SGD(parameters, lr=self.learning_rate(round), fused=True)
-
     def learning_rate(self, round: int) -> float:
         """lr_t, the schedule's learning rate times ``round_decay ** (round - 1)``."""
         scheduled = self._rates[min(max(round, 1), len(self._rates)) - 1]

@@ -121,7 +121,7 @@ def plan(config: Config) -> Plan:
     compiler: dict[str, Part] = {"engine.compile": Compiled()} if config.engine.compile else {}
     check_compatible(sockets.by_name() | compiler, LOGGER)
     with seeded(config.seed, "personalization"):
-        sockets.personalization.create(width, description.num_classes)
+        sockets.personalization.create(width, description.num_classes, parts["head"])
     if not sockets.personalization.has_global:
         _check_without_global(config)
     return Plan(config, source, description, model, width, sockets, optimizer, faults)

@@ -101,16 +101,6 @@ def test_fused_kernels_unless_the_config_says_otherwise() -> None:
     assert local(SGD | {"foreach": True})(parameters, 1).param_groups[0]["fused"] is None
 
 
-def test_plain_sgd_has_the_rate_of_the_round_and_nothing_else() -> None:
-    made = local({"_target_": "torch.optim.Adam", "lr": 0.1, "weight_decay": 0.5}, round_decay=0.5)
-    weight = nn.Parameter(torch.tensor([1.0]))
-    optimizer = made.plain_sgd([weight], 2)
-    for expected in (0.9, 0.8):
-        weight.grad = torch.tensor([2.0])
-        optimizer.step()
-        assert weight.item() == pytest.approx(expected)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
