@@ -146,7 +146,7 @@ def raw_round(overrides: list[str]) -> Run:
     indices = [client.train_index for client in data.clients]
     mean, std = -data.train.shift / (255 * data.train.scale), 1 / (255 * data.train.scale)
     global_weights = [p.detach().clone() for p in model.parameters()]
-    optimizer = config.optimizer
+    optimizer = config.optimizer.node
 
     def batch(index: Tensor) -> Tensor:
         inputs = images[index]

@@ -6,9 +6,10 @@ what it names, so a new part brings its own schema in its own file.
 
 import inspect
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
@@ -29,7 +30,12 @@ STRICT = ConfigDict(
 )
 
 
-def build(key: str, node: Node, supplied: Sequence[str] = ()) -> Any:
+def build(
+    key: str,
+    node: Node,
+    supplied: Sequence[str] = (),
+    types: Mapping[str, Any] = MappingProxyType({}),
+) -> Any:
     """Check a ``_target_`` node against the signature it names, and call it.
 
     Args:
@@ -37,10 +43,11 @@ def build(key: str, node: Node, supplied: Sequence[str] = ()) -> Any:
         node: ``_target_`` and its arguments.
         supplied: names of arguments that the caller will pass later; if any, the target is not
             called: a partial of it is returned.
+        types: argument -> the type it must have, in place of the target's own annotation.
     """
     node = dict(node)
     target = locate(key, node.pop("_target_", None))
-    arguments = vars(check(_arguments(target, supplied), node, prefix=f"{key}."))
+    arguments = vars(check(_arguments(target, supplied, types), node, prefix=f"{key}."))
     return partial(target, **arguments) if supplied else target(**arguments)
 
 
@@ -60,12 +67,23 @@ def argument_names(target: Callable[..., Any]) -> set[str]:
     return {"_target_", *(each.name for each in parameters)}
 
 
-def _arguments(target: Callable[..., Any], supplied: Sequence[str]) -> type[BaseModel]:
+def _arguments(
+    target: Callable[..., Any],
+    supplied: Sequence[str],
+    types: Mapping[str, Any] = MappingProxyType({}),
+) -> type[BaseModel]:
     """A model with one field for each argument of ``target`` that a config may set."""
     source = target.__init__ if inspect.isclass(target) else target
-    hints = typing.get_type_hints(source, include_extras=True)
+    try:
+        hints = typing.get_type_hints(source, include_extras=True)
+    except NameError:  # a library's annotations that exist for type checkers only
+        hints = {}
+    hints |= types
     fields: dict[str, Any] = {
-        name: (hints[name], ... if parameter.default is parameter.empty else parameter.default)
+        name: (
+            hints.get(name, Any),
+            ... if parameter.default is parameter.empty else parameter.default,
+        )
         for name, parameter in inspect.signature(target).parameters.items()
         if name not in supplied and parameter.kind not in (VAR_POSITIONAL, VAR_KEYWORD)
     }

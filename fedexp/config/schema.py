@@ -71,6 +71,22 @@ class Partition(Common):
     long_tail: Annotated[float, Field(ge=1)] | None
 
 
+Init = Literal["default", "layer_default", "xavier_relu"]
+"""Initial weights; see ``fedexp.models.init``."""
+
+
+class Model(Common):
+    """What every backbone has."""
+
+    init: Init
+
+
+class Optimizer(Common):
+    """What every local optimizer has."""
+
+    round_decay: Annotated[float, Field(gt=0, le=1)]
+
+
 class Engine(Common):
     """What every engine has."""
 
@@ -180,14 +196,15 @@ class Config(Group):
     local: Local
     data: Data
     partition: Partition
-    model: Node
+    model: Model
     head: Node
     loss: Node
     regularizer: Node
     personalization: Node
     sampler: Node
     aggregator: Node
-    optimizer: Node
+    optimizer: Optimizer
+    schedule: Node
     faults: Node
     engine: Engine
     evaluation: Evaluation

@@ -62,6 +62,7 @@ class ClientModule(LightningModule):
         self.parts = parts
         self.frozen_copies = FrozenCopies((), backbone, head)
         self._trainable: tuple[str, ...] = ("",)
+        self._plain_sgd = False
         self._derived = {f"head.{name}" for name in head.derived}
         self._features: tuple[Tensor, Tensor] | None = None
         self.tensor_index = TensorIndex(self)
@@ -110,11 +111,15 @@ class ClientModule(LightningModule):
         self._features = None  # what they were computed with is about to change
         optimizer = self.optimizer(list(parameters), self.round)
         self.learning_rate = optimizer.param_groups[0]["lr"]
+        if self._plain_sgd:
+            (group,) = optimizer.param_groups
+            return torch.optim.SGD(group["params"], lr=self.learning_rate, fused=True)
         return optimizer
 
     def begin_turn(self, data: LocalData, round: int, personal: bool = False) -> None:
         """It is this client's turn; the weights are those it starts from, no part has begun."""
         self.data, self.round, self.is_personal, self.steps = data, round, personal, 0
+        self._plain_sgd = False
         self.measured, self.logged, self.directions = {}, {}, {}
         if self.frozen_copies:
             self.frozen_copies.set(self.weights)
@@ -198,6 +203,7 @@ class ClientModule(LightningModule):
             for name, module in self.named_modules():
                 if f"{name}.".startswith(phase.eval_mode):
                     module.eval()
+        self._plain_sgd = phase.plain_sgd
         self.train_only(phase.trainable)
 
     def train_only(self, prefixes: tuple[str, ...]) -> None:

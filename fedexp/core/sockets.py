@@ -68,19 +68,22 @@ class Regularizer(Part, nn.Module):
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of local training: how many epochs, and which part of the model moves.
+    """A stretch of local training: how many epochs, and which part of the model is trained.
 
     Attributes:
         epochs: passes over the client's data.
-        trains: name prefixes of the parameters that move ("backbone.", "head."); the rest is
-            frozen.
-        still: name prefixes of submodules that are in eval mode meanwhile: no dropout, and
-            BatchNorm uses its running statistics and leaves them as they are.
+        trainable: name prefixes of the parameters that are trained ("backbone.", "head."); the
+            others are frozen.
+        eval_mode: name prefixes of submodules in eval mode: no dropout, and BatchNorm uses its
+            running statistics and does not update them.
+        plain_sgd: whether it is trained by SGD without momentum and weight decay, at the learning
+            rate of the local optimizer, instead of by that optimizer.
     """
 
     epochs: int
     trainable: tuple[str, ...] = ("",)
     eval_mode: tuple[str, ...] = ()
+    plain_sgd: bool = False
 
 
 class Personalization(Part, nn.Module):
@@ -92,14 +95,20 @@ class Personalization(Part, nn.Module):
     Parameters of its own belong to the client's model under the name ``personalization.<name>``.
 
     Attributes:
-        has_global: whether the shared weights, with what every client starts from for the others,
-            are a model that can be scored. If not, nothing global is measured.
+        has_global: whether the shared weights together with the initial private ones are a model
+            to be evaluated. If not, nothing global is measured.
+        tunes_local: whether ``tuning`` starts from the client's latest local model instead of the
+            present global one.
     """
 
-    has_global: ClassVar[bool] = True
+    has_global: bool = True
+    tunes_local: bool = False
 
-    def create(self, feature_dim: int, num_classes: int) -> None:
-        """Make the parameters of its own, if it has any; called once, before ``setup``."""
+    def create(self, feature_dim: int, num_classes: int, head: Head) -> None:
+        """Make the parameters of its own, if it has any; called once, before ``setup``.
+
+        ``head`` is the generic head with its initial weights.
+        """
 
     def check(self, head: Head, loss: Loss) -> None:
         """Raises InputError if it cannot work with these."""
@@ -121,9 +130,10 @@ class Personalization(Part, nn.Module):
         return ()
 
     def tuning(self) -> Sequence[Phase]:
-        """What becomes of the global model at a client before it is scored there; none here.
+        """Training on the client's data before a personal evaluation; none here.
 
-        If there is any, the personal model is the present global model tuned so. It is not kept.
+        If there is any, the personal model is the present global model, or the latest local one
+        (``tunes_local``), after these phases. It is not kept.
         """
         return ()
 

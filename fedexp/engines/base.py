@@ -163,12 +163,13 @@ class Engine:
         return module
 
     def begin_tuning(self, client: int, message: Message) -> ClientModule:
-        """The resident module as this client that has got the global model to tune it."""
+        """The resident module as this client before tuning, with the model that it tunes."""
         store = self.resources.store
         memories = {name: store.memory(client, name) for name in _OWN_PARTS}
         copy = ClientState(memories, store.private(client) or {})
         module = self.resources.load_global(message)
-        module.load(copy.private)
+        tunes_local = self.resources.personalization.tunes_local
+        module.load(store.model(client) if tunes_local else copy.private)
         module.begin_turn(self.resources.data.clients[client], message.round, personal=True)
         self._begin_parts(_OWN_PARTS, message, copy)
         return module

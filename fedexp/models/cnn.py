@@ -1,12 +1,16 @@
-"""Small convolutional networks: convolutions and pools, flattened, then Linear-ReLU to z >= 0.
+"""Small convolutional networks: convolutions and pools, flattened, most with Linear-ReLU after.
 
-Each factory takes images [channels, height, width] and gives z [B, feature_dim].
+Each factory takes the shape of an image, [channels, height, width]; the network gives z [B, d].
 """
 
-from pydantic import PositiveInt
+from typing import Annotated
+
+from pydantic import Field, PositiveInt
 from torch import nn
 
 from fedexp.models.layers import dense, flat_width, image_channels
+
+Dropout = Annotated[float, Field(ge=0, lt=1)]
 
 
 def conv2cifar(input_shape: tuple[int, ...], feature_dim: PositiveInt) -> nn.Sequential:
@@ -31,34 +35,55 @@ def simple_cnn(input_shape: tuple[int, ...], feature_dim: PositiveInt) -> nn.Seq
     return _with_dense(trunk, input_shape, [120, feature_dim])
 
 
-def hics_fmnist(input_shape: tuple[int, ...], feature_dim: PositiveInt) -> nn.Sequential:
-    """HiCS-FL's network for Fashion-MNIST: two 5x5 convolutions and pools, 3136-512 at 28x28.
+def hics_fmnist(input_shape: tuple[int, ...], dropout: Dropout) -> nn.Sequential:
+    """HiCS-FL's network for Fashion-MNIST: z is the flattened map, 512 features at 28x28.
 
-    The paper leaves the channels open; 32 and 64 with padding are the usual choice.
+    Two blocks of conv5x5(32)-PReLU-BatchNorm-maxpool2 without padding, no hidden linear layer.
+
+    Args:
+        input_shape: [channels, height, width].
+        dropout: probability of dropping an element after the second pool.
     """
-    trunk = nn.Sequential(
-        *_conv(image_channels(input_shape), 32, kernel=5, padding=2),
-        nn.MaxPool2d(2),
-        *_conv(32, 64, kernel=5, padding=2),
-        nn.MaxPool2d(2),
+    return nn.Sequential(
+        *_prelu_block(image_channels(input_shape), 32),
+        *_prelu_block(32, 32),
+        nn.Dropout(dropout),
+        nn.Flatten(),
     )
-    return _with_dense(trunk, input_shape, [feature_dim])
 
 
-def hics_cifar(input_shape: tuple[int, ...], feature_dim: PositiveInt) -> nn.Sequential:
-    """HiCS-FL's network for CIFAR: three 3x3 convolutions, two pools, 1024-64 at 32x32."""
+def hics_cifar(
+    input_shape: tuple[int, ...], feature_dim: PositiveInt, dropout: Dropout
+) -> nn.Sequential:
+    """HiCS-FL's network for CIFAR: three unpadded 3x3 convolutions, 1024-64 at 32x32.
+
+    The third convolution has no ReLU.
+
+    Args:
+        input_shape: [channels, height, width].
+        feature_dim: width of the Linear-ReLU after the flattened map.
+        dropout: probability of dropping an element after each pool and after the third convolution.
+    """
     trunk = nn.Sequential(
         *_conv(image_channels(input_shape), 32, kernel=3),
         nn.MaxPool2d(2),
+        nn.Dropout(dropout),
         *_conv(32, 64, kernel=3),
         nn.MaxPool2d(2),
-        *_conv(64, 64, kernel=3),
+        nn.Dropout(dropout),
+        nn.Conv2d(64, 64, 3),
+        nn.Dropout(dropout),
     )
     return _with_dense(trunk, input_shape, [feature_dim])
 
 
-def _conv(before: int, after: int, kernel: int, padding: int = 0) -> tuple[nn.Conv2d, nn.ReLU]:
-    return nn.Conv2d(before, after, kernel, padding=padding), nn.ReLU()
+def _prelu_block(before: int, after: int) -> tuple[nn.Module, ...]:
+    """conv5x5-PReLU-BatchNorm-maxpool2, no padding."""
+    return nn.Conv2d(before, after, 5), nn.PReLU(), nn.BatchNorm2d(after), nn.MaxPool2d(2)
+
+
+def _conv(before: int, after: int, kernel: int) -> tuple[nn.Conv2d, nn.ReLU]:
+    return nn.Conv2d(before, after, kernel), nn.ReLU()
 
 
 def _with_dense(

@@ -1,9 +1,9 @@
-"""The ConvNet of dataset distillation, whose synthetic images FedPTR learns."""
+"""The ConvNet of dataset distillation, on which FedPTR learns synthetic images."""
 
 from pydantic import PositiveInt
 from torch import nn
 
-from fedexp.models.layers import flat_width, image_channels, project
+from fedexp.models.layers import Projection, flat_width, image_channels, project
 
 
 def convnet(
@@ -11,26 +11,31 @@ def convnet(
     width: PositiveInt,
     depth: PositiveInt,
     feature_dim: PositiveInt | None,
+    projection: Projection,
 ) -> nn.Module:
     """Blocks of conv3x3-norm-ReLU-avgpool2, flattened (MTT, Cazenavette et al., CVPR 2022).
 
-    The norm is instance normalisation, written as a GroupNorm with one group per channel.
+    The norm is instance normalisation, written as a GroupNorm with one group per channel. With one
+    input channel the first convolution pads by 3 instead of 1, so that 28x28 becomes 32x32.
 
     Args:
         input_shape: [channels, height, width].
         width: channels of every block.
         depth: number of blocks; each halves height and width.
-        feature_dim: None for the flattened blocks (2048 at 32x32, width 128, depth 3), or the width
-            of a Linear-ReLU after them.
+        feature_dim: None for the flattened blocks (2048 at 32x32 in colour and 28x28 in grey, width
+            128, depth 3), or the width of a projection after them.
+        projection: its layers, see ``project``.
     """
-    channels = [image_channels(input_shape)] + [width] * (depth - 1)
-    blocks = nn.Sequential(*(_block(before, width) for before in channels), nn.Flatten())
-    return project(blocks, flat_width(blocks, input_shape), feature_dim)
+    channels = image_channels(input_shape)
+    first = _block(channels, width, padding=3 if channels == 1 else 1)
+    others = (_block(width, width, padding=1) for _ in range(depth - 1))
+    blocks = nn.Sequential(first, *others, nn.Flatten())
+    return project(blocks, flat_width(blocks, input_shape), feature_dim, projection)
 
 
-def _block(before: int, width: int) -> nn.Sequential:
+def _block(before: int, width: int, padding: int) -> nn.Sequential:
     return nn.Sequential(
-        nn.Conv2d(before, width, 3, padding=1),
+        nn.Conv2d(before, width, 3, padding=padding),
         nn.GroupNorm(width, width),
         nn.ReLU(),
         nn.AvgPool2d(2),

@@ -1,4 +1,4 @@
-"""Pieces that several backbones share."""
+"""Layers and checks that several backbones share."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,6 +12,7 @@ from fedexp.errors import InputError
 
 Norm = Literal["group", "batch"]
 Stem = Literal["cifar", "imagenet"]
+Projection = Literal["linear_relu", "mlp"]
 
 
 def image_channels(input_shape: tuple[int, ...]) -> int:
@@ -22,9 +23,14 @@ def image_channels(input_shape: tuple[int, ...]) -> int:
 
 
 def flat_width(trunk: nn.Module, input_shape: tuple[int, ...]) -> int:
-    """How many numbers ``trunk`` makes of one input, found by showing it one."""
+    """Number of elements that ``trunk`` gives for one input of zeros.
+
+    The pass is in eval mode, so that zeros enter no BatchNorm statistics and dropout draws nothing.
+    """
+    training = trunk.training
     with torch.no_grad():
-        flat: Tensor = trunk(torch.zeros(1, *input_shape))
+        flat: Tensor = trunk.eval()(torch.zeros(1, *input_shape))
+    trunk.train(training)
     return flat.numel()
 
 
@@ -36,15 +42,32 @@ def dense(widths: Sequence[int]) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-def project(network: nn.Module, width: int, feature_dim: int | None) -> nn.Module:
-    """``network`` with its native [B, width], or followed by Linear-ReLU to [B, feature_dim]."""
+def project(
+    network: nn.Module, width: int, feature_dim: int | None, projection: Projection
+) -> nn.Module:
+    """``network`` as it is, or followed by linear layers.
+
+    Args:
+        network: gives [B, width].
+        width: native width of its features.
+        feature_dim: None for no projection, or the width d of the features after it.
+        projection: "linear_relu" is Linear(width, d)-ReLU; "mlp" is Linear(width, width)-ReLU-
+            Linear(width, d), whose features may be negative (MOON, Li et al., CVPR 2021).
+
+    Raises:
+        InputError: "mlp" without a ``feature_dim``.
+    """
     if feature_dim is None:
+        if projection == "mlp":
+            raise InputError("model.projection=mlp: needs a width, set model.feature_dim")
         return network
+    if projection == "mlp":
+        return nn.Sequential(network, dense([width, width]), nn.Linear(width, feature_dim))
     return nn.Sequential(network, dense([width, feature_dim]))
 
 
 def norm_layer(norm: Norm, groups: int, channels: int) -> Callable[[int], nn.Module]:
-    """A normalisation layer as a function of its channels.
+    """Constructor of a normalisation layer, given its channels.
 
     Args:
         norm: "group" (no running statistics to average over clients) or "batch".
@@ -62,7 +85,7 @@ def norm_layer(norm: Norm, groups: int, channels: int) -> Callable[[int], nn.Mod
 
 
 def without_inplace(network: nn.Module) -> nn.Module:
-    """``network`` with no activation that overwrites its input.
+    """``network`` with no activation that works in place.
 
     Second-order gradients and ``torch.func.vmap`` need the values that it would overwrite.
     """

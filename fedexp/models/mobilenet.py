@@ -1,10 +1,21 @@
 """MobileNetV2, for small images or large ones."""
 
+from math import gcd
+
 from pydantic import PositiveInt
 from torch import nn
 from torchvision.models.mobilenetv2 import MobileNetV2
+from torchvision.ops.misc import Conv2dNormActivation
 
-from fedexp.models.layers import Norm, Stem, image_channels, norm_layer, project, without_inplace
+from fedexp.models.layers import (
+    Norm,
+    Projection,
+    Stem,
+    image_channels,
+    norm_layer,
+    project,
+    without_inplace,
+)
 
 
 def mobilenet_v2(
@@ -12,24 +23,35 @@ def mobilenet_v2(
     norm: Norm,
     groups: PositiveInt,
     stem: Stem,
+    last_channel: PositiveInt,
     feature_dim: PositiveInt | None,
+    projection: Projection,
 ) -> nn.Module:
-    """torchvision's MobileNetV2 (Sandler et al., CVPR 2018) as a backbone with z [B, 1280].
+    """torchvision's MobileNetV2 (Sandler et al., CVPR 2018) as a backbone with z [B, last_channel].
 
-    The dropout before its classifier goes with the classifier.
+    It has neither the classifier nor the dropout before it.
 
     Args:
         input_shape: [channels, height, width].
         norm: group or batch normalisation.
-        groups: groups of a group normalisation; must divide 8.
+        groups: groups of a group normalisation; must divide 8 and ``last_channel``.
         stem: "cifar" begins with stride 1, "imagenet" with stride 2.
-        feature_dim: None for 1280, or the width of a Linear-ReLU after it.
+        last_channel: channels of the last 1x1 convolution, 1280 in the paper.
+        feature_dim: None for ``last_channel``, or the width of a projection after it.
+        projection: its layers, see ``project``.
 
     Raises:
-        InputError: ``groups`` does not divide 8.
+        InputError: ``groups`` does not divide all channels.
     """
-    network = MobileNetV2(norm_layer=norm_layer(norm, groups, channels=8))
+    layer = norm_layer(norm, groups, channels=gcd(8, last_channel))
+    network = MobileNetV2(norm_layer=layer)
+    if last_channel != network.last_channel:
+        last = Conv2dNormActivation(
+            320, last_channel, kernel_size=1, norm_layer=layer, activation_layer=nn.ReLU6
+        )
+        nn.init.kaiming_normal_(last[0].weight, mode="fan_out")  # as torchvision's others
+        network.features[-1] = last
     network.classifier = nn.Identity()
     channels, stride = image_channels(input_shape), 1 if stem == "cifar" else 2
     network.features[0][0] = nn.Conv2d(channels, 32, 3, stride=stride, padding=1, bias=False)
-    return project(without_inplace(network), network.last_channel, feature_dim)
+    return project(without_inplace(network), last_channel, feature_dim, projection)

@@ -36,7 +36,7 @@ def feature_dim(build: Callable[..., nn.Module], input_shape: tuple[int, ...]) -
 def trains_on_one(build: Callable[..., nn.Module], input_shape: tuple[int, ...]) -> bool:
     """Whether the backbone can be trained on a batch of one sample.
 
-    BatchNorm on a 1x1 feature map cannot: there is nothing to take a variance over.
+    BatchNorm on a 1x1 feature map cannot: one value has no variance.
     """
     try:
         _trial(build, input_shape, batch=1, train=True)
@@ -51,12 +51,12 @@ def _trial(
     batch: int = 2,
     train: bool = False,
 ) -> Tensor:
-    """The features of some meaningless inputs."""
+    """The features of a batch of zeros."""
     inputs = (batch, *input_shape)
     try:
         return _features(build, inputs, train, "meta")
     except NotImplementedError:
-        # A few networks (RegNet) read their widths out of tensors, which must then hold data.
+        # A few networks (RegNet) read their widths from tensors, which must hold data for that.
         with torch.random.fork_rng(devices=[]):
             return _features(build, inputs, train, "cpu")
 

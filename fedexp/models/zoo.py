@@ -7,9 +7,9 @@ from torch import Tensor, nn
 from torchvision import models
 
 from fedexp.errors import InputError
-from fedexp.models.layers import image_channels, project, without_inplace
+from fedexp.models.layers import Projection, image_channels, project, without_inplace
 
-# In training these would also return the logits of auxiliary classifiers, in a tuple.
+# Without these options they would return a tuple in training, with auxiliary logits.
 _PLAIN = {"aux_logits": False, "init_weights": False}
 _OPTIONS = {"googlenet": _PLAIN, "inception_v3": _PLAIN}
 
@@ -23,9 +23,12 @@ class GreyToColour(nn.Module):
 
 
 def torchvision_model(
-    input_shape: tuple[int, ...], name: str, feature_dim: PositiveInt | None
+    input_shape: tuple[int, ...],
+    name: str,
+    feature_dim: PositiveInt | None,
+    projection: Projection,
 ) -> nn.Module:
-    """An untrained torchvision network, its last linear layer taken off, as a backbone.
+    """An untrained torchvision network without its last linear layer, as a backbone.
 
     Grey images are repeated to three channels. Layers before the last one stay as they are, with
     their normalisation and dropout.
@@ -33,7 +36,8 @@ def torchvision_model(
     Args:
         input_shape: [1 or 3 channels, height, width].
         name: as in ``torchvision.models.list_models()``, for example "mobilenet_v3_small".
-        feature_dim: None for the native width, or the width of a Linear-ReLU after it.
+        feature_dim: None for the native width, or the width of a projection after it.
+        projection: its layers, see ``project``.
 
     Raises:
         InputError: there is no such network, or its classifier is not a linear layer.
@@ -43,7 +47,7 @@ def torchvision_model(
     if channels not in (1, 3):
         raise ValueError("torchvision's networks take 1 or 3 channels")
     network = without_inplace(_network(name))
-    backbone = project(network, _take_off_classifier(name, network), feature_dim)
+    backbone = project(network, _remove_classifier(name, network), feature_dim, projection)
     return backbone if channels == 3 else nn.Sequential(GreyToColour(), backbone)
 
 
@@ -57,11 +61,11 @@ def _network(name: str) -> nn.Module:
     return network
 
 
-def _take_off_classifier(name: str, network: nn.Module) -> int:
-    """Replace the last linear layer by the identity; returns how many features it took."""
+def _remove_classifier(name: str, network: nn.Module) -> int:
+    """Replace the last linear layer by the identity; returns its number of input features."""
     linear = [(path, each) for path, each in network.named_modules() if isinstance(each, nn.Linear)]
     if not linear:
-        raise InputError(f"model.name={name}: has no linear classifier to take off; try another")
+        raise InputError(f"model.name={name}: has no linear classifier to remove; try another")
     path, classifier = linear[-1]
     network.set_submodule(path, nn.Identity())
     return classifier.in_features

@@ -1,1 +1,1 @@
-"""Personalizations: what is shared, how a client trains, what its personal model is."""
+"""Personalizations: which weights are shared, how a client trains, what its personal model is."""

@@ -1,48 +1,72 @@
-"""Ditto: a model of its own for each client, on a spring to the global one."""
+"""Ditto: a separate personal model for each client, regularized towards the global model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from fedexp.core.hook_view import Client
-from fedexp.core.messages import Message
+from fedexp.core.messages import Message, Tensors
 from fedexp.core.part import Memory, Setting
 from fedexp.core.sockets import Personalization, Phase
 from fedexp.regularizers.proximal import Proximal
 
 
 class Ditto(Personalization):
-    """v <- v - eta (grad F_k(v) + lam (v - w^t)), beside the federation (Li et al., ICML 2021).
+    """v <- v - eta (grad F_k(v) + lam (v - u)) (Li et al., ICML 2021, Alg. 1).
 
-    The shared model is trained as if v were not there; v is trained whenever the client is, for as
-    many epochs, and goes on where it stopped. At lam = 0 it is what the client would have learnt
-    for itself.
+    The shared model is trained as without v. In each of the client's rounds v continues from where
+    it stopped, for as many epochs as the shared model. With lam = 0 it is purely local training.
 
     Args:
-        lam: the spring's strength.
+        lam: strength of the proximal term.
+        anchor: u. "global" is the received global model w^t, as in the paper; "local" is the
+            client's shared model after its local training of the round.
+        optimizer: of v. "local" is the configured local optimizer; "plain_sgd" is SGD at the same
+            learning rate without momentum and weight decay.
     """
 
-    def __init__(self, lam: NonNegativeFloat) -> None:
+    def __init__(
+        self,
+        lam: NonNegativeFloat,
+        anchor: Literal["global", "local"],
+        optimizer: Literal["local", "plain_sgd"],
+    ) -> None:
         super().__init__()
-        self.spring = Proximal(lam)
+        self.proximal = Proximal(lam)
+        self._anchor_is_local = anchor == "local"
+        self._plain_sgd = optimizer == "plain_sgd"
 
     def setup(self, setting: Setting) -> None:
-        """Room for w^t."""
-        self.spring.setup(setting)
+        """Buffers for u."""
+        self.proximal.setup(setting)
 
     def personal_phases(self, epochs: int) -> Sequence[Phase]:
         """All of v at once."""
-        return (Phase(epochs),)
+        return (Phase(epochs, plain_sgd=self._plain_sgd),)
 
     def begin(self, client: Client, message: Message, memory: Memory) -> None:
-        """The spring's other end is w^t."""
+        """Set u before v is trained."""
         if client.is_personal:
-            self.spring.anchors.set(message.weights)
+            self.proximal.anchors.set(_taken(memory) if self._anchor_is_local else message.weights)
+
+    def report(self, client: Client, memory: Memory) -> Tensors:
+        """Note the trained shared model for ``begin``, which removes it again in the same turn."""
+        if self._anchor_is_local:
+            memory.update({name: client.weights[name].clone() for name in self.proximal.anchors})
+        return {}
 
     def pull(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor:
-        """The spring, a scalar."""
-        penalty: Tensor = self.spring(parameters)
+        """(lam / 2) ||v - u||^2, a scalar."""
+        penalty: Tensor = self.proximal(parameters)
         return penalty
+
+
+def _taken(memory: Memory) -> Tensors:
+    """All that is in ``memory``, which is empty afterwards."""
+    taken = dict(memory)
+    memory.clear()
+    return taken

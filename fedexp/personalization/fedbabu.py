@@ -1,6 +1,7 @@
-"""FedBABU: only the body is trained in the federation; heads are tuned at the end."""
+"""FedBABU: only the body is trained in the federation; heads are tuned before evaluation."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 from pydantic import PositiveInt
 
@@ -8,22 +9,23 @@ from fedexp.core.sockets import Personalization, Phase
 
 
 class FedBABU(Personalization):
-    """The random head is never trained until the model is tuned (Oh et al., ICLR 2022).
+    """The random head is the same for all and frozen until a model is tuned (Oh et al., ICLR 2022).
 
-    As everybody has the same head from the start, it does not travel, and with it the body is the
-    global model. Personal models are tuned from the global model of the round in which they are
-    scored: in the last round from the final one.
+    So the head is never sent, and with it the body is the global model.
 
     Args:
-        tuning_epochs: of the whole model, on the client's data.
+        tuning_epochs: epochs of tuning the whole model on the client's data.
+        tune_from: the model that is tuned. "global" is the global model of the round in which it is
+            evaluated, as in the paper; "local" is the client's latest local model.
     """
 
-    def __init__(self, tuning_epochs: PositiveInt) -> None:
+    def __init__(self, tuning_epochs: PositiveInt, tune_from: Literal["global", "local"]) -> None:
         super().__init__()
         self.tuning_epochs = tuning_epochs
+        self.tunes_local = tune_from == "local"
 
     def shared(self, name: str) -> bool:
-        """All but the head, which is everybody's already."""
+        """All but the head."""
         return not name.startswith("head.")
 
     def phases(self, epochs: int) -> Sequence[Phase]:
@@ -31,5 +33,5 @@ class FedBABU(Personalization):
         return (Phase(epochs, trainable=("backbone.",), eval_mode=("head.",)),)
 
     def tuning(self) -> Sequence[Phase]:
-        """Everything."""
+        """The whole model."""
         return (Phase(self.tuning_epochs),)

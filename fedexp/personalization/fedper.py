@@ -1,23 +1,31 @@
-"""FedPer: a common body, a head for each client."""
+"""FedPer: a shared body, a private head for each client."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Literal
 
 from fedexp.core.sockets import Head, Loss, Personalization
 from fedexp.errors import InputError
 
+GlobalModel = Literal["none", "initial_head"]
+
 
 class FedPer(Personalization):
-    """The head stays with its client, both are trained at once (Arivazhagan et al., 2019).
+    """The head is private, body and head are trained together (Arivazhagan et al., 2019).
 
-    What a head derives from messages, such as FedNH's prototypes, is the server's as ever.
+    What a head receives in messages, such as FedNH's prototypes, still comes from the server.
+
+    Args:
+        global_model: "none" evaluates no global model; "initial_head" evaluates the averaged body
+            with the head that all clients started from (as FedNH's tables do, AAAI 2023).
     """
 
-    has_global: ClassVar[bool] = False
+    def __init__(self, global_model: GlobalModel) -> None:
+        super().__init__()
+        self.has_global = global_model == "initial_head"
 
     def check(self, head: Head, loss: Loss) -> None:
-        """Raises InputError if the head has nothing that trains."""
+        """Raises InputError if the head has no trainable parameter."""
         if not any(parameter.requires_grad for parameter in head.parameters()):
             raise InputError(
                 f"head={type(head).__name__.lower()}: has nothing to train that could stay with "

@@ -1,24 +1,25 @@
-"""FedRep: a head for each client, fitted to the common body before the body learns."""
+"""FedRep: a private head for each client, trained before the shared body."""
 
 from collections.abc import Sequence
 
 from pydantic import PositiveInt
 
 from fedexp.core.sockets import Phase
-from fedexp.personalization.fedper import FedPer
+from fedexp.personalization.fedper import FedPer, GlobalModel
 
 
 class FedRep(FedPer):
     """In a round first the head alone, then the body alone (Collins et al., ICML 2021, Alg. 1).
 
-    What does not train is in eval mode, so that its BatchNorm statistics do not move either.
+    What is frozen is in eval mode, so that its BatchNorm statistics do not change either.
 
     Args:
-        head_epochs: of the head; the body has ``local.epochs``.
+        head_epochs: epochs of the head; the body has ``local.epochs``.
+        global_model: as in ``FedPer``.
     """
 
-    def __init__(self, head_epochs: PositiveInt) -> None:
-        super().__init__()
+    def __init__(self, head_epochs: PositiveInt, global_model: GlobalModel) -> None:
+        super().__init__(global_model)
         self.head_epochs = head_epochs
 
     def phases(self, epochs: int) -> Sequence[Phase]:

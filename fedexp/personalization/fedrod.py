@@ -1,32 +1,97 @@
-"""FedROD: one body, a generic head for all, a private one that adds what a client is like."""
+"""FedROD: a shared body and generic head, and a private head whose logits are added."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedexp.core.forward import Forward
-from fedexp.core.sockets import Personalization
+from fedexp.core.hook_view import Client
+from fedexp.core.messages import Message
+from fedexp.core.part import Memory
+from fedexp.core.sockets import Head, Loss, Personalization, Phase
+from fedexp.errors import InputError
+from fedexp.heads.linear import Linear
+
+_HYPERNETWORK = "personalization.hypernetwork."
 
 
 class FedROD(Personalization):
-    """Personal logits = generic logits + h_k z, h_k linear (Chen and Chao, ICLR 2022).
+    """Personal logits = generic logits + h_k(z), h_k linear (Chen and Chao, ICLR 2022).
 
-    h_k is fitted by the cross-entropy of the personal logits, as a constant function of features
-    and generic logits: body and generic head have the gradient of the loss alone, which in the
-    paper is the balanced softmax. It starts from zero, where both models agree. With
-    ``local.grad_clip``, though, the norm that is clipped is over all gradients.
+    h_k is trained by the cross-entropy of the personal logits, with features and generic logits
+    detached: body and generic head have the gradient of the configured loss alone, which in the
+    paper is the balanced softmax.
+
+    Args:
+        private_head: h_k. "linear" has a bias and starts from zero. "copy" has no bias and starts
+            as a copy of the initial generic head. "hypernetwork" is z V_k, where V_k [d, C] is what
+            a network shared and averaged like the body makes of the client's class shares [C]:
+            Linear(C, d)-ReLU-Linear(d, d C).
+        second_phase: "none" trains h_k together with the rest; with ``local.grad_clip`` the norm is
+            then over all gradients. "local" trains it afterwards for ``local.epochs``, body and
+            generic head frozen; "plain_sgd" does so by SGD without momentum and weight decay.
     """
 
-    def create(self, feature_dim: int, num_classes: int) -> None:
-        """h_k."""
-        self.head = nn.Linear(feature_dim, num_classes)
-        nn.init.zeros_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
+    shares: Tensor
+
+    def __init__(
+        self,
+        private_head: Literal["linear", "copy", "hypernetwork"],
+        second_phase: Literal["none", "local", "plain_sgd"],
+    ) -> None:
+        super().__init__()
+        self.private_head, self.second_phase = private_head, second_phase
+
+    def check(self, head: Head, loss: Loss) -> None:
+        """Raises InputError if the generic head cannot be copied but should be."""
+        if self.private_head == "copy" and not isinstance(head, Linear):
+            raise InputError(
+                f"head={type(head).__name__.lower()}: personalization.private_head=copy needs "
+                "head=linear"
+            )
+
+    def create(self, feature_dim: int, num_classes: int, head: Head) -> None:
+        """Make h_k, or the hypernetwork with a buffer for the client's class shares."""
+        if self.private_head == "hypernetwork":
+            self.hypernetwork = nn.Sequential(
+                nn.Linear(num_classes, feature_dim),
+                nn.ReLU(),
+                nn.Linear(feature_dim, feature_dim * num_classes),
+            )
+            # Persistent, because a stored personal model needs it.
+            self.register_buffer("shares", torch.zeros(num_classes))
+            return
+        self.head = nn.Linear(feature_dim, num_classes, bias=self.private_head == "linear")
+        if isinstance(head, Linear) and self.private_head == "copy":
+            self.head.load_state_dict({"weight": head.linear.weight.detach()})
+        else:
+            nn.init.zeros_(self.head.weight)
+            nn.init.zeros_(self.head.bias)
 
     def shared(self, name: str) -> bool:
-        """All but h_k."""
-        return not name.startswith("personalization.")
+        """All but h_k; of a hypernetwork all but the class shares."""
+        return name.startswith(_HYPERNETWORK) or not name.startswith("personalization.")
+
+    def phases(self, epochs: int) -> Sequence[Phase]:
+        """Everything together, or the generic model and then the private part."""
+        if self.second_phase == "none":
+            return (Phase(epochs),)
+        generic, plain = ("backbone.", "head."), self.second_phase == "plain_sgd"
+        return (
+            Phase(epochs, trainable=generic),
+            Phase(epochs, trainable=("personalization.",), eval_mode=generic, plain_sgd=plain),
+        )
+
+    def begin(self, client: Client, message: Message, memory: Memory) -> None:
+        """Set the client's class shares."""
+        if self.private_head == "hypernetwork":
+            counts = client.data.class_counts
+            self.shares.copy_(counts / counts.sum())
 
     def term(self, batch: Forward) -> Tensor:
         """The private head's loss, a scalar."""
@@ -35,5 +100,8 @@ class FedROD(Personalization):
 
     def personalize(self, z: Tensor, logits: Tensor) -> Tensor:
         """The sum of both heads' logits, [B, C]."""
+        if self.private_head == "hypernetwork":
+            weight = self.hypernetwork(self.shares).reshape(z.shape[-1], -1)
+            return logits + z @ weight
         added: Tensor = self.head(z)
         return logits + added

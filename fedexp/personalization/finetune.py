@@ -1,4 +1,4 @@
-"""Fine-tuning: the global model goes on training at each client before it is scored there."""
+"""Fine-tuning: the global model is trained further on a client's data before it is scored there."""
 
 from collections.abc import Sequence
 
@@ -8,13 +8,13 @@ from fedexp.core.sockets import Personalization, Phase
 
 
 class Finetune(Personalization):
-    """A personal model is the present global model after some more epochs on the client's data.
+    """A personal model is the present global model after some epochs on the client's data.
 
-    The federation itself is what it is without. With the loss and the optimizer of the round, but
-    no regularizer: that would tie the model to the one it is to leave.
+    The federation is not affected. Tuning uses the loss and the optimizer of the round, but no
+    regularizer, which would tie the model to the global one.
 
     Args:
-        epochs: of the whole model.
+        epochs: epochs of the whole model.
     """
 
     def __init__(self, epochs: PositiveInt) -> None:
@@ -22,5 +22,5 @@ class Finetune(Personalization):
         self.epochs = epochs
 
     def tuning(self) -> Sequence[Phase]:
-        """Everything."""
+        """The whole model."""
         return (Phase(self.epochs),)

@@ -1,18 +1,16 @@
-"""Local training: every client for itself."""
-
-from typing import ClassVar
+"""Local training: no weights are exchanged."""
 
 from fedexp.core.sockets import Personalization
 
 
 class Local(Personalization):
-    """No weight is_sent: a client goes on with its own model whenever it is chosen.
+    """No weight is sent: in each of its rounds a client continues to train its own model.
 
-    All start from the same initial weights. What other parts all_reduce beside the weights, such as
-    the prototypes of ``head=prototype``, they still do.
+    All start from the same initial weights. What other parts exchange beside the weights, such as
+    the prototypes of ``head=prototype``, is still exchanged.
     """
 
-    has_global: ClassVar[bool] = False
+    has_global = False
 
     def shared(self, name: str) -> bool:
         """Nothing."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -15,13 +14,13 @@ from fedexp.core.sockets import Personalization
 
 
 class PrototypesOnly(Personalization):
-    """No weight is sent; a feature is of the class whose global prototype is nearest (FedProto).
+    """No weight is sent; the nearest global prototype is predicted (FedProto, AAAI 2022, Alg. 1).
 
-    Tan et al., AAAI 2022, Alg. 1. The prototypes are those that ``loss=prototype_align`` sends, by
-    Euclidean distance; a class without one is never predicted. The head is there for the loss.
+    The prototypes are those that ``loss=prototype_align`` sends, the distance is Euclidean. A class
+    without a prototype is never predicted. The head is trained, for the loss, but does not predict.
     """
 
-    has_global: ClassVar[bool] = False
+    has_global = False
     needs = MappingProxyType(
         {
             CLASS_PROTOTYPES: "loss: personalization=prototypes_only sends the loss's prototypes "
@@ -42,13 +41,13 @@ class PrototypesOnly(Personalization):
         return False
 
     def receive(self, message: Message) -> None:
-        """Take over the loss's prototypes."""
+        """Store the loss's prototypes."""
         for name, tensor in message.extras.get("loss", {}).items():
             self.get_buffer(name).copy_(tensor)
 
     def personalize(self, z: Tensor, logits: Tensor) -> Tensor:
         """Minus the distance from each prototype, [B, C]."""
-        # Not by matrix products, whose rounding would show between near prototypes.
+        # Matrix products would be faster, but their rounding may reorder close prototypes.
         exact = "donot_use_mm_for_euclid_dist"
         distances = torch.cdist(z, self.prototypes, compute_mode=exact)
         return torch.where(self.holds, -distances, -torch.inf)

@@ -26,8 +26,9 @@ from fedexp.evaluation.membership import MembershipAttack
 from fedexp.evaluation.meter import Meter
 from fedexp.faults.quarantine import Quarantine
 from fedexp.federation import Federation
+from fedexp.models.init import initialize
 from fedexp.models.shape import trains_on_one
-from fedexp.runtime.plan import ENGINE_SUPPLIED, OPTIMIZER_SUPPLIED, Plan
+from fedexp.runtime.plan import ENGINE_SUPPLIED, Plan
 from fedexp.state.client_store import ClientStore
 from fedexp.tracking.pictures import Pictures
 from fedexp.tracking.tracker import Tracker
@@ -94,13 +95,14 @@ def _resident_module(plan: Plan) -> ClientModule:
     config, sockets = plan.config, plan.sockets
     with seeded(config.seed, "backbone"):
         backbone = plan.backbone(input_shape=plan.description.input_shape)
+        initialize(backbone, config.model.init)
     return ClientModule(
         backbone,
         sockets.head,
         sockets.loss,
         sockets.regularizer,
         sockets.personalization,
-        build("optimizer", config.optimizer, supplied=OPTIMIZER_SUPPLIED),
+        plan.optimizer,
         sockets.by_name(),
     )
 

@@ -15,6 +15,7 @@ from fedexp.config.build import build
 from fedexp.config.schema import Config
 from fedexp.core.compatibility import SECOND_DERIVATIVES, check_compatible
 from fedexp.core.description import Description
+from fedexp.core.local_optimizer import LocalOptimizer
 from fedexp.core.part import Part
 from fedexp.core.randomness import seeded
 from fedexp.core.sockets import Aggregator, Head, Loss, Personalization, Regularizer
@@ -25,12 +26,12 @@ from fedexp.data.federated import FederatedData
 from fedexp.data.split import class_counts, hold_out, match, stratified
 from fedexp.errors import InputError
 from fedexp.faults.base import Faults
+from fedexp.models.init import initialize
 from fedexp.models.shape import feature_dim
 from fedexp.samplers.base import Sampler
 from fedexp.tracking.summary import HEADLINES
 
 LOGGER = logging.getLogger(__name__)
-OPTIMIZER_SUPPLIED = ("parameters", "round")
 ENGINE_SUPPLIED = ("resources",)
 
 
@@ -72,7 +73,8 @@ class Plan:
         backbone: builds the backbone for an ``input_shape``.
         feature_dim: d, the width of its features.
         sockets: the method.
-        faults: what goes wrong on purpose.
+        optimizer: makes the local optimizer of a round.
+        faults: the injected faults.
     """
 
     config: Config
@@ -81,6 +83,7 @@ class Plan:
     backbone: Callable[..., nn.Module]
     feature_dim: int
     sockets: Sockets
+    optimizer: LocalOptimizer
     faults: Faults
 
 
@@ -95,10 +98,12 @@ def plan(config: Config) -> Plan:
     others = ("loss", "regularizer", "personalization", "sampler", "aggregator")
     parts = {name: build(name, getattr(config, name)) for name in others}
     faults: Faults = build("faults", config.faults)
-    _try_optimizer(config)
+    optimizer = LocalOptimizer(
+        config.optimizer.node, config.schedule, config.optimizer.round_decay, config.rounds
+    )
     _check_engine(config)
     build("partition", config.partition.node, supplied=PARTITION_SUPPLIED)
-    model = build("model", config.model, supplied=("input_shape",))
+    model = build("model", config.model.node, supplied=("input_shape",))
     head = build("head", config.head, supplied=("feature_dim", "num_classes"))
     source: Source = build("data", config.data.node)
     description = source.describe()
@@ -110,15 +115,16 @@ def plan(config: Config) -> Plan:
 
     with seeded(config.seed, "head"):
         parts["head"] = head(feature_dim=width, num_classes=description.num_classes)
+        initialize(parts["head"], config.model.init)
     sockets = Sockets(**parts)
     sockets.personalization.check(sockets.head, sockets.loss)
     compiler: dict[str, Part] = {"engine.compile": Compiled()} if config.engine.compile else {}
     check_compatible(sockets.by_name() | compiler, LOGGER)
     with seeded(config.seed, "personalization"):
-        sockets.personalization.create(width, description.num_classes)
+        sockets.personalization.create(width, description.num_classes, parts["head"])
     if not sockets.personalization.has_global:
         _check_without_global(config)
-    return Plan(config, source, description, model, width, sockets, faults)
+    return Plan(config, source, description, model, width, sockets, optimizer, faults)
 
 
 def load_data(config: Config, source: Source, device: torch.device) -> FederatedData:
@@ -193,12 +199,3 @@ def _check_without_global(config: Config) -> None:
                 f"{name}={value}: there is no global model with this personalization; "
                 f"should be {allowed}"
             )
-
-
-def _try_optimizer(config: Config) -> None:
-    """PyTorch's optimizers check some combinations themselves, when they get parameters."""
-    optimizer = build("optimizer", config.optimizer, supplied=OPTIMIZER_SUPPLIED)
-    try:
-        optimizer(parameters=[nn.Parameter(torch.zeros(1))], round=1)
-    except ValueError as error:
-        raise InputError(f"optimizer: {error}") from error

@@ -97,7 +97,7 @@ def test_a_node_without_target() -> None:
         ),
         ("+clients.per_rund=3", "clients.per_rund: unknown key; there are count, per_round"),
         ("+mu=3", "mu: unknown key; there are aggregator, checkpoint"),
-        ("+optimizer.dampening=0.1", "optimizer.dampening: unknown key; there are lr, momentum"),
+        ("+optimizer.dampning=0.1", "optimizer.dampning: unknown key; there are dampening, differ"),
         ("+head.size=3", "head.size: unknown key; there are bias"),
         ("+engine.speed=3", "engine.speed: unknown key; there are none"),
         ("regularizer=proximal regularizer.mu=-1", "regularizer.mu=-1: should be greater"),

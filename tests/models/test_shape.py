@@ -1,4 +1,4 @@
-"""``feature_dim``: what fits, what does not, and that asking costs nothing."""
+"""``feature_dim``: which inputs fit, which do not, and that it draws and allocates nothing."""
 
 from functools import partial
 
@@ -16,11 +16,19 @@ from fedexp.models.zoo import torchvision_model
 
 CONV2CIFAR = partial(conv2cifar, feature_dim=192)
 SIMPLE = partial(simple_cnn, feature_dim=84)
-CONVNET = partial(convnet, width=4, depth=4, feature_dim=None)
+CONVNET = partial(convnet, width=4, depth=4, feature_dim=None, projection="linear_relu")
 RESNET = partial(
-    resnet, layers=[1, 1, 1, 1], norm="group", groups=2, stem="cifar", feature_dim=None
+    resnet,
+    layers=[1, 1, 1, 1],
+    norm="group",
+    groups=2,
+    norm_in_blocks=True,
+    stem="cifar",
+    feature_dim=None,
+    projection="linear_relu",
 )
-VIT = partial(torchvision_model, name="vit_b_16", feature_dim=None)
+TORCHVISION = partial(torchvision_model, feature_dim=None, projection="linear_relu")
+VIT = partial(TORCHVISION, name="vit_b_16")
 
 
 @pytest.mark.parametrize(
@@ -82,15 +90,15 @@ def test_features_must_be_vectors(input_shape: tuple[int, ...], shape: str) -> N
     [
         partial(mlp, hidden=[4], feature_dim=2, rectify=True),
         RESNET,
-        partial(torchvision_model, name="regnet_x_400mf", feature_dim=None),
+        partial(TORCHVISION, name="regnet_x_400mf"),
     ],
 )
-def test_asking_draws_no_random_numbers(build: partial[nn.Module]) -> None:
+def test_it_draws_no_random_numbers(build: partial[nn.Module]) -> None:
     before = torch.get_rng_state()
     feature_dim(build, (3, 32, 32))
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_asking_allocates_nothing() -> None:
+def test_it_allocates_nothing() -> None:
     """Four terabytes of weights would not fit."""
     assert feature_dim(partial(mlp, hidden=[10**6, 10**6], feature_dim=3, rectify=True), (2,)) == 3

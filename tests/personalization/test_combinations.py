@@ -1,9 +1,9 @@
-"""Personalizations beside the other sockets: what works, and the reason where it cannot."""
+"""Personalizations with every option of the other sockets: they run or are refused by name."""
 
 from pathlib import Path
 
 import pytest
-from people import PERSONAL, personalized
+from small_federations import PERSONAL, personalized
 
 from fedexp.cli.command import config_folder
 from fedexp.errors import InputError
@@ -24,7 +24,7 @@ REFUSED = {
 
 
 def try_two_rounds(personalization: str, *overrides: str) -> None:
-    """They run, or are refused in the words above."""
+    """They run, or are refused with a reason in ``REFUSED``."""
     every_round = ["evaluation.personal_every=1", "local.grad_clip=10"]
     for override in overrides:
         if reason := REFUSED.get((personalization, override)):
@@ -87,6 +87,6 @@ def test_every_loss_where_more_than_the_shared_model_trains(
         ),
     ],
 )
-def test_what_the_server_must_see_cannot_be_private(overrides: list[str], reason: str) -> None:
+def test_weights_that_the_server_needs_cannot_be_private(overrides: list[str], reason: str) -> None:
     with pytest.raises(InputError, match=reason):
         personalized("fedper", *overrides)

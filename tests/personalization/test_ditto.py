@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 import torch
 from federations import federate
-from people import (
+from small_federations import (
     DROPOUT,
     ONE_STEP,
     RATE,
@@ -15,13 +15,14 @@ from people import (
     moved,
     personal,
     personalized,
+    train,
 )
 
 ROUNDS = (1, 2)
 
 
 @pytest.mark.parametrize("layers", [[], DROPOUT], ids=["mlp", "dropout"])
-def test_without_the_spring_it_is_local_training_to_the_bit(layers: list[str]) -> None:
+def test_without_the_proximal_term_it_is_local_training_to_the_bit(layers: list[str]) -> None:
     ditto = federate(*SMALL, "algorithm=ditto", "personalization.lam=0", *layers)
     local = federate(*SMALL, "algorithm=local", *layers)
     for round in ROUNDS:
@@ -35,7 +36,7 @@ def test_without_the_spring_it_is_local_training_to_the_bit(layers: list[str]) -
     assert alike(personal(ditto, 2), personal(local, 2))
 
 
-def test_the_shared_model_is_as_if_there_were_no_other() -> None:
+def test_the_shared_model_is_that_of_fedavg() -> None:
     ditto, plain = federate(*SMALL, "algorithm=ditto"), federate(*SMALL, "algorithm=fedavg")
     for round in ROUNDS:
         records = [federation.run_round(round).metrics for federation in (ditto, plain)]
@@ -57,9 +58,45 @@ def test_two_steps_by_hand() -> None:
     w1, message = copy(federation.server.weights), federation.server.broadcast(2)
     g = gradient(engine, 0, message, v1)
     v2 = {name: v1[name] - RATE * (g[name] + 0.5 * (v1[name] - w1[name])) for name in g}
-    assert all((v1[name] - w1[name]).abs().max() > 1e-4 for name in g)  # the spring is stretched
+    assert all((v1[name] - w1[name]).abs().max() > 1e-4 for name in g)  # the proximal term matters
     list(engine.train([0], message))
     assert_close(engine.resources.store.model(0), v2)
+
+
+def test_the_local_anchor_by_hand() -> None:
+    """u = w - eta g(w): in round 1, where v0 = w, v1 = v0 - eta (g + lam eta g)."""
+    federation = personalized(
+        "ditto", *ONE_STEP, "personalization.lam=5", "personalization.anchor=local"
+    )
+    engine: Any = federation.engine
+    v0 = copy(federation.server.weights)
+    g = gradient(engine, 0, federation.server.broadcast(1), v0)
+    train(federation, 1)
+    v1 = {name: v0[name] - RATE * (g[name] + 5 * RATE * g[name]) for name in g}
+    assert_close(engine.resources.store.model(0), v1)
+
+    w1 = copy(federation.server.weights)
+    message = federation.server.broadcast(2)
+    g_shared, g_own = (gradient(engine, 0, message, weights) for weights in (w1, v1))
+    u = {name: w1[name] - RATE * g_shared[name] for name in g}
+    v2 = {n: v1[n] - RATE * (g_own[n] + 5 * (v1[n] - u[n])) for n in g}
+    train(federation, 2)
+    assert_close(engine.resources.store.model(0), v2)
+    assert engine.resources.store.memory(0, "personalization") == {}
+
+
+def test_plain_sgd_has_neither_momentum_nor_weight_decay() -> None:
+    """The configured optimizer still trains the shared model, on which v does not depend here."""
+    batches = ["local.batch_size=8", "optimizer.weight_decay=0.1", "personalization.lam=0"]
+    plain = personalized("ditto", *batches, "personalization.optimizer=plain_sgd")
+    configured = personalized("ditto", *batches)
+    bare = personalized("ditto", *batches, "optimizer.momentum=0", "optimizer.weight_decay=0")
+    for federation in (plain, configured, bare):
+        train(federation, 1)
+    assert equal(plain.server.weights, configured.server.weights)
+    models = [each.engine.resources.store.model(0) for each in (plain, configured, bare)]
+    assert equal(models[0], models[2])
+    assert moved(models[0], models[1])
 
 
 def assert_close(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
@@ -67,7 +104,7 @@ def assert_close(found: dict[str, torch.Tensor], expected: dict[str, torch.Tenso
         torch.testing.assert_close(found[name], value, atol=2e-7, rtol=0)
 
 
-def test_the_regularizer_is_the_shared_models_alone() -> None:
+def test_the_regularizer_acts_on_the_shared_model_only() -> None:
     free, tied = personalized("ditto"), personalized("ditto", "regularizer=proximal")
     tied.engine.resources.module.regularizer.mu = 10.0  # type: ignore[assignment]
     updates = []
@@ -79,7 +116,7 @@ def test_the_regularizer_is_the_shared_models_alone() -> None:
     assert equal(*models)
 
 
-def test_the_model_goes_on_whatever_is_scored_and_wherever_it_waits() -> None:
+def test_the_personal_model_does_not_depend_on_evaluation_or_storage() -> None:
     ends = []
     for overrides in ([], ["evaluation.personal=off"], ["clients.ram_gib=1e-9"]):
         federation = personalized("ditto", *overrides)

@@ -1,7 +1,8 @@
 from typing import Any
 
 import pytest
-from people import BATCHNORM, copy, moved, personalized
+import torch
+from small_federations import BATCHNORM, copy, moved, personalized
 
 from fedexp.core.sockets import Phase
 from fedexp.errors import InputError
@@ -11,7 +12,7 @@ HEAD = {"head.linear.weight", "head.linear.bias"}
 
 
 def test_head_first_then_body() -> None:
-    head, body = FedRep(7).phases(3)
+    head, body = FedRep(7, "none").phases(3)
     assert (head.epochs, head.trainable) == (7, ("head.",))
     assert (body.epochs, body.trainable) == (3, ("backbone.",))
     engine: Any = personalized("fedrep").engine
@@ -30,17 +31,17 @@ def after(phase: Phase, *overrides: str) -> set[str]:
 
 
 def test_the_body_does_not_move_in_the_first_phase_nor_its_statistics() -> None:
-    assert after(FedRep(2).phases(1)[0], *BATCHNORM) == HEAD
+    assert after(FedRep(2, "none").phases(1)[0], *BATCHNORM) == HEAD
 
 
 def test_the_head_does_not_move_in_the_second_phase() -> None:
-    found = after(FedRep(2).phases(1)[1], *BATCHNORM)
+    found = after(FedRep(2, "none").phases(1)[1], *BATCHNORM)
     assert found
     assert all(name.startswith("backbone.") for name in found)
     assert {"backbone.2.running_mean", "backbone.2.running_var"} <= found
 
 
-def test_without_being_still_the_statistics_would_move() -> None:
+def test_without_eval_mode_the_statistics_would_move() -> None:
     found = after(Phase(2, trainable=("head.",)), *BATCHNORM)
     assert found - HEAD == {
         *("backbone.2.running_mean", "backbone.2.running_var", "backbone.2.num_batches_tracked")
@@ -51,14 +52,14 @@ def test_a_client_finds_its_own_head_again() -> None:
     federation = personalized("fedrep")
     store = federation.engine.resources.store
     list(federation.engine.train([0, 1], federation.server.broadcast(1)))
-    mine, others = store.private(0), store.private(1)
-    assert mine is not None
-    assert others is not None
-    assert mine.keys() == HEAD
-    assert moved(mine, others) == HEAD
+    first, second = store.private(0), store.private(1)
+    assert first is not None
+    assert second is not None
+    assert first.keys() == HEAD
+    assert moved(first, second) == HEAD
     with store.open(0) as state:
         module = federation.engine.begin(0, federation.server.broadcast(2), state)
-    assert not moved(mine, module.weights)
+    assert not moved(first, module.weights)
 
 
 @pytest.mark.parametrize("personalization", ["fedper", "fedrep"])
@@ -67,3 +68,31 @@ def test_a_head_without_anything_to_train_is_refused(personalization: str) -> No
         personalized(personalization, "head=etf")
     with pytest.raises(InputError, match="head=prototype: has nothing to train"):
         personalized(personalization, "head=prototype", "head.scale.trainable=false")
+
+
+@pytest.mark.parametrize("personalization", ["fedper", "fedrep"])
+def test_the_global_model_may_be_the_averaged_body_with_the_initial_head(
+    personalization: str,
+) -> None:
+    federation = personalized(personalization, "personalization.global_model=initial_head")
+    engine: Any = federation.engine
+    initial = copy(engine.resources.initial)
+    updates = list(engine.train([0, 1], federation.server.broadcast(1)))
+    federation.server.aggregate(updates)
+    sizes = [update.num_samples for update in updates]
+    module = engine.resources.module
+    for name in initial.keys() - HEAD:
+        mean = sum(n * u.weights[name] for n, u in zip(sizes, updates, strict=True)) / sum(sizes)
+        module.load({name: mean})
+    module.load({name: initial[name] for name in HEAD})
+    inputs = torch.cat([x for x, _ in engine.resources.data.test.batches(1000)])
+    labels = engine.resources.data.test.labels
+    with torch.no_grad():
+        expected = torch.nn.functional.cross_entropy(module.eval()(inputs), labels).item()
+    found = engine.evaluate(federation.server.broadcast(1))
+    assert found.loss == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_global_model_can_be_the_objective() -> None:
+    options = ["personalization.global_model=initial_head", "objective=global/accuracy", "rounds=1"]
+    assert 0 <= personalized("fedper", *options).run_round(1).metrics["global/accuracy"] <= 1

@@ -4,18 +4,25 @@ import pytest
 import torch
 import torch.nn.functional as F
 from federations import federate
-from people import SMALL, personalized
+from small_federations import ONE_STEP, RATE, SMALL, copy, moved, personalized, train
 
 from fedexp.core.forward import Forward
+from fedexp.errors import InputError
+from fedexp.heads.linear import Linear
 from fedexp.personalization.fedrod import FedROD
 
 PRIVATE = {"personalization.head.weight", "personalization.head.bias"}
 
 
+def created(feature_dim: int, num_classes: int, private_head: Any = "linear") -> FedROD:
+    part = FedROD(private_head, "none")
+    part.create(feature_dim, num_classes, Linear(feature_dim, num_classes, bias=True))
+    return part
+
+
 def tiny() -> FedROD:
     """Two features, two classes; h(z) = (z_0, 2 z_1 + 1)."""
-    part = FedROD()
-    part.create(2, 2)
+    part = created(2, 2)
     with torch.no_grad():
         part.head.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 2.0]]))
         part.head.bias.copy_(torch.tensor([0.0, 1.0]))
@@ -27,14 +34,13 @@ def test_personal_logits_are_the_sum() -> None:
     assert tiny().personalize(z, logits).tolist() == [[3.5, 8.5]]
 
 
-def test_it_starts_where_both_models_agree() -> None:
-    part = FedROD()
-    part.create(3, 4)
+def test_a_linear_private_head_starts_from_zero() -> None:
+    part = created(3, 4)
     logits = torch.randn(2, 4)
     assert torch.equal(part.personalize(torch.randn(2, 3), logits), logits)
 
 
-def test_the_private_loss_by_hand_and_whom_its_gradient_reaches() -> None:
+def test_the_private_loss_and_its_gradient_by_hand() -> None:
     part = tiny()
     z = torch.tensor([[3.0, 4.0], [0.0, 0.0]], requires_grad=True)
     logits = torch.tensor([[0.0, 0.0], [1.0, 0.0]], requires_grad=True)
@@ -53,9 +59,10 @@ def test_the_private_loss_by_hand_and_whom_its_gradient_reaches() -> None:
     assert part.term(real).item() == pytest.approx(0.0024757, rel=1e-4)
 
 
-def test_the_generic_model_never_sees_the_private_head() -> None:
+@pytest.mark.parametrize("second_phase", ["none", "local", "plain_sgd"])
+def test_the_generic_model_does_not_depend_on_the_private_head(second_phase: str) -> None:
     """Two rounds of FedROD leave exactly what two rounds without private heads leave."""
-    rod = federate(*SMALL, "algorithm=fedrod")
+    rod = federate(*SMALL, "algorithm=fedrod", f"personalization.second_phase={second_phase}")
     plain = federate(*SMALL, "algorithm=fedavg", "loss=balanced_softmax")
     for round in (1, 2):
         for federation in (rod, plain):
@@ -77,7 +84,7 @@ def test_each_client_has_its_own_private_head() -> None:
     assert all(one[name].any() and not torch.equal(one[name], other[name]) for name in PRIVATE)
 
 
-def test_the_personal_model_adds_its_head_and_the_global_one_does_not() -> None:
+def test_only_the_personal_model_adds_the_private_head() -> None:
     federation = personalized("fedrod")
     engine: Any = federation.engine
     list(engine.train([0, 1], federation.server.broadcast(1)))
@@ -100,3 +107,100 @@ def test_the_personal_model_adds_its_head_and_the_global_one_does_not() -> None:
         generic = module.head(module.backbone(inputs))
     expected = F.cross_entropy(generic, labels).item()
     assert engine.evaluate(federation.server.broadcast(1)).loss == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_copied_private_head_has_no_bias_and_starts_as_the_generic_one() -> None:
+    federation = personalized("fedrod", "personalization.private_head=copy")
+    initial = federation.engine.resources.initial
+    assert PRIVATE & initial.keys() == {"personalization.head.weight"}
+    assert torch.equal(initial["personalization.head.weight"], initial["head.linear.weight"])
+    train(federation, 1)
+    private = federation.engine.resources.store.private(0)
+    assert private is not None
+    assert moved({"personalization.head.weight": initial["head.linear.weight"]}, private)
+
+
+def test_a_copy_needs_a_linear_head() -> None:
+    with pytest.raises(InputError, match=r"^head=cosine: personalization\.private_head=copy needs"):
+        personalized("fedrod", "personalization.private_head=copy", "head=cosine")
+
+
+def test_the_hypernetwork_by_hand() -> None:
+    """d = 2, C = 2; shares (3/4, 1/4): hidden (1, 0) after ReLU, V = [[1, 2], [3, 4]]."""
+    part = created(2, 2, "hypernetwork")
+    first, _, last = part.hypernetwork
+    with torch.no_grad():
+        part.shares.copy_(torch.tensor([0.75, 0.25]))
+        first.weight.copy_(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]))
+        first.bias.copy_(torch.tensor([0.25, 0.5]))
+        last.weight.copy_(torch.tensor([[1.0, 9.0], [2.0, 9.0], [3.0, 9.0], [3.0, 9.0]]))
+        last.bias.copy_(torch.tensor([0.0, 0.0, 0.0, 1.0]))
+    z, logits = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 10.0]]), torch.tensor([[0.5, 0.0]])
+    assert part.personalize(z, logits).tolist() == [[1.5, 2.0], [3.5, 4.0], [31.5, 42.0]]
+
+
+def test_the_hypernetwork_is_shared_and_the_class_shares_are_private() -> None:
+    federation = personalized("fedrod", "personalization.private_head=hypernetwork")
+    engine: Any = federation.engine
+    before = copy(federation.server.weights)
+    train(federation, 1)
+    names = {
+        f"personalization.hypernetwork.{n}" for n in ("0.weight", "0.bias", "2.weight", "2.bias")
+    }
+    assert {n for n in before if n.startswith("personalization.")} == names
+    assert names <= moved(before, federation.server.weights)
+    for client in (0, 1):
+        counts = engine.resources.data.clients[client].class_counts
+        private = engine.resources.store.private(client)
+        assert private.keys() == {"personalization.shares"}
+        torch.testing.assert_close(private["personalization.shares"], counts / counts.sum())
+
+
+def test_personal_models_use_the_class_shares_of_their_client() -> None:
+    federation = personalized("fedrod", "personalization.private_head=hypernetwork")
+    engine: Any = federation.engine
+    train(federation, 1)
+    labels = engine.resources.data.test.labels
+    found = dict(engine.evaluate_personal(federation.server.broadcast(1)))
+    inputs = torch.cat([x for x, _ in engine.resources.data.test.batches(1000)])
+    module = engine.resources.module.eval()
+    for client, predictions in found.items():
+        model = engine.resources.store.model(client)
+        module.load(model)
+        own = {n.removeprefix("personalization."): w for n, w in model.items()}
+        counts = engine.resources.data.clients[client].class_counts.float()
+        hidden = own["hypernetwork.0.weight"] @ (counts / counts.sum()) + own["hypernetwork.0.bias"]
+        flat = own["hypernetwork.2.weight"] @ hidden.clamp(min=0) + own["hypernetwork.2.bias"]
+        with torch.no_grad():
+            z = module.backbone(inputs)
+            logits = module.head(z) + z @ flat.reshape(64, 10)
+        assert predictions.loss == pytest.approx(F.cross_entropy(logits, labels).item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_the_second_phase_by_hand(momentum: float) -> None:
+    """One step of the private head from zero, after one step of body and generic head.
+
+    The second step of a second epoch would differ with momentum; in plain SGD it does not.
+    """
+    options = ["personalization.second_phase=plain_sgd", "loss=balanced_softmax", "local.epochs=2"]
+    strong = [f"optimizer.momentum={momentum}", "optimizer.weight_decay=0"]
+    federation = personalized("fedrod", *ONE_STEP, *options, *strong)
+    engine: Any = federation.engine
+    train(federation, 1, [0])
+    model = engine.resources.store.model(0)
+    module = engine.resources.module
+    module.load(model)
+    ((inputs, targets),) = engine.resources.data.clients[0].batches(1000)
+    with torch.no_grad():
+        z = module.eval().backbone(inputs)
+        generic = module.head(z)
+    weight, bias = torch.zeros(10, 64), torch.zeros(10)
+    for _ in range(2):
+        error = torch.softmax(generic + z @ weight.T + bias, 1) - F.one_hot(targets, 10)
+        weight, bias = (
+            weight - RATE * error.T @ z / len(z),
+            bias - RATE * error.mean(0),
+        )
+    torch.testing.assert_close(model["personalization.head.weight"], weight, atol=1e-6, rtol=1e-4)
+    torch.testing.assert_close(model["personalization.head.bias"], bias, atol=1e-6, rtol=1e-4)

@@ -1,4 +1,4 @@
-from people import copy, equal, personalized
+from small_federations import copy, equal, personalized
 
 from fedexp.core.messages import Tensors
 from fedexp.federation import Federation

@@ -1,4 +1,4 @@
-"""Every preset on digits, as long as the default experiment."""
+"""Every preset on digits, for the rounds of the default experiment."""
 
 from pathlib import Path
 

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 import torch
-from people import copy, moved, personal, personalized
+from small_federations import copy, moved, personal, personalized
 
 from fedexp.core.messages import Message
 from fedexp.core.part import Setting
@@ -29,7 +29,7 @@ def received(holds: list[bool]) -> PrototypesOnly:
     return part
 
 
-def test_the_nearest_prototype_wins() -> None:
+def test_the_nearest_prototype_is_predicted() -> None:
     z = torch.tensor([[0.0, 0.0], [3.0, 3.0], [0.9, 0.0]])
     logits = received([True, True, True]).personalize(z, torch.zeros(3, 3))
     expected = torch.tensor([[0, 5, 1], [18**0.5, 1, 13**0.5], [0.9, 20.41**0.5, 0.1]])
@@ -42,7 +42,7 @@ def test_a_class_without_a_prototype_is_never_predicted() -> None:
     assert logits.tolist() == [[-torch.inf, -5.0, -1.0]]
 
 
-def test_no_weights_travel_either_way() -> None:
+def test_no_weights_are_sent_either_way() -> None:
     federation = personalized("prototypes_only")
     for round in (1, 2):
         message = federation.server.broadcast(round)
@@ -71,7 +71,7 @@ def test_predictions_are_by_the_latest_prototypes_and_the_clients_own_features()
         assert torch.equal(found.correct, held[distances.argmin(1)] == labels)
 
 
-def test_it_brings_its_loss_and_refuses_another() -> None:
+def test_it_chooses_its_loss_and_refuses_another() -> None:
     personalized("prototypes_only")
     personalized("prototypes_only", "loss=prototype_align", "loss.lam=0.1")
     with pytest.raises(InputError, match=r"^loss: .* should be prototype_align"):

@@ -1,11 +1,22 @@
-"""FedBABU and plain fine-tuning: the personal model is the present global one, tuned."""
+"""FedBABU and plain fine-tuning: personal models that are tuned before they are scored."""
 
 from typing import Any
 
 import pytest
 import torch
 from federations import federate
-from people import ONE_STEP, RATE, SMALL, alike, copy, equal, gradient, personal, personalized
+from small_federations import (
+    ONE_STEP,
+    RATE,
+    SMALL,
+    alike,
+    copy,
+    equal,
+    gradient,
+    personal,
+    personalized,
+    train,
+)
 
 from fedexp.core.messages import Message
 
@@ -35,7 +46,7 @@ def test_it_trains_for_as_long_as_the_clients_or_as_asked() -> None:
     assert epochs("personalization.epochs=10") == 10
 
 
-def test_no_regularizer_holds_the_model_back() -> None:
+def test_tuning_has_no_regularizer() -> None:
     free, tied = personalized("finetune"), personalized("finetune", "regularizer=proximal")
     tied.engine.resources.module.regularizer.mu = 10.0  # type: ignore[assignment]
     scores = []
@@ -46,7 +57,7 @@ def test_no_regularizer_holds_the_model_back() -> None:
     assert alike(*scores)
 
 
-def test_the_head_of_fedbabu_is_never_trained_and_everybodys() -> None:
+def test_the_head_of_fedbabu_stays_as_initialised_at_all_clients() -> None:
     federation = personalized("fedbabu")
     initial = copy(federation.engine.resources.initial)
     assert federation.server.weights.keys() == initial.keys() - HEAD
@@ -81,8 +92,29 @@ def test_tuning_starts_from_the_final_global_model(personalization: str) -> None
                 torch.testing.assert_close(found[name], final[name] - RATE * g)
 
 
+def test_fedbabu_may_tune_the_clients_latest_local_model() -> None:
+    """One plain step, by hand, from each client's own model; the stored one stays as it was."""
+    options = ["personalization.tuning_epochs=1", "personalization.tune_from=local"]
+    federation = personalized("fedbabu", *ONE_STEP, *options)
+    engine: Any = federation.engine
+    train(federation, 1)
+    train(federation, 2, [1, 2])
+    message = federation.server.broadcast(2)
+    locals_ = {client: copy(engine.resources.store.model(client)) for client in (0, 1, 2)}
+    expected = {c: gradient(engine, c, message, model) for c, model in locals_.items()}
+    found = {
+        client: copy(engine.resources.module.weights)
+        for client, _ in engine.evaluate_personal(message)
+    }
+    assert found.keys() == locals_.keys()
+    for client, start in locals_.items():
+        assert equal(engine.resources.store.model(client), start)
+        for name, g in expected[client].items():
+            torch.testing.assert_close(found[client][name], start[name] - RATE * g)
+
+
 def test_a_tuned_model_is_adapted_to_its_client() -> None:
-    """Classes that a client of FedGELA lacks stay out of its tuned model too."""
+    """Classes that a client of FedGELA lacks are excluded from its tuned model too."""
     three = ["partition=shards", "partition.classes_per_client=3"]
     federation = personalized("finetune", "head=etf", "local.grad_clip=20", *three)
     engine: Any = federation.engine

@@ -1,5 +1,6 @@
-"""Small federations for the tests of personalizations, and what they need to look inside."""
+"""Small federations for the tests of personalizations, and functions to inspect them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -39,8 +40,8 @@ def with_dropout(input_shape: tuple[int, ...]) -> nn.Module:
 
 
 _NOT_AN_MLP = ["~model.hidden", "~model.feature_dim", "~model.rectify"]
-BATCHNORM = ["model._target_=people.with_batchnorm", *_NOT_AN_MLP]
-DROPOUT = ["model._target_=people.with_dropout", *_NOT_AN_MLP]
+BATCHNORM = ["model._target_=small_federations.with_batchnorm", *_NOT_AN_MLP]
+DROPOUT = ["model._target_=small_federations.with_dropout", *_NOT_AN_MLP]
 
 
 def copy(tensors: Tensors) -> Tensors:
@@ -52,7 +53,7 @@ def equal(a: Tensors, b: Tensors) -> bool:
 
 
 def moved(before: Tensors, after: Tensors) -> set[str]:
-    """The names of the tensors that are not what they were."""
+    """The names of the tensors that changed."""
     return {name for name in before if not torch.equal(before[name], after[name])}
 
 
@@ -62,7 +63,7 @@ def personal(federation: Federation, round: int) -> dict[int, Predictions]:
 
 
 def alike(some: dict[int, Predictions], others: dict[int, Predictions]) -> bool:
-    """Whether the same clients have personal models that agree to the bit."""
+    """Whether the same clients have personal models, with the same predictions to the bit."""
     return some.keys() == others.keys() and all(
         one.loss == others[client].loss and torch.equal(one.correct, others[client].correct)
         for client, one in some.items()
@@ -82,6 +83,12 @@ def gradient(engine: Engine, client: int, message: Message, weights: Tensors) ->
     loss: Any = nn.functional.cross_entropy(module.head(module.backbone(inputs)), targets)
     found = torch.autograd.grad(loss, list(parameters.values()))
     return dict(zip(parameters, found, strict=True))
+
+
+def train(federation: Federation, round: int, cohort: Sequence[int] = (0, 1)) -> None:
+    """One round of this cohort, without evaluation."""
+    message = federation.server.broadcast(round)
+    federation.server.aggregate(list(federation.engine.train(cohort, message)))
 
 
 ONE_STEP = ["local.batch_size=1000", "optimizer.momentum=0", "optimizer.weight_decay=0"]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from people import BATCHNORM, PERSONAL, alike, copy, equal, personal, personalized
+from small_federations import BATCHNORM, PERSONAL, alike, copy, equal, personal, personalized
 
 from fedexp.core.sockets import Phase
 from fedexp.errors import InputError
@@ -27,7 +27,7 @@ COUNTS = {torch.int64: 8 * 10, torch.float32: 4 * 10}
 
 
 @pytest.mark.parametrize("personalization", BYTES)
-def test_what_is_private_is_not_on_the_wire(personalization: str) -> None:
+def test_private_weights_are_not_sent(personalization: str) -> None:
     federation = personalized(personalization)
     message = federation.server.broadcast(1)
     (update,) = federation.engine.train([1], message)
@@ -40,7 +40,7 @@ def test_what_is_private_is_not_on_the_wire(personalization: str) -> None:
 
 
 @pytest.mark.parametrize("personalization", PERSONAL)
-def test_who_was_never_selected_has_no_personal_metric(personalization: str) -> None:
+def test_a_client_that_never_trained_has_no_personal_metric(personalization: str) -> None:
     federation = personalized(personalization)
     assert personal(federation, 0) == {}
     federation.server.aggregate(federation.engine.train([2], federation.server.broadcast(1)))
@@ -50,7 +50,7 @@ def test_who_was_never_selected_has_no_personal_metric(personalization: str) -> 
 
 
 @pytest.mark.parametrize("personalization", PERSONAL)
-def test_scoring_personal_models_leaves_no_trace(personalization: str) -> None:
+def test_evaluating_personal_models_changes_nothing(personalization: str) -> None:
     scored, never = personalized(personalization), personalized(personalization)
     for round in (1, 2):
         for federation in (scored, never):
@@ -76,7 +76,7 @@ def test_the_order_of_the_cohort_changes_nothing(personalization: str) -> None:
 
 
 @pytest.mark.parametrize("personalization", PERSONAL)
-def test_nothing_global_is_measured_where_no_model_is_global(personalization: str) -> None:
+def test_nothing_global_is_measured_without_a_global_model(personalization: str) -> None:
     metrics = personalized(personalization, "rounds=1").run_round(1).metrics
     is_global = personalization in ("finetune", "fedbabu", "fedrod", "ditto")
     assert ("global/accuracy" in metrics) == ("global/loss" in metrics) == is_global
@@ -92,13 +92,13 @@ def test_nothing_global_is_measured_where_no_model_is_global(personalization: st
         ("evaluation.personal=off", r"objective=personal/accuracy_local: is not measured with"),
     ],
 )
-def test_what_needs_a_global_model_cannot_be_asked_for(override: str, message: str) -> None:
+def test_keys_that_need_a_global_model_are_refused_without(override: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         personalized("fedper", override)
     personalized("fedper", "objective=train/loss", "evaluation.personal=off")
 
 
-def test_a_phase_says_what_trains_and_what_is_still() -> None:
+def test_a_phase_sets_what_is_trained_and_what_is_in_eval_mode() -> None:
     module = personalized("none", *BATCHNORM).engine.resources.module
     module.eval()
     module.begin_phase(Phase(1, trainable=("head.",), eval_mode=("backbone.",)))
@@ -113,7 +113,7 @@ def test_a_phase_says_what_trains_and_what_is_still() -> None:
     assert all(parameter.requires_grad for parameter in module.parameters())
 
 
-def test_a_newcomers_private_weights_are_the_initial_ones() -> None:
+def test_private_weights_of_a_new_client_are_the_initial_ones() -> None:
     federation = personalized("fedper")
     engine: Any = federation.engine
     initial = copy(engine.resources.module.weights)
@@ -125,7 +125,7 @@ def test_a_newcomers_private_weights_are_the_initial_ones() -> None:
     assert torch.equal(module.weights["head.linear.weight"], initial["head.linear.weight"])
 
 
-def test_a_candidate_is_asked_about_the_shared_weights_with_its_own_private_ones() -> None:
+def test_a_probed_client_has_the_shared_weights_and_its_private_ones() -> None:
     federation = personalized("fedper", "sampler=power_of_choice")
     message = federation.server.broadcast(1)
     engine: Any = federation.engine
@@ -134,4 +134,4 @@ def test_a_candidate_is_asked_about_the_shared_weights_with_its_own_private_ones
     backwards = dict(engine.probe([2, 1, 0], message))
     assert torch.equal(before[0]["loss"], backwards[0]["loss"])
     assert torch.equal(before[2]["loss"], backwards[2]["loss"])
-    assert backwards[1]["loss"] < before[1]["loss"]  # it has learnt its own head
+    assert backwards[1]["loss"] < before[1]["loss"]  # its private head is trained

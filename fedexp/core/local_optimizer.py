@@ -1,0 +1,121 @@
+"""The local optimizer: any of ``torch.optim``, made afresh for each client and round.
+
+Its learning rate in round t is that of a ``torch.optim.lr_scheduler`` after t - 1 steps, times
+``round_decay ** (t - 1)``. Both depend on the round alone, so a resumed run needs no state of them.
+"""
+
+import math
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from torch import nn
+from torch.optim import Optimizer
+
+from fedexp.config.build import Node, build
+from fedexp.errors import InputError
+
+Momentum = Annotated[float, Field(ge=0, lt=1)]
+
+OPTIMIZER_TYPES: Mapping[str, Any] = {
+    "lr": PositiveFloat,
+    "momentum": Momentum,
+    "betas": tuple[Momentum, Momentum],
+    "weight_decay": NonNegativeFloat,
+}
+SCHEDULE_TYPES: Mapping[str, Any] = {
+    "gamma": PositiveFloat,
+    "step_size": PositiveInt,
+    "milestones": list[PositiveInt],
+    "T_max": PositiveInt,
+    "eta_min": NonNegativeFloat,
+    "total_iters": NonNegativeInt,
+    "start_factor": PositiveFloat,
+    "end_factor": PositiveFloat,
+}
+"""Ranges of the usual arguments; PyTorch's own annotations have none, and allow tensors."""
+
+FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
+"""Those whose fused kernels exist for CPUs and GPUs: one pass over the weights instead of four."""
+_KERNELS = {"fused", "foreach", "differentiable"}
+
+# What an optimizer or a scheduler raises for values that it does not take, or for a missing loss.
+_REFUSALS = (ArithmeticError, AttributeError, KeyError, RuntimeError, TypeError, ValueError)
+
+
+class LocalOptimizer:
+    """(parameters, round) -> a fresh optimizer with that round's learning rate.
+
+    Args:
+        optimizer: config of a ``torch.optim`` class: ``_target_`` and its arguments, ``lr`` among
+            them.
+        schedule: config of a ``torch.optim.lr_scheduler`` class, stepped once a round.
+        round_decay: factor by which the learning rate shrinks from round to round.
+        rounds: T; later rounds have the schedule's last learning rate.
+
+    Raises:
+        InputError: an unknown key, a value out of range, or a class that cannot be used like this.
+    """
+
+    def __init__(self, optimizer: Node, schedule: Node, round_decay: float, rounds: int) -> None:
+        self._make = _optimizer_factory(optimizer)
+        self._round_decay = round_decay
+        self._rates = _learning_rates(self._make, schedule, rounds)
+
+    def __call__(self, parameters: Iterable[nn.Parameter], round: int) -> Optimizer:
+        """A fresh optimizer over ``parameters`` for this round, from 1."""
+        return self._make(parameters, lr=self.learning_rate(round))
+
+    def learning_rate(self, round: int) -> float:
+        """lr_t, the schedule's learning rate times ``round_decay ** (round - 1)``."""
+        scheduled = self._rates[min(max(round, 1), len(self._rates)) - 1]
+        return scheduled * self._round_decay ** (round - 1)
+
+
+def _optimizer_factory(node: Node) -> Callable[..., Optimizer]:
+    """The optimizer's class with its arguments, tried on one parameter."""
+    make = build("optimizer", node, supplied=("params",), types=OPTIMIZER_TYPES)
+    if make.func in FUSED and not _KERNELS & node.keys():
+        make.keywords["fused"] = True
+    parameter = nn.Parameter(torch.zeros(1, 1))
+    parameter.grad = torch.zeros(1, 1)
+    try:
+        make([parameter]).step()
+    except _REFUSALS as error:
+        raise InputError(f"optimizer: {_first_line(error)}") from error
+    return make
+
+
+def _learning_rates(
+    make: Callable[..., Optimizer], schedule: Node, rounds: int
+) -> tuple[float, ...]:
+    """The learning rate of each round under ``schedule``, without ``round_decay``."""
+    optimizer = make([nn.Parameter(torch.zeros(1, 1))])
+    (group,) = optimizer.param_groups
+    others = {name: value for name, value in group.items() if name not in ("lr", "params")}
+    attach = build("schedule", schedule, supplied=("optimizer",), types=SCHEDULE_TYPES)
+    rates = []
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a scheduler that steps before its optimizer
+            scheduler = attach(optimizer)
+            rates.append(float(group["lr"]))
+            for _ in range(rounds - 1):
+                scheduler.step()
+                rates.append(float(group["lr"]))
+    except _REFUSALS as error:
+        raise InputError(f"schedule: {_first_line(error)}") from error
+    if changed := [name for name, value in others.items() if group[name] != value]:
+        raise InputError(f"schedule: changes {changed[0]}; only the learning rate may change")
+    for round, rate in enumerate(rates, start=1):
+        if not (math.isfinite(rate) and rate > 0):
+            raise InputError(
+                f"schedule: the learning rate of round {round} is {rate:g}, not positive"
+            )
+    return tuple(rates)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__

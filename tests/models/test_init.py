@@ -1,0 +1,71 @@
+"""Initial weights of backbones and heads."""
+
+from math import sqrt
+from typing import Any
+
+import pytest
+import torch
+from federations import federate
+from torch import nn
+
+from fedexp.models.init import initialize
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 16, 5), nn.BatchNorm2d(16), nn.Flatten(), nn.Linear(64, 100))
+
+
+def test_default_draws_nothing() -> None:
+    made, state = network(), torch.get_rng_state()
+    before = {name: value.clone() for name, value in made.state_dict().items()}
+    initialize(made, "default")
+    assert all(torch.equal(made.state_dict()[name], value) for name, value in before.items())
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_xavier_with_gain_of_relu() -> None:
+    """Uniform in [-a, a], a = sqrt(2) sqrt(6 / (fan_in + fan_out)); biases and norms stay."""
+    made = network()
+    before = {name: value.clone() for name, value in made.state_dict().items()}
+    initialize(made, "xavier_relu")
+    for layer, fans in ((made[0], 25 * (3 + 16)), (made[3], 64 + 100)):
+        bound = sqrt(2) * sqrt(6 / fans)
+        assert 0.98 * bound < layer.weight.abs().max().item() <= bound
+        assert layer.weight.std().item() == pytest.approx(bound / sqrt(3), rel=0.05)
+    changed = {n for n, value in before.items() if not torch.equal(made.state_dict()[n], value)}
+    assert changed == {"0.weight", "3.weight"}
+
+
+def test_layer_default_is_uniform_whatever_was_drawn_before() -> None:
+    """PyTorch draws weights and biases of convolutions uniformly in +- 1 / sqrt(fan_in)."""
+    made = network()
+    nn.init.constant_(made[0].weight, 100.0)
+    nn.init.constant_(made[0].bias, 100.0)
+    initialize(made, "layer_default")
+    bound = 1 / sqrt(3 * 25)
+    assert 0.98 * bound < made[0].weight.abs().max().item() <= bound
+    assert made[0].bias.abs().max().item() <= bound
+
+
+def weights(*overrides: str) -> dict[str, Any]:
+    return federate(*overrides, "data.subset=200").engine.resources.initial
+
+
+def test_the_key_reaches_backbone_and_linear_head_and_follows_the_seed() -> None:
+    plain, xavier = weights(), weights("model.init=xavier_relu")
+    assert plain.keys() == xavier.keys()
+    changed = {name for name in plain if not torch.equal(plain[name], xavier[name])}
+    assert changed == {name for name in plain if name.endswith("weight")}
+    assert "head.linear.weight" in changed
+    again, other = weights("model.init=xavier_relu"), weights("model.init=xavier_relu", "seed=1")
+    assert all(torch.equal(xavier[name], again[name]) for name in xavier)
+    assert not any(torch.equal(xavier[name], other[name]) for name in changed)
+
+
+@pytest.mark.parametrize("head", ["etf", "prototype", "cosine"])
+def test_heads_without_a_linear_layer_keep_their_own_weights(head: str) -> None:
+    plain, xavier = weights(f"head={head}"), weights(f"head={head}", "model.init=xavier_relu")
+    changed = {name for name in plain if not torch.equal(plain[name], xavier[name])}
+    assert changed
+    assert all(name.startswith("backbone.") for name in changed)
