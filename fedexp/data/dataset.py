@@ -51,6 +51,17 @@ class Dataset:
                 raise InputError(f"data: the {name} split of {self.description.name} {problem}")
 
 
+def check_constants(
+    mean: tuple[float, ...] | None, std: tuple[float, ...] | None, channels: int
+) -> None:
+    """Raises InputError if ``data.mean`` or ``data.std`` has not one number for each channel."""
+    for key, constants in (("mean", mean), ("std", std)):
+        if constants is not None and len(constants) != channels:
+            raise InputError(
+                f"data.{key}={list(constants)}: must have {channels} numbers, one for each channel"
+            )
+
+
 def _misfit(split: Split, about: Description) -> str | None:
     """What is wrong with a split, None if nothing."""
     inputs, labels = split.inputs, split.labels

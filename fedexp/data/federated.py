@@ -10,7 +10,7 @@ from torch.utils.data import IterableDataset
 
 from fedexp.core.hook_view import Batch
 from fedexp.core.randomness import torch_generator
-from fedexp.data.augment import AUGMENTATIONS, Augmentation
+from fedexp.data.augment import Augmentation, augmentation
 from fedexp.data.dataset import Dataset, Split
 from fedexp.data.split import class_counts
 
@@ -177,7 +177,7 @@ class FederatedData:
         dataset: the samples.
         train_indices: for each client, the positions in the training split that it trains on.
         test_indices: for each client, its positions in the test split.
-        augment: a key of ``AUGMENTATIONS``.
+        augment: name of the augmentation of training images (``fedexp.data.augment``).
         seed: seed of the run; batches are keyed by it.
         device: of the tensors.
         validation_indices: for each client, the positions in the training split that it holds out;
@@ -206,7 +206,9 @@ class FederatedData:
         self.description = dataset.description
         self.train = Samples(dataset.train, dataset.mean, dataset.std, device)
         self.test = Samples(dataset.test, dataset.mean, dataset.std, device)
-        self.augment = AUGMENTATIONS[augment]
+        # Only uint8 images have a mean: others are normalised, so that it is zero.
+        fill = torch.tensor([round(255 * mean) for mean in dataset.mean] or [0])
+        self.augment = augmentation(augment, fill)
         self.seed = seed
         counts = class_counts(
             dataset.train.labels.numpy(), train_indices, dataset.description.num_classes

@@ -21,7 +21,7 @@ from sklearn.model_selection import train_test_split
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from fedexp.core.description import Description
-from fedexp.data.dataset import Dataset, Source, Split
+from fedexp.data.dataset import Dataset, Source, Split, check_constants
 from fedexp.data.tensor_cache import Images, cached_array
 from fedexp.errors import InputError
 
@@ -80,11 +80,7 @@ class ImageFolder(Source):
         mean: tuple[float, ...] | None,
         std: tuple[PositiveFloat, ...] | None,
     ) -> None:
-        for key, constants in (("mean", mean), ("std", std)):
-            if constants is not None and len(constants) != channels:
-                raise InputError(
-                    f"data.{key}={list(constants)}: must have data.channels={channels} numbers"
-                )
+        check_constants(mean, std, channels)
         self.root = root.expanduser()
         self.image_size = image_size
         self.channels = channels

@@ -373,8 +373,8 @@ def enlarge(root: Path) -> None:
         (spoil_nothing, {"user_pattern": r"(x)?_"}, r"finds no user in train/cat/ann_1\.png"),
         (spoil_nothing, {"user_pattern": r"("}, r"data\.user_pattern=\(: is not a regular"),
         (spoil_nothing, {"user_pattern": r"\d"}, r"must have one group, has 0"),
-        (spoil_nothing, {"mean": (0.5,)}, r"data\.mean=\[0\.5\]: must have data\.channels=3"),
-        (spoil_nothing, {"std": (1.0, 1.0)}, r"data\.std=\[1\.0, 1\.0\]: must have data\.channels"),
+        (spoil_nothing, {"mean": (0.5,)}, r"data\.mean=\[0\.5\]: must have 3 numbers"),
+        (spoil_nothing, {"std": (1.0, 1.0)}, r"data\.std=\[1\.0, 1\.0\]: must have 3 numbers"),
     ],
 )
 def test_what_cannot_work_is_named_in_one_line(
