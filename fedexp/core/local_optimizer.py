@@ -7,6 +7,7 @@ Its learning rate in round t is that of a ``torch.optim.lr_scheduler`` after t -
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Annotated, Any
 
 import torch
@@ -74,9 +75,28 @@ class LocalOptimizer:
         return scheduled * self._round_decay ** (round - 1)
 
 
-def _optimizer_factory(node: Node) -> Callable[..., Optimizer]:
+def is_elementwise(make: Callable[[list[nn.Parameter], int], Optimizer]) -> bool:
+    """Whether optimizers from ``make`` update each element independently of the others.
+
+    Only then a step of stacked parameters is a step of each. Adafactor and Muon, for example, use
+    norms or products of whole matrices.
+    """
+    values = torch.arange(1.0, 9.0).reshape(2, 2, 2)
+    stacked = nn.Parameter(values.clone())
+    rows = [nn.Parameter(row.clone()) for row in values]
+    for parameter, gradient in zip([stacked, *rows], [values, *values], strict=True):
+        parameter.grad = gradient
+    try:
+        make([stacked], 1).step()
+        make(rows, 1).step()
+    except _REFUSALS:  # it takes matrices only
+        return False
+    return all(torch.allclose(row, of_stack) for row, of_stack in zip(rows, stacked, strict=True))
+
+
+def _optimizer_factory(node: Node) -> partial[Optimizer]:
     """The optimizer's class with its arguments, tried on one parameter."""
-    make = build("optimizer", node, supplied=("params",), types=OPTIMIZER_TYPES)
+    make: partial[Optimizer] = build("optimizer", node, supplied=("params",), types=OPTIMIZER_TYPES)
     if make.func in FUSED and not _KERNELS & node.keys():
         make.keywords["fused"] = True
     parameter = nn.Parameter(torch.zeros(1, 1))

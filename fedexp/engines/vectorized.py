@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
+from fedexp.core.local_optimizer import is_elementwise
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.sockets import Phase
 from fedexp.data.federated import ClientData
@@ -33,7 +34,8 @@ class Vectorized(Engine):
         clients_per_chunk: clients in a stack; None takes as many as fit (``clients_that_fit``).
 
     Raises:
-        InputError: the model keeps running statistics, which a stack would mix.
+        InputError: the model keeps running statistics, which a stack would mix, or the optimizer
+            does not work on each element by itself.
     """
 
     def __init__(self, resources: Resources, clients_per_chunk: PositiveInt | None) -> None:
@@ -44,6 +46,11 @@ class Vectorized(Engine):
                     f"engine=vectorized: {name} is BatchNorm, whose running statistics cannot be "
                     "stacked; use engine=serial, or GroupNorm (model.norm=group where there is one)"
                 )
+        if not is_elementwise(resources.module.optimizer):
+            raise InputError(
+                "optimizer: engine=vectorized needs one that updates each element by itself, such "
+                "as sgd, adam, adamw or rmsprop; use one of these or engine=serial"
+            )
         self._clients_per_chunk = clients_per_chunk
         self._step = Stacked(resources.module, self._objective)
         self._outputs = Stacked(resources.module, self.personal_outputs, shared=True)

@@ -101,7 +101,7 @@ class FedROD(Personalization):
     def personalize(self, z: Tensor, logits: Tensor) -> Tensor:
         """The sum of both heads' logits, [B, C]."""
         if self.private_head == "hypernetwork":
-            weight = self.hypernetwork(self.shares).reshape(z.shape[-1], -1)
-            return logits + z @ weight
+            weight: Tensor = self.hypernetwork(self.shares)
+            return logits + z @ weight.reshape(z.shape[-1], -1)
         added: Tensor = self.head(z)
         return logits + added

@@ -7,14 +7,18 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from federations import federate
 from torch import nn
 
-from fedexp.core.local_optimizer import LocalOptimizer
+from fedexp.core.local_optimizer import LocalOptimizer, is_elementwise
 from fedexp.errors import InputError
 
 CONF = Path(__file__).parents[2] / "conf"
 SGD = {"_target_": "torch.optim.SGD", "lr": 0.1}
 CONSTANT = yaml.safe_load((CONF / "schedule" / "constant.yaml").read_text())
+
+
+SMALL = ["clients.count=4", "clients.per_round=2", "data.subset=200", "local.epochs=1"]
 
 
 def schedule(name: str, **arguments: Any) -> dict[str, Any]:
@@ -143,3 +147,44 @@ def test_wrong_schedules(chosen: dict[str, Any], message: str) -> None:
         local(SGD | {"momentum": 0.9}, schedule=chosen)
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("SGD", True), ("AdamW", True), ("RMSprop", True), ("Rprop", True), ("Adafactor", False)],
+)
+def test_which_optimizers_can_be_stacked(name: str, expected: bool) -> None:
+    assert is_elementwise(local({"_target_": f"torch.optim.{name}", "lr": 0.1})) == expected
+
+
+def test_clients_train_at_the_scheduled_rate() -> None:
+    federation = federate(
+        *SMALL, "rounds=4", "schedule=cosine", "optimizer.lr=0.1", "optimizer.round_decay=0.5"
+    )
+    cosine = [0.1, 0.0853553391, 0.05, 0.0146446609]  # 0.05 (1 + cos(pi (t - 1) / 4))
+    for round, rate in enumerate(cosine, start=1):
+        federation.run_round(round)
+        found = federation.engine.resources.module.learning_rate
+        assert found == pytest.approx(rate * 0.5 ** (round - 1), rel=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "rmsprop"])
+def test_engines_agree(optimizer: str) -> None:
+    """The rate is small, because these divide by tiny gradients, which magnifies rounding."""
+    options = [*SMALL, f"optimizer={optimizer}", "optimizer.lr=1e-4", "schedule=warm_up"]
+    serial, vectorized = federate(*options), federate(*options, "engine=vectorized")
+    for round in (1, 2):
+        for federation in (serial, vectorized):
+            federation.run_round(round)
+    for name, value in serial.server.weights.items():
+        torch.testing.assert_close(vectorized.server.weights[name], value, rtol=1e-3, atol=1e-5)
+
+
+def test_vectorized_refuses_what_it_cannot_stack() -> None:
+    adafactor = [
+        "optimizer._target_=torch.optim.Adafactor",
+        *("~optimizer.momentum", "~optimizer.nesterov"),
+    ]
+    with pytest.raises(InputError, match=r"^optimizer: engine=vectorized needs one that updates"):
+        federate(*SMALL, *adafactor, "engine=vectorized")
+    assert federate(*SMALL, *adafactor).run_round(1).metrics["train/loss"] > 0
