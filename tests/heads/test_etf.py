@@ -181,7 +181,7 @@ def test_under_exp_missing_classes_keep_their_phi_unless_excluded(missing: Any) 
         torch.testing.assert_close(logits[:, 2:], gamma * plain[:, 2:])
 
 
-def test_a_federation_knows_the_counts_of_all_clients() -> None:
+def test_phi_over_the_population_uses_the_counts_of_all_clients() -> None:
     federation = federate(
         "algorithm=fedgela", *SMALL, "head.phi=sqrt", "head.phi_normalization=population"
     )
