@@ -27,6 +27,7 @@ from fedexp.errors import InputError
 from fedexp.faults.base import Faults
 from fedexp.models.shape import feature_dim
 from fedexp.samplers.base import Sampler
+from fedexp.tracking.follow import check_trackers
 from fedexp.tracking.summary import HEADLINES
 
 LOGGER = logging.getLogger(__name__)
@@ -92,6 +93,7 @@ def plan(config: Config) -> Plan:
         raise InputError(
             f"objective={config.objective}: is not measured with evaluation.personal=off"
         )
+    check_trackers(config.tracking.trackers)
     others = ("loss", "regularizer", "personalization", "sampler", "aggregator")
     parts = {name: build(name, getattr(config, name)) for name in others}
     faults: Faults = build("faults", config.faults)
