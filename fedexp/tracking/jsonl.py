@@ -2,13 +2,13 @@
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from fedexp.state.atomic import write_atomically
 from fedexp.state.run_folder import METRICS as FILE_NAME
 from fedexp.tracking.tracker import Record, Tracker
 
@@ -29,9 +29,7 @@ class JsonLines(Tracker):
 
     def __init__(self, folder: Path, past: bytes = b"") -> None:
         path = folder / FILE_NAME
-        unfinished = path.with_name(f"{FILE_NAME}.partial")
-        unfinished.write_bytes(past)
-        os.replace(unfinished, path)
+        write_atomically(path, past)
         self._file = path.open("ab", buffering=0)
 
     def log(self, record: Record) -> None:
