@@ -189,7 +189,7 @@ def halves(size: int, shadows: int, seed: int) -> np.ndarray:
 
 
 def _gaussian(values: np.ndarray, where: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean [n] and standard deviation [n] or [] of the values [S, n] for which ``where`` is true."""
+    """Mean [n] and standard deviation, [n] or [], of the values [S, n] where ``where`` is true."""
     mean = values.mean(axis=0, where=where)
     squares = np.square(values - mean).sum(axis=0, where=where)
     freedom = where.sum(axis=0) - 1

@@ -39,7 +39,7 @@ class Meter:
         return received
 
     def count_cohort(self, cohort: Sequence[int]) -> Sequence[int]:
-        """The same cohort; the time since the start, less that of the answers, is selection time."""
+        """The same cohort; the time since the start, without the answers', is selection time."""
         self._select_s = time.perf_counter() - self._start - (self._probe_s or 0)
         self._reached.update(cohort)
         return cohort

@@ -2,13 +2,13 @@
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from fedexp.state.atomic import write_atomically
 from fedexp.state.run_folder import METRICS as FILE_NAME
 from fedexp.tracking.tracker import Record, RunInfo, Tracker
 
@@ -23,13 +23,9 @@ class JsonLines(Tracker):
     rounds that its checkpoint has, so that later ones, which are trained again, do not stand twice.
     """
 
-    essential = True
-
     def __init__(self, run: RunInfo) -> None:
         path = run.folder / FILE_NAME
-        unfinished = path.with_name(f"{FILE_NAME}.partial")
-        unfinished.write_bytes(b"".join(map(_line, run.past)))
-        os.replace(unfinished, path)
+        write_atomically(path, b"".join(map(_line, run.past)))
         self._file = path.open("ab", buffering=0)
 
     def log(self, record: Record) -> None:

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import math
-import os
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 
 from fedexp.core.messages import Tensors
+from fedexp.state.atomic import write_atomically
 from fedexp.state.run_folder import SUMMARY as FILE_NAME
 from fedexp.tracking.jsonl import encode
 
@@ -131,9 +131,7 @@ def digest(weights: Tensors) -> str:
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
     """Write ``folder/summary.json`` whole or not at all; what is not finite becomes null."""
-    partial = folder / f"{FILE_NAME}.partial"
-    partial.write_text(encode(summary, indent=2) + "\n", encoding="utf-8")
-    os.replace(partial, folder / FILE_NAME)
+    write_atomically(folder / FILE_NAME, f"{encode(summary, indent=2)}\n".encode())
 
 
 def _total(history: Iterable[Mapping[str, float]], name: str) -> int:
