@@ -58,6 +58,7 @@ class Data(Common):
     """What every dataset has."""
 
     subset: PositiveInt | None
+    validation: Annotated[float, Field(ge=0, lt=1)]
     augment: Literal["none", "flip", "crop_flip"]
     cache: Path
 

@@ -1,7 +1,7 @@
 """A dataset dealt out to clients: one tensor, an index for each client, a batch is a gather."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -53,6 +53,30 @@ class Samples:
             yield self.gather(chunk)
 
 
+class Subset:
+    """Some samples of a split, as they are; what scores a model on a split can take it instead.
+
+    Args:
+        samples: the split.
+        index: [m] positions in the split.
+    """
+
+    def __init__(self, samples: Samples, index: Tensor) -> None:
+        self.samples, self.index = samples, index
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def labels(self) -> Tensor:
+        """[m] the class of each sample."""
+        return self.samples.labels.index_select(0, self.index)
+
+    def batches(self, batch_size: int, index: Tensor | None = None) -> Iterator[Batch]:
+        """All of them, or those at ``index`` among them, in order and without augmentation."""
+        return self.samples.batches(batch_size, self.index if index is None else self.index[index])
+
+
 class LocalBatches(IterableDataset[Batch]):
     """One client's shuffled batches in one round; each iteration over it is the next epoch.
 
@@ -89,15 +113,22 @@ class LocalBatches(IterableDataset[Batch]):
         return torch.split(self.index[permutation.to(self.index.device)], self.batch_size)
 
 
+def _no_samples() -> Tensor:
+    return torch.empty(0, dtype=torch.int64)
+
+
 @dataclass(frozen=True)
 class ClientData:
-    """What one client holds.
+    """One client's data.
 
     Attributes:
         client: its number, 0 to N-1.
-        class_counts: [C] training samples of each class.
-        train_index: [n_k] its samples in the training split.
+        class_counts: [C] training samples of each class, without those held out for validation.
+        train_index: [n_k] positions of its training samples in the training split.
         test_index: its share of the test split, distributed over classes like its training data.
+        validation_index: [m_k] positions, in the training split, of the samples held out for
+            validation; disjoint from ``train_index``.
+        validation_positions: [m_k] where these samples are in ``FederatedData.validation``.
     """
 
     client: int
@@ -105,6 +136,8 @@ class ClientData:
     train_index: Tensor
     test_index: Tensor
     federation: "FederatedData"
+    validation_index: Tensor = field(default_factory=_no_samples)
+    validation_positions: Tensor = field(default_factory=_no_samples)
 
     @property
     def num_samples(self) -> int:
@@ -142,11 +175,20 @@ class FederatedData:
 
     Args:
         dataset: the samples.
-        train_indices: for each client, its samples in the training split.
-        test_indices: for each client, its samples in the test split.
+        train_indices: for each client, the positions in the training split that it trains on.
+        test_indices: for each client, its positions in the test split.
         augment: a key of ``AUGMENTATIONS``.
         seed: seed of the run; batches are keyed by it.
-        device: where the tensors live.
+        device: of the tensors.
+        validation_indices: for each client, the positions in the training split that it holds out;
+            None if there is no validation data.
+
+    Attributes:
+        train: the whole training split, samples held out for validation included.
+        test: the test split.
+        validation: what all clients hold out, client after client; empty without validation data.
+        class_counts: [N, C] samples of each class that each client trains on.
+        clients: each client's data.
     """
 
     def __init__(
@@ -157,7 +199,10 @@ class FederatedData:
         augment: str,
         seed: int,
         device: torch.device,
+        validation_indices: Sequence[np.ndarray] | None = None,
     ) -> None:
+        if validation_indices is None:
+            validation_indices = [np.empty(0, dtype=np.int64)] * len(train_indices)
         self.description = dataset.description
         self.train = Samples(dataset.train, dataset.mean, dataset.std, device)
         self.test = Samples(dataset.test, dataset.mean, dataset.std, device)
@@ -167,6 +212,9 @@ class FederatedData:
             dataset.train.labels.numpy(), train_indices, dataset.description.num_classes
         )
         self.class_counts = torch.from_numpy(counts)
+        held_out = [torch.from_numpy(index).to(device) for index in validation_indices]
+        self.validation = Subset(self.train, torch.cat(held_out))
+        positions = torch.arange(len(self.validation), device=device)
         self.clients = [
             ClientData(
                 client,
@@ -174,6 +222,16 @@ class FederatedData:
                 torch.from_numpy(train).to(device),
                 torch.from_numpy(test).to(device),
                 self,
+                validation,
+                position,
             )
-            for client, (train, test) in enumerate(zip(train_indices, test_indices, strict=True))
+            for client, (train, test, validation, position) in enumerate(
+                zip(
+                    train_indices,
+                    test_indices,
+                    held_out,
+                    positions.split([len(index) for index in held_out]),
+                    strict=True,
+                )
+            )
         ]

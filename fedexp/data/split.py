@@ -1,4 +1,4 @@
-"""Class-wise dealing of samples: the arithmetic under partitions, test splits and subsets."""
+"""Samples dealt class by class: arithmetic of partitions, test and validation splits, subsets."""
 
 from collections.abc import Sequence
 
@@ -28,6 +28,37 @@ def match(labels_test: np.ndarray, counts: np.ndarray, seed: int) -> list[np.nda
     for label in np.flatnonzero(counts.sum(axis=0)):
         shares[:, label] = apportion(sizes[label], counts[:, label], generator)
     return deal(labels_test, shares, generator)
+
+
+def hold_out(
+    labels: np.ndarray, clients: Sequence[np.ndarray], fraction: float, seed: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Take a share of each client's samples out of its training data, for validation.
+
+    Client k holds out floor(fraction * n_k) samples, spread over its classes in proportion to what
+    it has of them (largest remainder). At least one sample of every class stays for training, so a
+    client with few samples of each class holds out fewer.
+
+    Args:
+        labels: [n] class of each sample.
+        clients: N sorted index arrays into ``labels``.
+        fraction: share of each client's samples, at least 0 and below 1.
+        seed: decides which samples; a client's draw does not depend on the other clients.
+
+    Returns:
+        For each client, the sorted indices that it trains on, and those that it holds out.
+    """
+    train, validation = [], []
+    for client, index in enumerate(clients):
+        held = np.empty(0, dtype=np.int64)
+        if wanted := int(fraction * len(index)):
+            generator = numpy_generator(seed, "validation", client)
+            counts = np.bincount(labels[index])
+            share = np.minimum(apportion(wanted, counts, generator), counts - 1).clip(0)
+            held = deal(labels[index], share[None, :], generator)[0]
+        train.append(np.delete(index, held))
+        validation.append(index[held])
+    return train, validation
 
 
 def class_counts(labels: np.ndarray, clients: Sequence[np.ndarray], num_classes: int) -> np.ndarray:

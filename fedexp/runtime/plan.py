@@ -18,11 +18,11 @@ from fedexp.core.description import Description
 from fedexp.core.part import Part
 from fedexp.core.randomness import seeded
 from fedexp.core.sockets import Aggregator, Head, Loss, Personalization, Regularizer
+from fedexp.data.configured_partition import SUPPLIED as PARTITION_SUPPLIED
+from fedexp.data.configured_partition import partition_indices
 from fedexp.data.dataset import Dataset, Source
 from fedexp.data.federated import FederatedData
-from fedexp.data.partition import SUPPLIED as PARTITION_SUPPLIED
-from fedexp.data.partition import partition_indices
-from fedexp.data.split import class_counts, match, stratified
+from fedexp.data.split import class_counts, hold_out, match, stratified
 from fedexp.errors import InputError
 from fedexp.faults.base import Faults
 from fedexp.models.shape import feature_dim
@@ -124,7 +124,10 @@ def plan(config: Config) -> Plan:
 
 
 def load_data(config: Config, source: Source, device: torch.device) -> FederatedData:
-    """Load the dataset and deal it out to the clients."""
+    """Load the dataset, partition it, and hold out what ``data.validation`` asks for.
+
+    Test splits follow the partition, so they are the same with and without validation data.
+    """
     cache = config.data.cache.expanduser()
     dataset = source.load(cache)
     if config.data.subset is not None:
@@ -152,7 +155,15 @@ def load_data(config: Config, source: Source, device: torch.device) -> Federated
             min(holders, config.clients.per_round),
         )
     tests = match(dataset.test.labels.numpy(), counts, config.seed)
-    return FederatedData(dataset, clients, tests, config.data.augment, config.seed, device)
+    train, validation = hold_out(labels, clients, config.data.validation, config.seed)
+    if config.data.validation and not any(map(len, validation)):
+        raise InputError(
+            f"data.validation={config.data.validation}: no client has enough samples to hold out "
+            "one and keep one of each of its classes"
+        )
+    return FederatedData(
+        dataset, train, tests, config.data.augment, config.seed, device, validation
+    )
 
 
 def _check_engine(config: Config) -> None:

@@ -76,3 +76,42 @@ def test_test_batches_cover_the_split() -> None:
     batches = list(federated().test.batches(batch_size=2))
     assert [len(labels) for _, labels in batches] == [2, 1]
     assert torch.cat([labels for _, labels in batches]).tolist() == [0, 1, 2]
+
+
+def with_validation() -> FederatedData:
+    data = federated("flip")
+    dataset = Dataset(
+        data.description, Split(IMAGES, LABELS), Split(IMAGES[:3], LABELS[:3]), (0.5,), (0.25,)
+    )
+    held = [np.array([1, 6]), np.array([5])]
+    train = [np.array([0, 3, 4]), np.array([2])]
+    test = [np.array([0, 1]), np.array([2])]
+    return FederatedData(dataset, train, test, "flip", 0, torch.device("cpu"), held)
+
+
+def test_validation_holds_what_all_clients_hold_out_client_after_client() -> None:
+    data = with_validation()
+    assert data.validation.index.tolist() == [1, 6, 5]
+    assert data.validation.labels.tolist() == [1, 0, 2]
+    assert len(data.validation) == 3
+    assert [client.validation_index.tolist() for client in data.clients] == [[1, 6], [5]]
+    assert [client.validation_positions.tolist() for client in data.clients] == [[0, 1], [2]]
+    assert data.class_counts.tolist() == [[2, 1, 0], [0, 0, 1]]
+    assert data.clients[0].num_samples == 3
+
+
+def test_validation_batches_are_not_augmented() -> None:
+    data = with_validation()
+    batches = list(data.validation.batches(batch_size=2))
+    assert [len(labels) for _, labels in batches] == [2, 1]
+    expected, labels = data.train.gather(torch.tensor([1, 6, 5]))
+    assert torch.equal(torch.cat([inputs for inputs, _ in batches]), expected)
+    assert torch.equal(torch.cat([each for _, each in batches]), labels)
+    ((inputs, _),) = data.validation.batches(2, data.clients[1].validation_positions)
+    assert torch.equal(inputs, expected[2:])
+
+
+def test_without_validation_data_there_is_an_empty_subset() -> None:
+    data = federated()
+    assert len(data.validation) == 0
+    assert list(map(len, (data.clients[0].validation_index, data.validation.labels))) == [0, 0]

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedexp.data.split import apportion, by_owner, class_counts, deal, match, stratified
+from fedexp.data.split import apportion, by_owner, class_counts, deal, hold_out, match, stratified
 from fedexp.errors import InputError
 
 quick = settings(max_examples=40, deadline=None)
@@ -178,3 +178,39 @@ def test_stratified_rejects_impossible_sizes(size: int) -> None:
     message = rf"^data.subset={size}: must be between 3 \(one sample a class\) and 6 \(the whole"
     with pytest.raises(InputError, match=message):
         stratified(np.array([0, 0, 1, 1, 4, 4]), size, seed=0)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.1, 0.37, 0.999])
+def test_hold_out_is_stratified_and_leaves_every_class_in_training(fraction: float) -> None:
+    labels = np.random.default_rng(0).integers(0, 5, 400)
+    clients = [np.arange(0, 300), np.arange(300, 303), np.arange(303, 303), np.arange(303, 400)]
+    train, validation = hold_out(labels, clients, fraction, seed=0)
+    for index, kept, held in zip(clients, train, validation, strict=True):
+        assert sorted([*kept, *held]) == index.tolist()
+        assert kept.dtype == held.dtype == np.int64
+        assert np.all(np.diff(kept) > 0)
+        assert np.all(np.diff(held) > 0)
+        assert set(labels[kept]) == set(labels[index])
+        all_of, held_of = (np.bincount(labels[each], minlength=5) for each in (index, held))
+        wanted = int(fraction * len(index)) / max(len(index), 1) * all_of
+        at_most = np.maximum(all_of - 1, 0)
+        assert np.all(held_of <= at_most)
+        assert np.all((np.abs(held_of - wanted) < 1) | (held_of == at_most))
+
+
+def test_hold_out_of_a_worked_example() -> None:
+    """A fifth of 10, 5 and 1 samples is int(3.2) = 3: two, one and none by largest remainder."""
+    labels = np.repeat([0, 1, 2], [10, 5, 1])
+    train, validation = hold_out(labels, [np.arange(16)], 0.2, seed=0)
+    assert np.bincount(labels[validation[0]], minlength=3).tolist() == [2, 1, 0]
+    assert np.bincount(labels[train[0]]).tolist() == [8, 4, 1]
+
+
+def test_hold_out_is_keyed_by_seed_and_client() -> None:
+    labels = np.tile(np.arange(4), 50)
+    index = np.arange(100)
+    one = hold_out(labels, [index, index + 100], 0.3, seed=0)[1]
+    assert all(map(np.array_equal, one, hold_out(labels, [index, index + 100], 0.3, seed=0)[1]))
+    assert not np.array_equal(one[0], hold_out(labels, [index], 0.3, seed=1)[1][0])
+    assert not np.array_equal(one[0], one[1] - 100)
+    assert np.array_equal(one[0], hold_out(labels, [index], 0.3, seed=0)[1][0])

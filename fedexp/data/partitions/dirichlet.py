@@ -1,0 +1,57 @@
+"""Label skew: each class spread over the clients by a Dirichlet distribution."""
+
+import numpy as np
+from pydantic import NonNegativeInt, PositiveInt
+
+from fedexp.core.randomness import numpy_generator
+from fedexp.data.partitions.shares import Concentration, dirichlet_counts, draw_until
+from fedexp.data.split import deal
+from fedexp.errors import InputError
+
+
+def dirichlet(
+    labels: np.ndarray,
+    num_clients: int,
+    beta: Concentration,
+    seed: int,
+    balance: bool = False,
+    min_size: NonNegativeInt = 0,
+    min_classes: NonNegativeInt = 0,
+    max_tries: PositiveInt = 100,
+) -> list[np.ndarray]:
+    """Spread each class over the clients in shares drawn from Dir(beta).
+
+    Args:
+        labels: [n] class of each sample.
+        num_clients: N.
+        beta: concentration.
+        seed: decides shares and samples.
+        balance: a client that already has at least n/N samples gets no share of later classes.
+        min_size: draw again until every client has at least this many samples.
+        min_classes: draw again until every client has at least this many classes.
+        max_tries: how often to draw at most.
+
+    Raises:
+        InputError: no draw gave every client ``min_size`` samples of ``min_classes`` classes.
+    """
+    sizes = np.bincount(labels)
+    if min_size * num_clients > len(labels):
+        raise InputError(
+            f"partition.min_size={min_size}: {len(labels)} samples are too few "
+            f"for clients.count={num_clients}"
+        )
+    if min_classes > np.count_nonzero(sizes):
+        raise InputError(
+            f"partition.min_classes={min_classes}: the data have {np.count_nonzero(sizes)} classes"
+        )
+    generator = numpy_generator(seed, "partition")
+    asked = {"min_size": min_size, "min_classes": min_classes}
+    counts = draw_until(
+        lambda: dirichlet_counts(sizes, num_clients, beta, balance, generator),
+        max_tries,
+        min_size,
+        min_classes,
+        options=" ".join(f"partition.{key}={value}" for key, value in asked.items() if value),
+        where=f"partition.beta={beta} and clients.count={num_clients}",
+    )
+    return deal(labels, counts, generator)

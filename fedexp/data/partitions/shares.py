@@ -1,0 +1,97 @@
+"""Arithmetic that several partitions share: shares of a class, and draws until clients fit."""
+
+from collections.abc import Callable
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from fedexp.data.split import apportion, deal
+from fedexp.errors import InputError
+
+Concentration = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+"""Parameter of a symmetric Dirichlet: near 0 one client gets a whole class, large is even."""
+
+
+def dirichlet_counts(
+    sizes: np.ndarray, num_clients: int, beta: float, balance: bool, generator: np.random.Generator
+) -> np.ndarray:
+    """Spread each class over the clients in shares drawn from Dir(beta).
+
+    Shares come from numpy's Dirichlet, not from normalised gammas: when beta is small, every gamma
+    can underflow to zero and the shares to 0/0, so numpy breaks a stick there.
+
+    Args:
+        sizes: [C] samples of each class.
+        num_clients: N.
+        beta: concentration.
+        balance: a client that already has n/N samples gets none of the later classes. Shares are
+            drawn over the other clients alone, which has the same distribution as a Dirichlet over
+            all of them, renormalised. While samples are left, some client has fewer than n/N.
+        generator: decides the shares.
+
+    Returns:
+        [N, C] samples of each class for each client.
+    """
+    counts = np.zeros((num_clients, len(sizes)), dtype=np.int64)
+    for label in np.flatnonzero(sizes):
+        is_open = counts.sum(axis=1) * num_clients < sizes.sum()
+        receivers = np.flatnonzero(is_open) if balance else np.arange(num_clients)
+        shares = generator.dirichlet(np.full(len(receivers), beta))
+        counts[receivers, label] = apportion(sizes[label], shares, generator)
+    return counts
+
+
+def share_by_weight(
+    labels: np.ndarray, weights: np.ndarray, generator: np.random.Generator
+) -> list[np.ndarray]:
+    """Split each class over the clients in proportion to weights.
+
+    Args:
+        labels: [n] class of each sample.
+        weights: [N, C'] weight of each client for each of the C' classes that are present.
+        generator: decides remainders and samples.
+
+    Returns:
+        For each client, its sorted indices into ``labels``.
+    """
+    classes, sizes = np.unique(labels, return_counts=True)
+    counts = np.zeros((len(weights), classes.max() + 1), dtype=np.int64)
+    for label, size, weight in zip(classes, sizes, weights.T, strict=True):
+        counts[:, label] = apportion(size, weight, generator)
+    return deal(labels, counts, generator)
+
+
+def draw_until(
+    draw: Callable[[], np.ndarray],
+    max_tries: int,
+    min_size: int,
+    min_classes: int,
+    options: str,
+    where: str,
+) -> np.ndarray:
+    """The first draw in which every client has enough samples and enough classes.
+
+    Args:
+        draw: yields the next [N, C] samples of each class for each client.
+        max_tries: draws at most.
+        min_size: samples that every client must have.
+        min_classes: classes that every client must have.
+        options: the keys and values that ask for it, for the message ("partition.min_size=10").
+        where: the keys and values that it depends on, for the message.
+
+    Raises:
+        InputError: no draw was accepted; one line with the best minimum that was reached.
+    """
+    most_samples = most_classes = 0
+    for _ in range(max_tries):
+        counts = draw()
+        samples, classes = counts.sum(axis=1).min(), (counts > 0).sum(axis=1).min()
+        if samples >= min_size and classes >= min_classes:
+            return counts
+        most_samples, most_classes = max(most_samples, samples), max(most_classes, classes)
+    reached = f"{most_samples} samples" + (f" and {most_classes} classes" if min_classes else "")
+    raise InputError(
+        f"{options}: not reached in partition.max_tries={max_tries} draws with {where}; "
+        f"the smallest client had at most {reached}"
+    )
