@@ -1,17 +1,20 @@
-"""Class prototypes, and what FedSC (KDD 2025) makes of them at the server: pure functions.
+"""Class prototypes, and FedSC's server-side functions of them (KDD 2025): pure functions.
 
 K is the number of clients in the cohort, C of classes, d the width of the features. A client holds
 a class if it has samples of it; c_kj is client k's prototype of class j.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Metric = Literal["angle", "cosine", "l1", "l2"]
-"""How far apart two clients' prototypes of one class are: see ``relational_prototypes``."""
+from fedexp.core.messages import Update
+
+Metric = Literal["angle", "cosine", "l1", "l2", "kl"]
+"""Distances of two clients' prototypes of one class: see ``relational_prototypes``."""
 
 
 def class_prototypes(features: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
@@ -32,23 +35,41 @@ def class_prototypes(features: Tensor, labels: Tensor, num_classes: int) -> tupl
     return sums / counts.clamp(min=1).unsqueeze(1), counts
 
 
+def stack_reports(updates: Sequence[Update], socket: str) -> tuple[Tensor, Tensor]:
+    """The class prototypes and counts that a cohort reported, in the order of the clients' numbers.
+
+    In that order, so that sums over clients do not depend on the order in which updates arrive.
+
+    Args:
+        updates: K of them, each with ``prototypes`` [C, d] and ``counts`` [C] of this socket.
+        socket: whose part reported them: ``head``, ``loss``.
+
+    Returns:
+        prototypes [K, C, d]; counts [K, C].
+    """
+    reports = [update.extras[socket] for update in sorted(updates, key=lambda each: each.client)]
+    prototypes = torch.stack([report["prototypes"] for report in reports])
+    return prototypes, torch.stack([report["counts"] for report in reports])
+
+
 def relational_prototypes(
     prototypes: Tensor, counts: Tensor, neighbors: int = 2, *, metric: Metric = "angle"
 ) -> tuple[Tensor, Tensor]:
-    """Each client's prototype, averaged with those of the clients nearest to it (FedSC Eq. 5-9).
+    """Each client's prototype averaged with the nearest ones of other clients (FedSC Eq. 5-9).
 
     r_kj is the mean of c_kj and of c_qj over the M nearest other holders q of class j,
     M = min(neighbors, holders - 1). Equally near holders are taken in the order of k.
 
     Args:
-        prototypes: c [K, C, d]; what stands at classes that a client does not hold is ignored.
+        prototypes: c [K, C, d]; the rows of classes that a client does not hold are ignored.
         counts: [K, C] samples of each class at each client.
         neighbors: the largest M.
         metric: the distance of c_kj and c_qj (Table 5). ``angle``: |phi_kj - phi_qj|, where phi_kj
             is the cosine of c_kj with g_j, the mean of class j's prototypes (Eq. 5, 7, 8). The
             others compare the two directly: ``cosine``: 1 - cos(c_kj, c_qj); ``l1``: the sum of
-            absolute differences; ``l2``: the Euclidean distance. A zero vector has cosine 0 with
-            everything.
+            absolute differences; ``l2``: the Euclidean distance; ``kl``: KL(p_k || p_q) of
+            p_k = softmax(c_kj) over the d dimensions, in float64 (FedSC does not define its own).
+            A zero vector has cosine 0 with everything.
 
     Returns:
         relational [K, C, d], zero where ``holds`` is false; holds [K, C] bool.
@@ -57,16 +78,16 @@ def relational_prototypes(
     held = holds.T  # [C, K]
     by_class = prototypes.masked_fill(~holds.unsqueeze(-1), 0).transpose(0, 1)  # [C, K, d]
     distance = _pairwise(by_class, held, metric).masked_fill(~held.unsqueeze(1), torch.inf)
-    distance.diagonal(dim1=1, dim2=2).fill_(-1)  # its own prototype comes first
+    distance.diagonal(dim1=1, dim2=2).fill_(-1)  # each client's own prototype comes first
     nearest = distance.argsort(dim=2, stable=True)[:, :, : neighbors + 1]
-    chosen = torch.zeros_like(distance).scatter(2, nearest, 1.0)
+    chosen = torch.zeros_like(distance, dtype=prototypes.dtype).scatter(2, nearest, 1.0)
     chosen = chosen * (held.unsqueeze(1) & held.unsqueeze(2))
     shares = chosen / chosen.sum(dim=2, keepdim=True).clamp(min=1)
     return (shares @ by_class).transpose(0, 1), holds
 
 
 def discrepancy_weights(counts: Tensor) -> Tensor:
-    """How much each client's prototypes count: more with many samples and balanced classes.
+    """The weight of each client's prototypes: larger with many samples and balanced classes.
 
     With p_k(j) the share of class j at client k, its discrepancy from balance is
     d_k = sqrt(1/2 sum_j (p_k(j) - 1/C)^2) (FedSC Eq. 10), and e_k is proportional to
@@ -96,7 +117,8 @@ def consistent_prototypes(relational: Tensor, counts: Tensor) -> tuple[Tensor, T
         counts: [K, C] samples of each class at each client.
 
     Returns:
-        consistent [C, d], zero where ``holds`` is false; holds [C] bool: whether anyone holds it.
+        consistent [C, d], zero where ``holds`` is false; holds [C] bool: whether any client holds
+        the class.
     """
     holds = counts > 0
     weights = _share(discrepancy_weights(counts).unsqueeze(1) * holds)
@@ -112,9 +134,19 @@ def _pairwise(vectors: Tensor, held: Tensor, metric: Metric) -> Tensor:
     if metric == "cosine":
         unit = F.normalize(vectors, dim=2)
         return 1 - unit @ unit.transpose(1, 2)
-    # Not by a matrix product, which loses the distance of vectors that lie close together.
+    if metric == "kl":
+        return _divergence(vectors)
+    # Not by a matrix product, whose rounding is larger than the distance of close vectors.
     p = 1.0 if metric == "l1" else 2.0
     return torch.cdist(vectors, vectors, p, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def _divergence(vectors: Tensor) -> Tensor:
+    """KL(p_k || p_q) [C, K, K] of p = softmax(``vectors`` [C, K, d]) over d."""
+    logs = F.log_softmax(vectors.double(), dim=2)
+    # Row by row: all pairs at once would need [C, K, K, d].
+    rows = [(p.exp() * (p - logs)).sum(dim=2) for p in logs.split(1, dim=1)]
+    return torch.stack(rows, dim=1)
 
 
 def _share(values: Tensor) -> Tensor:

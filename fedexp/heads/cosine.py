@@ -1,4 +1,4 @@
-"""A learnable normalised classifier."""
+"""A trained classifier on cosines."""
 
 from pydantic import PositiveInt
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from fedexp.heads.sphere import Scale, cosine_logits, random_directions
 
 
 class Cosine(Head):
-    """logits_c = s * cos(W_c, z): only directions count; W, and s if the config says so, learn."""
+    """logits_c = s * cos(W_c, z) with W trained and shared, and s too if ``scale.trainable``."""
 
     def __init__(self, feature_dim: PositiveInt, num_classes: PositiveInt, scale: Scale) -> None:
         super().__init__()

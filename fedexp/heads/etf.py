@@ -1,4 +1,4 @@
-"""FedGELA: one fixed simplex classifier for all, scaled by each client to the classes it holds."""
+"""FedGELA: a fixed simplex classifier, the same for all clients, scaled by each to its classes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Generator, Tensor, nn
 
 from fedexp.core.hook_view import Client
 from fedexp.core.messages import Message
-from fedexp.core.part import Memory
+from fedexp.core.part import Memory, Setting
 from fedexp.core.sockets import Head
 from fedexp.errors import InputError
 from fedexp.heads.sphere import simplex
@@ -24,6 +24,7 @@ FORMS: dict[Form, Callable[[Tensor], Tensor]] = {
     "sqrt": torch.sqrt,
     "exp": torch.exp,
 }
+"""Q, how the length of a class's vector grows with the class's share at the client."""
 
 
 def simplex_etf(num_classes: int, dim: int, generator: Generator | None = None) -> Tensor:
@@ -33,7 +34,7 @@ def simplex_etf(num_classes: int, dim: int, generator: Generator | None = None) 
     cosine is -1 / (C-1), the smallest that C vectors can have.
 
     Raises:
-        InputError: d < C - 1; there is no room for so many.
+        InputError: d < C - 1, the dimension of a simplex with C corners.
     """
     if dim < num_classes - 1:
         raise InputError(
@@ -43,41 +44,66 @@ def simplex_etf(num_classes: int, dim: int, generator: Generator | None = None) 
 
 
 def adaptation(counts: Tensor, form: Form = "linear") -> Tensor:
-    """Phi_k(c), the length of a client's classifier vectors (Fan et al., NeurIPS 2023).
+    """Phi_k(c) from one client's counts alone, with mean 1 over the classes.
 
-    Phi_k(c) = C f(p_k(c)) / sum_j f(p_k(j)) over the classes that the client holds, 0 for the
-    others; p_k(c) is the share of class c. With f the identity it is C p_k(c). The paper names the
-    other two forms (Table 6) without a formula: here they too have mean 1, so that a client with
-    all classes alike keeps the global classifier.
+    Phi_k(c) = C Q(q_kc) / sum_j Q(q_kj) over the classes j that client k holds, 0 for the others;
+    q_kc = n_kc / n_k. With Q the identity it is C q_kc, as published and as released (Fan et al.,
+    NeurIPS 2023).
 
     Args:
-        counts: [C] the client's training samples of each class, not all zero.
-        form: f: ``linear``, ``sqrt`` or ``exp``.
+        counts: [C] the client's training samples of each class.
+        form: Q: ``linear``, ``sqrt`` or ``exp``.
 
     Returns:
-        [C] float32.
+        [C] float32; all 0 for a client without samples.
     """
-    shares = counts / counts.sum()
-    lengths = FORMS[form](shares) * (counts > 0)
-    return len(counts) * lengths / lengths.sum()
+    lengths = FORMS[form](_shares(counts)) * (counts > 0)
+    return len(counts) * lengths / lengths.sum().clamp(min=torch.finfo(lengths.dtype).tiny)
+
+
+def population_gamma(counts: Tensor, form: Form = "linear") -> Tensor:
+    """gamma_c, by which Phi_k(c) = gamma_c Q(q_kc) has mean 1 over the clients.
+
+    gamma_c = n / sum_k n_k Q(q_kc) gives sum_k (n_k / n) Phi_k(c) = 1 for every class: the clients'
+    classifiers average to the global one (Fan et al., NeurIPS 2023, 5.3). With Q the identity it is
+    n / n_c. The paper has one gamma for all classes, which is this if all are alike.
+
+    Args:
+        counts: [N, C] training samples of each class at each client.
+        form: Q: ``linear``, ``sqrt`` or ``exp``.
+
+    Returns:
+        [C] float64; 0 for a class whose Q(q_kc) is 0 at every client, so that Phi_k(c) is 0 too.
+    """
+    counts = counts.double()
+    sizes = counts.sum(dim=1, keepdim=True)
+    total = (sizes * FORMS[form](_shares(counts))).sum(dim=0)
+    return (sizes.sum() / total).masked_fill(total == 0, 0)
 
 
 class ETF(Head):
-    """logits_c = Phi_k(c) W_c . z, with W = sqrt(E_W) M fixed and z of length one.
+    """logits_c = Phi_k(c) W_c . z with W = sqrt(E_W) M fixed and z normalised.
 
-    The global model has Phi = 1 and every class. A client that adapts has its own Phi, and the
-    classes it lacks are left out of its softmax (Eq. 5) or have logit 0. Without adaptation this
-    is FedGE.
+    The global model has Phi = 1 and every class. A client that adapts has its own Phi; the classes
+    that it lacks are left out of its softmax (Eq. 5) or stay in it. Without adaptation this is
+    FedGE.
 
     Args:
         feature_dim: d, at least C - 1.
         num_classes: C.
         energy: E_W, the squared length of each row of W.
-        feature_norm: ``l2``; or ``batchnorm``, without affine parameters and divided by sqrt(d):
-            features then have squared length E_H = 1 on average instead of each.
+        feature_norm: ``l2``: each z has length 1. ``batchnorm``: BatchNorm without weight and bias,
+            divided by sqrt(d), so that z has mean squared length 1. ``batchnorm_affine``: BatchNorm
+            with weight and bias, trained and averaged, not divided: z has mean squared length d
+            before they are trained.
         adapt: whether clients scale W to their classes.
-        phi: how Phi depends on a class's share.
-        missing: what becomes of the classes that a client lacks.
+        phi: Q, how Phi depends on a class's share.
+        phi_normalization: what makes Phi 1 on average. ``client``: each client's own counts, as
+            in ``adaptation``; no counts are shared. ``population``: all clients' counts, as in
+            ``population_gamma``.
+        missing: the classes that a client lacks. ``exclude``: their logit is -inf. ``zero_logit``:
+            they keep the logit that Phi gives them, which is 0. Only ``phi=exp`` with
+            ``phi_normalization=population`` has Phi_k(c) = gamma_c > 0 for them.
     """
 
     derived = ("weight", "phi", "included")
@@ -90,21 +116,30 @@ class ETF(Head):
         feature_dim: PositiveInt,
         num_classes: PositiveInt,
         energy: PositiveFloat,
-        feature_norm: Literal["l2", "batchnorm"],
+        feature_norm: Literal["l2", "batchnorm", "batchnorm_affine"],
         adapt: bool,
         phi: Form,
+        phi_normalization: Literal["client", "population"],
         missing: Literal["exclude", "zero_logit"],
     ) -> None:
         super().__init__()
         self.adapt, self.form, self.missing = adapt, phi, missing
-        batchnorm = nn.BatchNorm1d(feature_dim, affine=False)
-        self.batchnorm = batchnorm if feature_norm == "batchnorm" else None
+        self.phi_normalization = phi_normalization
+        affine = feature_norm == "batchnorm_affine"
+        batchnorm = nn.BatchNorm1d(feature_dim, affine=affine)
+        self.batchnorm = None if feature_norm == "l2" else batchnorm
+        self.divisor = 1.0 if affine else math.sqrt(feature_dim)
+        self.gamma = torch.zeros(num_classes, dtype=torch.float64)
         self.register_buffer("weight", math.sqrt(energy) * simplex_etf(num_classes, feature_dim))
         self.register_buffer("phi", torch.ones(num_classes))
         self.register_buffer("included", torch.ones(num_classes, dtype=torch.bool))
 
+    def setup(self, setting: Setting) -> None:
+        """gamma of the population."""
+        self.gamma = population_gamma(setting.class_counts, self.form)
+
     def receive(self, message: Message) -> None:
-        """The global model: nothing scaled, nothing left out."""
+        """The global model: Phi is 1, no class is left out."""
         self.phi.fill_(1)
         self.included.fill_(True)
 
@@ -113,7 +148,7 @@ class ETF(Head):
         if not self.adapt:
             return
         counts = client.data.class_counts
-        self.phi.copy_(adaptation(counts, self.form))
+        self.phi.copy_(self._adaptation(counts))
         if self.missing == "exclude":
             self.included.copy_(counts > 0)
 
@@ -126,10 +161,24 @@ class ETF(Head):
         """The rows of W."""
         return self.weight
 
+    def _adaptation(self, counts: Tensor) -> Tensor:
+        """Phi_k [C] of the client with these ``counts`` [C]."""
+        if self.phi_normalization == "client":
+            return adaptation(counts, self.form)
+        return self.gamma.to(counts.device) * FORMS[self.form](_shares(counts))
+
     def _normalize(self, z: Tensor) -> Tensor:
-        if self.batchnorm is None:
+        """The features [B, d] that are compared with W."""
+        layer = self.batchnorm
+        if layer is None:
             return F.normalize(z)
-        mean, variance = self.batchnorm.running_mean, self.batchnorm.running_var
-        # One sample alone has no variance: it is measured by the running statistics.
+        # A single sample has no variance: the running statistics normalise it.
         by_batch = self.training and len(z) > 1
-        return F.batch_norm(z, mean, variance, training=by_batch) / math.sqrt(z.shape[1])
+        mean, variance = layer.running_mean, layer.running_var
+        standard = F.batch_norm(z, mean, variance, layer.weight, layer.bias, training=by_batch)
+        return standard / self.divisor
+
+
+def _shares(counts: Tensor) -> Tensor:
+    """q = n_c / n of ``counts`` [..., C]; 0 where there are no samples at all."""
+    return counts / counts.sum(dim=-1, keepdim=True).clamp(min=1)

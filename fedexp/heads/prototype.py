@@ -1,4 +1,4 @@
-"""FedNH: class prototypes as the classifier, spread evenly at first and moved by the server."""
+"""FedNH: class prototypes as the classifier, evenly spread at first and moved by the server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 from fedexp.core.hook_view import Client
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Memory
-from fedexp.core.prototypes import class_prototypes
+from fedexp.core.prototypes import class_prototypes, stack_reports
 from fedexp.core.sockets import Head
 from fedexp.heads.sphere import (
     Scale,
@@ -33,8 +33,8 @@ def maximin_prototypes(num_classes: int, dim: int, generator: Generator | None =
     """C unit vectors whose smallest distance is as large as can be (FedNH, AAAI 2023, problem (1)).
 
     The optimum is known for d >= C - 1 (a regular simplex), for d = 2 (evenly on the circle) and
-    for C <= 2d (a cross-polytope: beyond d + 1 vectors none can do better than right angles;
-    Rankin, 1955). Otherwise gradient descent from random vectors finds a local one.
+    for C <= 2d (a cross-polytope: the smallest angle of more than d + 1 vectors is at most 90
+    degrees; Rankin, 1955). Otherwise gradient descent from random vectors finds a local optimum.
 
     Returns:
         [C, d] unit rows, randomly rotated.
@@ -57,12 +57,12 @@ def update_prototypes(
         old: [C, d] prototypes, unit rows.
         local: [K, C, d] each client's class means of unit features, 0 for classes it lacks.
         counts: [K, C] each client's samples of each class.
-        rho: how much of the old prototype stays.
+        rho: the share of the old prototype that stays.
         weighting: ``count``: mu_c = normalize(sum_k n_kc mu_kc / sum_k n_kc);
             ``uniform``: mu_c = sum_k mu_kc / K (the paper's Eq. 4).
 
     Returns:
-        [C, d] unit rows; those of classes that nobody holds are the old ones, bit for bit.
+        [C, d] unit rows; those of classes that no client holds are the old ones, bit for bit.
     """
     means = local.double()
     if weighting == "count":
@@ -81,17 +81,20 @@ INITIALIZERS = {
 
 
 class Prototype(Head):
-    """logits_c = s * W_c . z / ||z||; no gradient reaches the prototypes W (Dai et al., AAAI 2023).
+    """logits_c = s * W_c . z / ||z||; the prototypes W get no gradient (Dai et al., AAAI 2023).
 
     Clients report the class means of their unit features after training; the server moves W
-    towards them and sends it with every message.
+    towards them and sends it with every message. There are two published forms: the paper's
+    (``init=maximin weighting=uniform renormalize_clients=false``) and that of the released code
+    (``init=orthogonal weighting=count renormalize_clients=true``).
 
     Args:
         feature_dim: d.
         num_classes: C.
         scale: s.
+        normalize_features: False: logits_c = s * W_c . z. Class means are of unit features anyway.
         init: the first W: the solution of problem (1), orthogonal, or random directions.
-        rho: how much of the old prototype stays in a round.
+        rho: the share of the old prototype that stays in a round; 1 fixes W.
         weighting: how clients' means are averaged; see ``update_prototypes``.
         renormalize_clients: whether each client's means are made unit before they are averaged.
     """
@@ -104,6 +107,7 @@ class Prototype(Head):
         feature_dim: PositiveInt,
         num_classes: PositiveInt,
         scale: Scale,
+        normalize_features: bool,
         init: Literal["maximin", "orthogonal", "random"],
         rho: Annotated[float, Field(ge=0, le=1)],
         weighting: Weighting,
@@ -112,13 +116,16 @@ class Prototype(Head):
         super().__init__()
         self.rho, self.weighting, self.renormalize_clients = rho, weighting, renormalize_clients
         self.scale = scale.build()
+        self.normalize_features = normalize_features
         self.register_buffer("weight", INITIALIZERS[init](num_classes, feature_dim))
-        # The server's own: the buffer is whichever model's turn it is.
+        # The server's copy: the buffer belongs to the model that is loaded at the moment.
         self.global_prototypes = self.weight.clone()
 
     def forward(self, z: Tensor) -> Tensor:
         """Logits [B, C]."""
-        return cosine_logits(z, self.weight, self.scale)
+        if self.normalize_features:
+            return cosine_logits(z, self.weight, self.scale)
+        return self.scale * F.linear(z, self.weight)
 
     def prototypes(self) -> Tensor:
         """W."""
@@ -129,7 +136,7 @@ class Prototype(Head):
         return {"prototypes": self.global_prototypes.to(self.weight.device)}
 
     def receive(self, message: Message) -> None:
-        """W is the server's."""
+        """Set W to the server's."""
         self.weight.copy_(message.extras["head"]["prototypes"])
 
     def report(self, client: Client, memory: Memory) -> Tensors:
@@ -145,10 +152,7 @@ class Prototype(Head):
         """Move W towards the cohort's class means."""
         if not updates:
             return
-        # In the order of the clients, so that the sums do not depend on who came first.
-        reports = [update.extras["head"] for update in sorted(updates, key=lambda u: u.client)]
-        local = torch.stack([report["prototypes"] for report in reports])
-        counts = torch.stack([report["counts"] for report in reports])
+        local, counts = stack_reports(updates, "head")
         old = self.global_prototypes.to(local.device)
         self.global_prototypes = update_prototypes(old, local, counts, self.rho, self.weighting)
 

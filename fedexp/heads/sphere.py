@@ -1,4 +1,4 @@
-"""The unit sphere, where the normalised heads live: cosine logits, and ways to place C classes."""
+"""Unit vectors for the normalised heads: cosine logits, and arrangements of C classes."""
 
 import math
 
@@ -13,14 +13,15 @@ from torch import Generator, Tensor, nn
 from fedexp.config.schema import Group
 
 TEMPERATURES = (10, 30, 100, 300, 1000, 3000)
+"""The values of t in ``spread``."""
 
 
 class Scale(Group):
-    """s, the length that a unit feature gets before the softmax.
+    """s, the factor of the cosines in the logits.
 
     Attributes:
-        init: where it starts.
-        trainable: whether it is trained and averaged like any weight, or stays there.
+        init: its first value.
+        trainable: whether it is trained and averaged like any weight, or constant.
     """
 
     init: PositiveFloat
@@ -53,7 +54,7 @@ def orthogonal_directions(num_classes: int, dim: int, generator: Generator | Non
 
 
 def simplex(num_classes: int, dim: int, generator: Generator | None = None) -> Tensor:
-    """The corners of a randomly rotated regular simplex, [C, d]; needs d >= C - 1.
+    """The unit corners of a randomly rotated regular simplex, [C, d]; needs d >= C - 1.
 
     The Helmert matrix H [C-1, C] has orthonormal rows, all orthogonal to 1; so H^T H = I - 11^T/C,
     and the rows of H^T U, with U [C-1, d] orthonormal, have these inner products.
@@ -63,7 +64,7 @@ def simplex(num_classes: int, dim: int, generator: Generator | None = None) -> T
 
 
 def circle(num_classes: int, generator: Generator | None = None) -> Tensor:
-    """C points evenly on the unit circle from a random one on, [C, 2]."""
+    """C points evenly on the unit circle, the first one random, [C, 2]."""
     steps = torch.arange(num_classes) + torch.rand(1, generator=generator)
     angles = 2 * math.pi / num_classes * steps
     return torch.stack((angles.cos(), angles.sin()), dim=1)
@@ -76,18 +77,18 @@ def cross_polytope(num_classes: int, dim: int, generator: Generator | None = Non
 
 
 def spread(directions: Tensor) -> Tensor:
-    """Push unit rows [C, d] apart until their largest cosine is (locally) as small as can be.
+    """Unit rows [C, d] whose largest pairwise cosine is a local minimum, found from ``directions``.
 
-    Minimises log(sum_{i != j} exp(t cos_ij)) / t with L-BFGS for growing t: the smooth maximum
-    becomes the maximum. Takes a second or two for C = 200 on one core.
+    Minimises the smooth maximum log(sum_{i != j} exp(t cos_ij)) / t with L-BFGS for growing t.
+    Takes a second or two for C = 200 on one core.
     """
-    itself = torch.eye(len(directions), dtype=torch.bool)
+    diagonal = torch.eye(len(directions), dtype=torch.bool)
 
     def smooth_maximum(flat: np.ndarray, temperature: int) -> tuple[float, np.ndarray]:
         """The objective and its gradient."""
         points = torch.from_numpy(flat).view(directions.shape).requires_grad_()
         rows = F.normalize(points)
-        cosines = torch.where(itself, -torch.inf, rows @ rows.T)
+        cosines = torch.where(diagonal, -torch.inf, rows @ rows.T)
         worst = torch.logsumexp(temperature * cosines.flatten(), dim=0) / temperature
         (gradient,) = torch.autograd.grad(worst, points)
         return worst.item(), gradient.flatten().numpy()

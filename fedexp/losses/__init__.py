@@ -1,1 +1,1 @@
-"""Losses: what a client minimises over one batch."""
+"""Losses: scalar functions of one batch's forward pass."""

@@ -1,7 +1,7 @@
 """Cross-entropy of logits that are adjusted to the client's class counts, in training only.
 
-A client that lacks some classes, or has few samples of them, teaches its classifier to deny them.
-Each loss here takes that pressure away by another scale or shift of the logits.
+On a client that lacks some classes, or has few samples of them, cross-entropy lowers their logits.
+Each loss here reduces that effect by its own scale or shift of the logits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Adjusted(Loss):
     shift: Tensor
 
     def setup(self, setting: Setting) -> None:
-        """One buffer for each."""
+        """Buffers for ``scale`` and ``shift``."""
         self.register_buffer("scale", torch.ones(setting.num_classes), persistent=False)
         self.register_buffer("shift", torch.zeros(setting.num_classes), persistent=False)
 
@@ -56,7 +56,7 @@ class Adjusted(Loss):
     def forward(self, batch: Forward) -> Tensor:
         """The loss, a scalar."""
         logits = self.scale * batch.logits + self.shift
-        # What the head leaves out stays out: a scale of 0 would make it NaN.
+        # A class that the head leaves out keeps its -inf: a scale of 0 would make it NaN.
         logits = torch.where(batch.logits.isneginf(), batch.logits, logits)
         return batch.mean(F.cross_entropy(logits, batch.targets, reduction="none"))
 
@@ -64,8 +64,8 @@ class Adjusted(Loss):
 class LogitCalibration(Adjusted):
     """FedLC: logits_c - tau n_c^(-1/4); classes without samples are left out.
 
-    Rare classes must be told apart by a larger margin (Zhang et al., ICML 2022). Other than in the
-    paper's formula, the true class stays in the denominator, so that the loss is a cross-entropy.
+    Rare classes get a larger margin (Zhang et al., ICML 2022). Unlike in the paper's formula, the
+    true class stays in the denominator, so that the loss is a cross-entropy.
 
     Args:
         tau: the margin of a class with one sample.
@@ -85,7 +85,7 @@ class RestrictedSoftmax(Adjusted):
     """FedRS: alpha logits_c for the classes that the client lacks (Li and Zhan, KDD 2021).
 
     Args:
-        alpha: 1 is cross-entropy; below, absent classes are pushed away less.
+        alpha: the factor of absent classes' logits; 1 is cross-entropy.
     """
 
     def __init__(self, alpha: Annotated[float, Field(ge=0, le=1)]) -> None:
@@ -100,7 +100,7 @@ class RestrictedSoftmax(Adjusted):
 class BalancedSoftmax(Adjusted):
     """logits_c + log p_c, with p_c the class's share; classes without samples are left out.
 
-    The model's own logits are then those of balanced data (Ren et al., NeurIPS 2020).
+    The unadjusted logits then fit balanced data (Ren et al., NeurIPS 2020).
     """
 
     def adjustment(self, counts: Tensor) -> tuple[Tensor, Tensor]:

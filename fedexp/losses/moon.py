@@ -1,4 +1,4 @@
-"""MOON: features near those of the global model, away from those of the client's last one."""
+"""MOON: features near the global model's, away from those of the client's previous model."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def model_contrast(z: Tensor, global_z: Tensor, previous_z: Tensor, temperature:
     Args:
         z: features [B, d].
         global_z: [B, d], the global model's for the same samples.
-        previous_z: [B, d], those of the client's last local model.
+        previous_z: [B, d], the client's previous local model's.
         temperature: tau.
 
     Returns:
         [B]; log 2 where the two models agree.
     """
-    # One product, so that there is exactly no gradient where the two models agree.
+    # One product, so that the gradient is exactly 0 where the two models agree.
     difference = F.normalize(global_z) - F.normalize(previous_z)
     return -F.logsigmoid((F.normalize(z) * difference).sum(dim=1) / temperature)
 
@@ -36,7 +36,7 @@ def model_contrast(z: Tensor, global_z: Tensor, previous_z: Tensor, temperature:
 class Moon(Loss):
     """Cross-entropy + mu * ``model_contrast`` (Li et al., CVPR 2021).
 
-    Until a client has trained, its last local model is the global one: the contrast is constant.
+    In a client's first round its previous local model is the global one: the contrast is constant.
 
     Args:
         mu: weight of the contrast.
@@ -50,11 +50,11 @@ class Moon(Loss):
         self.mu, self.temperature = mu, temperature
 
     def begin(self, client: Client, message: Message, memory: Memory) -> None:
-        """Take out the model of the client's last round, if there was one."""
+        """Load the client's previous local model, if there is one."""
         client.frozen_copies["previous"].set(memory)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """Keep the trained model; nothing is sent."""
+        """Keep the trained model in the client's memory; nothing is sent."""
         memory.update({name: weight.clone() for name, weight in client.weights.items()})
         return {}
 

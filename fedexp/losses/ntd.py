@@ -1,4 +1,4 @@
-"""FedNTD: what the global model says about the classes that are not true is not unlearned."""
+"""FedNTD: distillation of the global model over the classes other than the true one."""
 
 import torch
 import torch.nn.functional as F
@@ -22,24 +22,26 @@ def not_true_distillation(
     Args:
         logits: [B, C], of the model in training.
         global_logits: [B, C], of the global model.
-        targets: [B].
+        targets: [B] true classes.
         temperature: tau.
 
     Returns:
         [B].
     """
-    # Not one_hot, which vmap does not support.
+    # Not one_hot: vmap does not support it.
     true = targets.unsqueeze(1) == torch.arange(logits.shape[1], device=logits.device)
-    out = true | logits.isneginf() | global_logits.isneginf()
-    local, reference = (_log_softmax(each / temperature, out) for each in (logits, global_logits))
-    # Not F.kl_div, which vmap would take row by row.
+    excluded = true | logits.isneginf() | global_logits.isneginf()
+    local, reference = (
+        _log_softmax(each / temperature, excluded) for each in (logits, global_logits)
+    )
+    # Not F.kl_div: vmap would compute it client by client.
     return (reference.exp() * (reference - local)).sum(dim=1)
 
 
-def _log_softmax(logits: Tensor, out: Tensor) -> Tensor:
-    """Over the classes that are not ``out``."""
+def _log_softmax(logits: Tensor, excluded: Tensor) -> Tensor:
+    """log softmax of ``logits`` [B, C] over the classes that are not ``excluded`` [B, C]."""
     # Not -inf: the difference of two of them is NaN.
-    return F.log_softmax(logits.masked_fill(out, torch.finfo(logits.dtype).min), dim=1)
+    return F.log_softmax(logits.masked_fill(excluded, torch.finfo(logits.dtype).min), dim=1)
 
 
 class NotTrueDistillation(Loss):
@@ -47,7 +49,7 @@ class NotTrueDistillation(Loss):
 
     Args:
         beta: weight of the distillation.
-        temperature: tau; tau^2 keeps the gradient's size whatever tau is.
+        temperature: tau; the factor tau^2 keeps the gradient's scale independent of it.
     """
 
     reference_models = ("global",)

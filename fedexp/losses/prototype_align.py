@@ -1,8 +1,9 @@
-"""FedProto's loss: features near the mean of what the cohort's features of their class are."""
+"""FedProto's loss: cross-entropy and the distance of features from their class's prototype."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -14,24 +15,31 @@ from fedexp.core.forward import Forward
 from fedexp.core.hook_view import Client
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Memory, Setting
-from fedexp.core.prototypes import class_prototypes
+from fedexp.core.prototypes import class_prototypes, stack_reports
+from fedexp.core.randomness import torch_generator
 from fedexp.core.sockets import Loss
 from fedexp.losses.semantic import cpdr
 
+Weighting = Literal["samples", "uniform"]
 
-def mean_prototypes(prototypes: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """The clients' prototypes, each class's mean by samples (Tan et al., AAAI 2022, Eq. 6).
+
+def mean_prototypes(
+    prototypes: Tensor, counts: Tensor, weighting: Weighting = "samples"
+) -> tuple[Tensor, Tensor]:
+    """Each class's mean over the clients that hold it (Tan et al., AAAI 2022, Eq. 6).
 
     Args:
-        prototypes: [K, C, d]; what stands at classes that a client does not hold has no weight.
+        prototypes: [K, C, d]; the rows of classes that a client does not hold have no weight.
         counts: [K, C] samples of each class at each client.
+        weighting: ``samples``: a client's weight is its samples of the class; ``uniform``: 1.
 
     Returns:
         prototypes [C, d], summed in float64, zero where ``holds`` is false; holds [C] bool:
-        whether anyone holds the class.
+        whether any client holds the class.
     """
-    total = counts.sum(dim=0)
-    shares = counts.double() / total.clamp(min=1)
+    weights = counts if weighting == "samples" else (counts > 0).long()
+    total = weights.sum(dim=0)
+    shares = weights.double() / total.clamp(min=1)
     means = torch.einsum("kc,kcd->cd", shares, prototypes.double())
     return means.to(prototypes.dtype), total > 0
 
@@ -39,29 +47,37 @@ def mean_prototypes(prototypes: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]
 class PrototypeAlign(Loss):
     """Cross-entropy + lam * mean squared difference of z from its class's global prototype.
 
-    The loss of FedProto (Tan et al., AAAI 2022). Prototypes are class means of features
-    after local training. Samples whose class has no prototype are left out of the second mean;
-    until the server has any, in the first round, the loss is the cross-entropy alone.
+    The loss of FedProto (Tan et al., AAAI 2022). A client's prototypes are the class means of its
+    features after local training. Samples whose class has no prototype are left out of the second
+    mean; without any prototype the loss is the cross-entropy.
 
     Args:
         lam: weight of the second term.
+        weighting: as in ``mean_prototypes``.
+        first: the prototypes of the first round: ``none``, or ``random``, uniform in [0, 1]^d.
     """
 
     traits = frozenset({CLASS_PROTOTYPES})
     prototypes: Tensor
     holds: Tensor
 
-    def __init__(self, lam: NonNegativeFloat) -> None:
+    def __init__(
+        self, lam: NonNegativeFloat, weighting: Weighting, first: Literal["none", "random"]
+    ) -> None:
         super().__init__()
-        self.lam = lam
+        self.lam, self.weighting, self.first = lam, weighting, first
         self._known: Tensors = {}
 
     def setup(self, setting: Setting) -> None:
-        """Buffers for what the server sends: ``prototypes`` [C, d], and which it ``holds`` [C]."""
+        """Buffers for the server's ``prototypes`` [C, d], and which classes have one [C]."""
         self.num_classes = setting.num_classes
-        empty = torch.zeros(setting.num_classes, setting.feature_dim)
-        self.register_buffer("prototypes", empty, persistent=False)
-        self.register_buffer("holds", torch.zeros(len(empty), dtype=torch.bool), persistent=False)
+        shape = (setting.num_classes, setting.feature_dim)
+        no_class = torch.zeros(setting.num_classes, dtype=torch.bool)
+        self.register_buffer("prototypes", torch.zeros(shape), persistent=False)
+        self.register_buffer("holds", no_class, persistent=False)
+        if self.first == "random":
+            draw = torch_generator(setting.seed, "first_prototypes")
+            self._known = {"prototypes": torch.rand(shape, generator=draw), "holds": ~no_class}
 
     def forward(self, batch: Forward) -> Tensor:
         """The loss, a scalar."""
@@ -71,11 +87,11 @@ class PrototypeAlign(Loss):
         )
 
     def broadcast(self, round: int) -> Tensors:
-        """The prototypes; nothing before the first reports."""
+        """The prototypes, if there are any yet."""
         return dict(self._known)
 
     def receive(self, message: Message) -> None:
-        """Take over the prototypes."""
+        """Set the prototypes to the server's."""
         self.holds.fill_(False)
         for name, tensor in message.extras.get("loss", {}).items():
             self.get_buffer(name).copy_(tensor)
@@ -86,15 +102,10 @@ class PrototypeAlign(Loss):
         return {"prototypes": prototypes, "counts": counts}
 
     def aggregate(self, updates: Sequence[Update]) -> None:
-        """New prototypes for every class that somebody in the cohort holds."""
+        """New prototypes for every class that a client of the cohort holds."""
         if not updates:
             return
-        # In the order of the clients, so that the sums do not depend on who came first.
-        reports = [u.extras["loss"] for u in sorted(updates, key=lambda update: update.client)]
-        prototypes, holds = mean_prototypes(
-            torch.stack([report["prototypes"] for report in reports]),
-            torch.stack([report["counts"] for report in reports]),
-        )
+        prototypes, holds = mean_prototypes(*stack_reports(updates, "loss"), self.weighting)
         if self._known:
             old = {name: tensor.to(holds.device) for name, tensor in self._known.items()}
             prototypes = torch.where(holds.unsqueeze(1), prototypes, old["prototypes"])
@@ -106,5 +117,5 @@ class PrototypeAlign(Loss):
         return dict(self._known)
 
     def load_server_state(self, state: Tensors) -> None:
-        """Take them back."""
+        """Inverse of ``server_state``."""
         self._known = dict(state)
