@@ -153,8 +153,9 @@ class Engine:
                 self.fit(self.begin_tuning(client, message), tuning)
             else:
                 resources.module.load(resources.store.model(client))
-            yield client, replace(
-                self.predict(personal=True), validation=self.validate_personal(client)
+            yield (
+                client,
+                replace(self.predict(personal=True), validation=self.validate_personal(client)),
             )
 
     def begin(self, client: int, message: Message, state: ClientState) -> ClientModule:

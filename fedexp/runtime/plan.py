@@ -89,7 +89,10 @@ def plan(config: Config) -> Plan:
     """Check the whole config. Raises InputError in one line."""
     if config.objective not in HEADLINES:
         raise InputError(f"objective={config.objective}: should be one of {', '.join(HEADLINES)}")
-    if config.objective.startswith("personal/") and config.evaluation.personal == "off":
+    of_personal = config.objective.startswith(("personal/", "validation/personal_"))
+    if config.objective.startswith("validation/") and not config.data.validation:
+        raise InputError(f"objective={config.objective}: is not measured with data.validation=0")
+    if of_personal and config.evaluation.personal == "off":
         raise InputError(
             f"objective={config.objective}: is not measured with evaluation.personal=off"
         )
@@ -179,9 +182,17 @@ def _check_engine(config: Config) -> None:
 def _check_without_global(config: Config) -> None:
     """Nothing of a global model can be asked for where there is none."""
     objective, measured = config.objective, config.evaluation
-    of_global = objective.startswith(("global/", "membership/"))
+    of_global = objective.startswith(("global/", "membership/")) or objective in (
+        "validation/accuracy",
+        "validation/loss",
+    )
     for name, value, needs_global, allowed in (
-        ("objective", objective, of_global, "personal/* or train/loss"),
+        (
+            "objective",
+            objective,
+            of_global,
+            "personal/*, validation/personal_accuracy or train/loss",
+        ),
         ("evaluation.targets", measured.targets, bool(measured.targets), "[]"),
         (
             "evaluation.membership.attack",

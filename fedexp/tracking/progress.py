@@ -80,11 +80,13 @@ def final_table(summary: Mapping[str, Any]) -> Table:
     effort = f"{summary['rounds']} rounds, {summary['wall_time_s']:.1f} s on {summary['device']}"
     table = Table(caption=f"{effort}, {down} down, {up} up")
     table.add_column("metric", no_wrap=True)
-    for heading in ("final", "best", "mean of last 5 rounds"):
+    columns = {"final": "final", "best": "best", "mean_last5": "mean of last 5 rounds"}
+    if "best_round" in summary:
+        columns["at_best_validation"] = f"round {summary['best_round']}, best in validation"
+    for heading in columns.values():
         table.add_column(heading, justify="right")
     for name, values in summary["metrics"].items():
-        cells = (_cell(values.get(statistic)) for statistic in ("final", "best", "mean_last5"))
-        table.add_row(name, *cells)
+        table.add_row(name, *(_cell(values.get(statistic)) for statistic in columns))
     return table
 
 

@@ -101,6 +101,15 @@ def test_a_round_number_stands_alone_in_its_row() -> None:
     assert re.findall(r"[^\s│|]+", row) == ["rounds_to/0.6", "123"]
 
 
+def test_the_table_has_the_round_that_validation_chooses() -> None:
+    metrics = {"global/accuracy": {"final": 0.9, "best": 0.9, "at_best_validation": 0.8125}}
+    console = terminal(live=False, width=120)
+    print_report(SUMMARY | {"metrics": metrics, "best_round": 17}, Path("run"), console)
+    assert "round 17, best in validation" in output(console)
+    (row,) = [line for line in output(console).splitlines() if "global/accuracy" in line]
+    assert re.findall(r"0\.\d+", row) == ["0.9000", "0.9000", "0.8125"]
+
+
 @pytest.mark.parametrize("overrides", [SUMMARY["overrides"], []])
 def test_brief_report_is_one_line(overrides: list[str]) -> None:
     console = terminal(live=False, width=20)
