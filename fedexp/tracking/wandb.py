@@ -27,8 +27,8 @@ class WandbTracker(Tracker):
     other failure turns this tracker off. Each is one warning.
 
     Args:
-        run: its config, with the chosen option of each config group as ``choices``, is the W&B
-            config; in W&B, the jobs of a sweep are a group.
+        run: ``run.config`` becomes the W&B config, with ``run.choices`` under ``choices``; the name
+            of a sweep becomes the group, unless ``settings`` names one.
         settings: mode, project, names and so on.
     """
 

@@ -19,7 +19,7 @@ class Engine:
     """Gives every model the same predictions."""
 
     def __init__(self, validation: list[bool]) -> None:
-        self.validation = torch.tensor(validation)
+        self.validation = torch.tensor(validation, dtype=torch.bool)
 
     def evaluate(self, message: Message, samples: object = None) -> Predictions:
         return Predictions(CORRECT, 0.7) if samples is None else Predictions(self.validation, 0.9)
