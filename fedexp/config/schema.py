@@ -148,9 +148,16 @@ class Wandb(Group):
     finish_timeout: PositiveFloat
 
 
-class Tracking(Group):
-    """Where the numbers and pictures go."""
+class TrackerOption(Common):
+    """What every entry of ``tracking.trackers`` has; optional, so that your own need not say it."""
 
+    enabled: bool = True
+
+
+class Tracking(Group):
+    """Where metrics and figures are recorded."""
+
+    trackers: dict[str, TrackerOption | None]
     wandb: Wandb
     tensorboard: bool
     heatmap_every: PositiveInt

@@ -33,6 +33,10 @@ class Head(Part, nn.Module):
         """Logits [B, C] of features ``z`` [B, d]."""
         raise NotImplementedError
 
+    def normalize(self, z: Tensor) -> Tensor:
+        """The features [B, d] that the weight matrix is applied to, for geometry: here z itself."""
+        return z
+
     def prototypes(self) -> Tensor | None:
         """One vector for each class, [C, d], if the head has a weight matrix: for the heatmap."""
         return None

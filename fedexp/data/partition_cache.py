@@ -1,8 +1,6 @@
 """Partition once: who holds which sample is kept on disk, named by all that it depends on."""
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from zipfile import BadZipFile
@@ -11,6 +9,7 @@ import numpy as np
 
 from fedexp.data.split import by_owner
 from fedexp.errors import InputError
+from fedexp.state.atomic import atomic_path
 
 
 def fingerprint(*parts: object) -> str:
@@ -62,12 +61,9 @@ def _load(path: Path, num_samples: int, num_clients: int) -> np.ndarray | None:
 
 
 def _save(path: Path, clients: Sequence[np.ndarray], num_samples: int) -> None:
-    """Write a temporary file and move it into place, so that no reader ever sees half a file."""
     owner = np.full(num_samples, len(clients))
     for client, index in enumerate(clients):
         owner[index] = client
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        unfinished = Path(folder) / path.name
-        np.savez(unfinished, owner=owner)
-        os.replace(unfinished, path)
+    with atomic_path(path) as temporary:
+        np.savez(temporary, owner=owner)

@@ -1,8 +1,6 @@
 """Decode once: a uint8 array kept on disk, memory-mapped when it is large."""
 
-import os
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +8,7 @@ import numpy as np
 from numpy.lib.format import open_memmap
 
 from fedexp.errors import InputError
+from fedexp.state.atomic import atomic_path
 
 Images = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 """A uint8 array."""
@@ -61,19 +60,16 @@ def _load(path: Path, shape: tuple[int, ...], map_above: int) -> Images | None:
 def _create(
     path: Path, shape: tuple[int, ...], fill: Callable[[Images], None], map_above: int
 ) -> None:
-    """Fill a temporary file and move it into place, so that no reader ever sees half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     needed, free = int(np.prod(shape)), shutil.disk_usage(path.parent).free
     if needed > free:  # writing to a mapped file on a full disk would kill the process
         raise OSError(f"needs {needed:,} bytes, {free:,} are free")
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        unfinished = Path(folder) / path.name
+    with atomic_path(path) as temporary:
         if needed > map_above:
-            mapped = open_memmap(unfinished, mode="w+", dtype=np.uint8, shape=shape)
+            mapped = open_memmap(temporary, mode="w+", dtype=np.uint8, shape=shape)
             fill(mapped)
             mapped.flush()
         else:
             array = np.empty(shape, dtype=np.uint8)
             fill(array)
-            np.save(unfinished, array)
-        os.replace(unfinished, path)
+            np.save(temporary, array)

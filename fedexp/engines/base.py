@@ -1,7 +1,7 @@
 """What every engine is given, and what it does."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import torch
@@ -16,8 +16,8 @@ from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Part
 from fedexp.core.prototypes import class_prototypes
 from fedexp.core.randomness import seed_layers
-from fedexp.core.sockets import Personalization, Phase
-from fedexp.data.federated import ClientData, FederatedData
+from fedexp.core.sockets import Head, Personalization, Phase
+from fedexp.data.federated import ClientData, FederatedData, Samples, Subset
 from fedexp.faults.base import Faults
 from fedexp.faults.quarantine import is_finite
 from fedexp.samplers.base import Sampler
@@ -30,18 +30,22 @@ _OWN_PARTS = ("head", "loss", "personalization")
 
 @dataclass(frozen=True)
 class Predictions:
-    """How one model does on the test split: from this, one pass gives every measurement.
+    """What one pass of a model over the test split, or over other samples, measures.
 
     Attributes:
-        correct: [n] bool: whether each test sample was classified correctly.
+        correct: [n] bool: whether each sample was classified correctly.
         loss: mean cross-entropy.
-        class_vectors: [C, d] tensors on the CPU: ``feature``, the mean feature of each class (zero
-            where the split has none), and ``classifier``, the head's vectors if it has any.
+        class_vectors: [C, d] tensors on the CPU: ``feature``, the mean z of each class (zero for a
+            class without samples); ``head_feature``, the mean normalised z, if the head normalises;
+            ``classifier``, the head's vectors, if it has any.
+        validation: of a personal model, [m_k] bool: whether each sample that its client holds out
+            for validation was classified correctly.
     """
 
     correct: Tensor
     loss: float
     class_vectors: Mapping[str, Tensor] = field(default_factory=dict)
+    validation: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
 
 
 @dataclass(frozen=True)
@@ -127,15 +131,20 @@ class Engine:
             module.begin_turn(self.resources.data.clients[client], message.round)
             yield client, self.resources.sampler.answer(module)
 
-    def evaluate(self, message: Message) -> Predictions | None:
-        """The global model on the test split, if there is one."""
+    def evaluate(
+        self, message: Message, samples: Samples | Subset | None = None
+    ) -> Predictions | None:
+        """The global model, if there is one, on ``samples``; the test split by default."""
         if not self.resources.personalization.has_global:
             return None
         self.resources.load_global(message)
-        return self.predict(personal=False)
+        return self.predict(personal=False, samples=samples)
 
     def evaluate_personal(self, message: Message) -> Iterator[tuple[int, Predictions]]:
-        """The personal model of every client that has one, on the whole test split."""
+        """The personal model of every client that has one, on the whole test split.
+
+        If clients hold out samples for validation, each model is also scored on its client's.
+        """
         resources = self.resources
         tuning = resources.personalization.tuning()
         resources.load_global(message)  # for what parts know of the round
@@ -144,7 +153,10 @@ class Engine:
                 self.fit(self.begin_tuning(client, message), tuning)
             else:
                 resources.module.load(resources.store.model(client))
-            yield client, self.predict(personal=True)
+            yield (
+                client,
+                replace(self.predict(personal=True), validation=self.validate_personal(client)),
+            )
 
     def begin(self, client: int, message: Message, state: ClientState) -> ClientModule:
         """The resident module as this client at the start of local training."""
@@ -235,16 +247,25 @@ class Engine:
         }
 
     @torch.inference_mode()
-    def predict(self, personal: bool) -> Predictions:
-        """The resident module on the whole test split, as a personal model or as the global one."""
-        module, test = self.resources.module.eval(), self.resources.data.test
-        answer = self.personal_outputs if personal else module.outputs
+    def predict(self, personal: bool, samples: Samples | Subset | None = None) -> Predictions:
+        """The resident module, as a personal or the global model, on the test split or others."""
+        module = self.resources.module.eval()
+        samples = self.resources.data.test if samples is None else samples
+        outputs = self.personal_outputs if personal else module.outputs
         found = []
-        for inputs, _ in test.batches(self.resources.eval_batch_size):
+        for inputs, _ in samples.batches(self.resources.eval_batch_size):
             with self.resources.fabric.autocast():
-                found.append(answer(inputs))
+                found.append(outputs(inputs))
         z, logits = (torch.cat(each) for each in zip(*found, strict=True))
-        return scored(z, logits, test.labels, module.head.prototypes())
+        return scored(z, logits, samples.labels, module.head)
+
+    def validate_personal(self, client: int) -> Tensor:
+        """``Predictions.validation`` of the resident module as the personal model of ``client``."""
+        data = self.resources.data
+        held_out = Subset(data.train, data.clients[client].validation_index)
+        if not len(held_out):
+            return torch.zeros(0, dtype=torch.bool)
+        return self.predict(personal=True, samples=held_out).correct
 
     def personal_outputs(self, inputs: Tensor) -> Outputs:
         """What the resident module makes of ``inputs`` [B, ...] as a personal model."""
@@ -267,10 +288,16 @@ class Engine:
             self.resources.parts[name].begin(module, message, state.memory(name))
 
 
-def scored(z: Tensor, logits: Tensor, labels: Tensor, classifier: Tensor | None) -> Predictions:
-    """What the outputs z [n, d] and logits [n, C] of one model say, given ``labels`` [n]."""
-    class_vectors = {"feature": class_prototypes(z, labels, logits.shape[1])[0].cpu()}
-    if classifier is not None:
+def scored(z: Tensor, logits: Tensor, labels: Tensor, head: Head) -> Predictions:
+    """The predictions of a model with this head, given its z [n, d], logits [n, C], labels [n]."""
+    features = {"feature": z}
+    if (normalized := head.normalize(z)) is not z:
+        features["head_feature"] = normalized
+    class_vectors = {
+        name: class_prototypes(each, labels, logits.shape[1])[0].cpu()
+        for name, each in features.items()
+    }
+    if (classifier := head.prototypes()) is not None:
         class_vectors["classifier"] = classifier.cpu()
     return Predictions(
         correct=(logits.argmax(dim=1) == labels).cpu(),

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 import torch
 from pydantic import PositiveInt
@@ -91,7 +92,7 @@ class Vectorized(Engine):
             stack = self._begin_all(clients, begin)
             if tuning:
                 self._fit_all(stack, tuning)
-            yield from zip(clients, self._score_all(stack), strict=True)
+            yield from zip(clients, self._score_all(stack, clients), strict=True)
 
     def _chunks(
         self,
@@ -179,17 +180,18 @@ class Vectorized(Engine):
         return loss, module.measure(forward)
 
     @torch.inference_mode()
-    def _score_all(self, stack: Stack) -> Iterator[Predictions]:
-        """How the personal model of each row does on the test split."""
+    def _score_all(self, stack: Stack, clients: Sequence[int]) -> Iterator[Predictions]:
+        """The personal model of each row, which is that of the client in ``clients``, scored."""
         module, test = self.resources.module.eval(), self.resources.data.test
         found = []
         for inputs, _ in test.batches(self.resources.eval_batch_size):
             with self.resources.fabric.autocast():
                 found.append(self._outputs.rows(stack.state, inputs))
         z, logits = (torch.cat(each, dim=1) for each in zip(*found, strict=True))
-        for row in range(len(z)):
+        for row, client in enumerate(clients):
             stack.take(row)
-            yield scored(z[row], logits[row], test.labels, module.head.prototypes())
+            predictions = scored(z[row], logits[row], test.labels, module.head)
+            yield replace(predictions, validation=self.validate_personal(client))
 
 
 class _StackedOptimizer:

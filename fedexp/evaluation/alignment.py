@@ -13,9 +13,9 @@ from fedexp.distributed.ranks import Contribution
 class Alignment:
     """Cosines of one round's steps with the global step.
 
-    Compared are the clients' own steps w_k - w^t and every direction that a part logs, with
-    w^{t+1} - w^t. The mean cosine with g is the mean unit vector's product with g / |g|: one sum in
-    float64 for each kind of step is all that is kept, whatever the size of the cohort.
+    The clients' own steps w_k - w^t, and every direction that a part logs, are compared with
+    w^{t+1} - w^t = g. The mean cosine with g is the inner product of the mean unit vector and
+    g / |g|, so only one sum in float64 is kept for each kind of step, whatever the cohort's size.
 
     Args:
         start: w^t, what the clients start from.
@@ -34,18 +34,18 @@ class Alignment:
             self._add(name, self._flatten(direction))
 
     def contribution(self) -> Contribution:
-        """The sums of this rank's steps, and of how many."""
+        """The sums of this rank's unit steps, and their numbers."""
         return Contribution(self._sums, self._counts)
 
     def set_reduced(self, sums: Tensors, items: Sequence[Counter[str]]) -> None:
-        """Those of all steps."""
+        """Those of all ranks."""
         self._sums, self._counts = sums, sum(items, Counter())
 
     def metrics(self, merged: Tensors) -> dict[str, float]:
-        """``geometry/<kind>_step_cosine`` for each kind of step, given w^{t+1}.
+        """``geometry/<kind>_step_cosine`` for each kind of step; ``merged`` is w^{t+1}.
 
-        The mean over the clients that took one, a client counting once. Steps of length zero have
-        no direction and are left out; so is a kind of which nothing is left.
+        The mean over the clients that have such a step; each client counts once. Steps that are
+        zero or not finite are left out; a kind without any other step is absent.
         """
         step = _unit(self._step_to(merged))
         if step is None:
@@ -65,7 +65,7 @@ class Alignment:
         return self._flatten({n: weights[n] - before for n, before in self._start.items()})
 
     def _flatten(self, step: Tensors) -> Tensor:
-        """One float64 vector; a parameter that the step does not name has not moved."""
+        """One float64 vector; a parameter that is not in ``step`` counts as zero."""
         moves = [
             step[name].to(before) if name in step else torch.zeros_like(before)
             for name, before in self._start.items()
@@ -74,6 +74,6 @@ class Alignment:
 
 
 def _unit(step: Tensor) -> Tensor | None:
-    """The step's direction; None if it has none: it is zero or not finite."""
+    """The unit vector of the step; None if it is zero or not finite."""
     length = step.norm()
     return step / length if 0 < length < torch.inf else None

@@ -1,4 +1,4 @@
-"""The evaluator: which metrics are due in a round, and what they are."""
+"""The evaluator: which metrics are measured in a round, and their values."""
 
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -26,8 +26,9 @@ class Scores:
 class Evaluator:
     """Scores the global model every ``every`` rounds, personal models every ``personal_every``.
 
-    Both are always measured in the last round, and then the global model is attacked, if asked.
-    What there is to say of the global model is measured by the first rank alone.
+    Both are also measured in the last round, and so is the membership attack. If clients hold out
+    samples for validation, the models are scored on those, too. The global model is measured by the
+    first rank alone.
 
     Args:
         schedule: what is measured, and when.
@@ -36,7 +37,7 @@ class Evaluator:
         data: the population's data.
         parameters: names of the shared parameters, whose steps are compared.
         attack: the membership metrics of the global model in a message.
-        ranks: the processes, each of which scores the personal models that it keeps.
+        ranks: the processes; each scores the personal models of its own clients.
     """
 
     def __init__(
@@ -55,26 +56,26 @@ class Evaluator:
         self._alignment: Alignment | None = None
 
     def begin_round(self, message: Message) -> None:
-        """Steps are measured from the weights in ``message``."""
+        """Start a round; clients' steps are measured from the weights in ``message``."""
         if self.schedule.step_cosine:
             self._alignment = Alignment(message.weights, self.parameters)
 
     def observe(self, update: Update) -> None:
-        """Take in the step of an accepted client, if steps are compared."""
+        """Add an accepted client's step, if steps are compared."""
         if self._alignment:
             self._alignment.observe(update)
 
     def contribution(self) -> Contribution:
-        """The steps of this rank's clients."""
+        """The sums of the steps of this rank's clients."""
         return self._alignment.contribution() if self._alignment else Contribution()
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """All steps."""
+        """The sums over all ranks."""
         if self._alignment:
             self._alignment.set_reduced(sums, items)
 
     def __call__(self, message: Message) -> Scores:
-        """What is due after round ``message.round``; ``message`` holds the new global model."""
+        """The scores of round ``message.round``; ``message`` holds the new global model."""
         start = time.perf_counter()
         scores = Scores()
         if self.ranks.is_first and self._due(message.round, self.schedule.every):
@@ -102,12 +103,21 @@ class Evaluator:
         correct, total = per_class(predictions.correct, self.labels, len(classes))
         scores.metrics["global/accuracy"] = predictions.correct.double().mean().item()
         scores.metrics["global/loss"] = predictions.loss
-        scores.metrics |= global_angles(predictions)
+        scores.metrics |= global_angles(predictions, self.data.class_counts)
+        if held_out := self._validate(message):
+            scores.metrics["validation/accuracy"] = held_out.correct.double().mean().item()
+            scores.metrics["validation/loss"] = held_out.loss
         scores.per_class = {
             name: hits.item() / of.item()
             for name, hits, of in zip(classes, correct, total, strict=True)
             if of
         }
+
+    def _validate(self, message: Message) -> Predictions | None:
+        """The global model on all clients' held-out samples; None if there are none."""
+        if not len(self.data.validation):
+            return None
+        return self.engine.evaluate(message, self.data.validation)
 
     def _score_personal(self, message: Message, scores: Scores) -> None:
         scored = (
@@ -115,13 +125,17 @@ class Evaluator:
             for number, predictions in self.engine.evaluate_personal(message)
         )
         found = [each for _, each in self.ranks.gather_pairs(scored)]
-        accuracies, angles = [each for each, _ in found], [each for _, each in found]
-        scores.metrics |= personal_metrics(accuracies) | mean_over_clients(angles)
+        accuracies, others = [each for each, _ in found], [each for _, each in found]
+        scores.metrics |= personal_metrics(accuracies) | mean_over_clients(others)
 
     def _score_client(
         self, number: int, predictions: Predictions
     ) -> tuple[dict[str, float], dict[str, float]]:
-        """Accuracies and angles of one personal model."""
+        """Of one personal model: accuracies; and metrics of which only the mean is kept."""
         client = self.data.clients[number]
         accuracies = personal_accuracies(predictions, self.labels, client)
-        return accuracies, local_angles(predictions, client.class_counts)
+        others = local_angles(predictions, client.class_counts)
+        if len(predictions.validation):
+            correct = predictions.validation.double().mean().item()
+            others["validation/personal_accuracy"] = correct
+        return accuracies, others

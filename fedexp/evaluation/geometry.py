@@ -1,4 +1,4 @@
-"""Geometry of classifiers and features: how far apart the classes stand (FedGELA, Figures 2-5)."""
+"""Angles between the classes' vectors in classifiers and features (FedGELA, Figures 2-5)."""
 
 from collections.abc import Mapping, Sequence
 from math import fsum, isnan
@@ -25,18 +25,46 @@ def mean_pairwise_angle(vectors: Tensor, keep: Tensor | None = None) -> float:
     if len(unit) < 2:
         return float("nan")
     upper = torch.triu_indices(len(unit), len(unit), offset=1)
-    cosines = (unit @ unit.T)[upper[0], upper[1]]
-    return torch.rad2deg(cosines.clamp(-1, 1).arccos()).mean().item()
+    return _degrees((unit @ unit.T)[upper[0], upper[1]]).mean().item()
 
 
-def global_angles(predictions: Predictions) -> dict[str, float]:
-    """``geometry/classifier_angle`` and ``geometry/feature_angle`` of the global model."""
-    return _measured(
-        {
-            f"geometry/{kind}_angle": mean_pairwise_angle(vectors)
-            for kind, vectors in predictions.class_vectors.items()
-        }
-    )
+def mean_angles_within(vectors: Tensor, members: Tensor) -> Tensor:
+    """``mean_pairwise_angle`` of each of many sets of classes, from one matrix of angles.
+
+    Args:
+        vectors: [C, d] one vector for each class; zero vectors are left out.
+        members: [N, C] bool, the classes in each set.
+
+    Returns:
+        [N] degrees, float64; NaN for a set with fewer than two vectors.
+    """
+    unit = F.normalize(vectors.double(), dim=1)
+    angles = _degrees(unit @ unit.T).fill_diagonal_(0)
+    kept = (members & (vectors.norm(dim=1) > 0)).double()
+    sizes = kept.sum(dim=1)
+    return ((kept @ angles) * kept).sum(dim=1) / (sizes * (sizes - 1))
+
+
+def global_angles(predictions: Predictions, class_counts: Tensor) -> dict[str, float]:
+    """``geometry/<kind>_angle*`` of the global model, for each kind of its class vectors.
+
+    ``<kind>_angle`` is over all classes. ``<kind>_angle_global_existing`` and ``_global_missing``
+    are means over clients: of the angle among the classes that a client holds, and among those that
+    it lacks (FedGELA, Figures 2 and 5). Clients with fewer than two such classes are left out, and
+    so are those without data.
+
+    Args:
+        predictions: of the global model on the test split.
+        class_counts: [N, C] training samples of each class at each client.
+    """
+    holds = class_counts.cpu()[class_counts.cpu().sum(dim=1) > 0] > 0
+    angles = {}
+    for kind, vectors in predictions.class_vectors.items():
+        angles[f"geometry/{kind}_angle"] = mean_pairwise_angle(vectors)
+        for name, members in (("existing", holds), ("missing", ~holds)):
+            within = mean_angles_within(vectors, members)
+            angles[f"geometry/{kind}_angle_global_{name}"] = within.nanmean().item()
+    return _measured(angles)
 
 
 def local_angles(predictions: Predictions, class_counts: Tensor) -> dict[str, float]:
@@ -56,6 +84,10 @@ def mean_over_clients(clients: Sequence[Mapping[str, float]]) -> dict[str, float
     names = dict.fromkeys(name for client in clients for name in client)
     measured = {name: [client[name] for client in clients if name in client] for name in names}
     return {name: fsum(values) / len(values) for name, values in measured.items()}
+
+
+def _degrees(cosines: Tensor) -> Tensor:
+    return torch.rad2deg(cosines.clamp(-1, 1).arccos())
 
 
 def _measured(values: Mapping[str, float]) -> dict[str, float]:

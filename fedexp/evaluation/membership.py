@@ -1,8 +1,8 @@
-"""Membership inference: who can tell by the final global model what it was trained on.
+"""Membership inference: how well the final global model's training samples can be recognised.
 
 The attacked samples are members, drawn from all clients' training samples (also of clients that
-never took part), and as many others of the same classes, drawn from the test split. Chance is an
-AUC of 0.5.
+never took part), and as many others of the same classes, drawn from the test split. Guessing has
+an AUC of 0.5.
 """
 
 from collections.abc import Iterator
@@ -30,19 +30,19 @@ from fedexp.faults.base import Faults
 from fedexp.state.client_store import ClientStore
 
 _ENOUGH_SHADOWS = 64
-"""From so many on, each sample has variances of its own; below, all share one (Carlini et al.)."""
+"""Shadows from which on variances are per sample; with fewer, all samples share them (Carlini)."""
 
 
 class MembershipAttack:
     """Attacks the global model by its loss (Yeom et al., CSF 2018), or also by LiRA.
 
-    LiRA (Carlini et al., S&P 2022, Alg. 1) asks how confident models are that were trained with and
-    without a sample. These shadows are trained centrally, each on half of the attacked samples, as
-    if it were the only client of a first round: from the federation's initial weights, which every
-    client knows, with the clients' loss, optimizer and augmentation and what the server last sent
-    beside the weights, but no regularizer, as that ties a client to the server's model. The model
-    under attack was trained in a federation and on more data: shadows are only like it, the more so
-    the larger ``samples`` is.
+    LiRA (Carlini et al., S&P 2022, Alg. 1) compares the confidences of models that were trained
+    with and without a sample. These shadow models are trained centrally, each on half of the
+    attacked samples, as the only client of a first round: from the federation's initial weights,
+    which every client knows, with the clients' loss, optimizer and augmentation and the extras of
+    the last message. There is no regularizer, since that pulls a client towards the server's model.
+    The attacked model was trained by a federation and on more data, so shadows only approximate it;
+    they do so better the larger ``samples`` is.
 
     Args:
         settings: which attack, and of what size.
@@ -62,14 +62,14 @@ class MembershipAttack:
         metrics = attack_metrics("loss", -np.logaddexp(0, -target), is_member)
         if settings.attack == "lira":
             inside = halves(len(pool), settings.shadows, data.seed)
-            with _borrowed(self.resources.module):
+            with _without_regularizer(self.resources.module):
                 shadows = np.stack(list(self._shadows(message, pool, inside)))
             scores = likelihood_ratios(target, shadows, inside)
             metrics |= attack_metrics("lira", scores, is_member)
         return metrics
 
     def _shadows(self, message: Message, pool: Samples, inside: np.ndarray) -> Iterator[np.ndarray]:
-        """Each shadow's confidences, one shadow after the other."""
+        """[n] confidences of each shadow, one after another."""
         resources = replace(
             self.resources,
             data=_population(self.resources.data, pool, inside),
@@ -99,7 +99,7 @@ class MembershipAttack:
 def confidences(logits: Tensor, labels: Tensor) -> Tensor:
     """phi = log(p / (1 - p)), p the probability of the label (Carlini et al., S&P 2022, Eq. 3).
 
-    The difference of the label's logit and the others' logsumexp: it does not saturate. The
+    Computed as the label's logit minus the others' logsumexp, which does not saturate. The
     cross-entropy is log(1 + exp(-phi)).
 
     Args:
@@ -133,29 +133,33 @@ def likelihood_ratios(target: np.ndarray, shadows: np.ndarray, inside: np.ndarra
 
 
 def attack_metrics(name: str, scores: np.ndarray, is_member: np.ndarray) -> dict[str, float]:
-    """``membership/<name>_auc`` and ``_tpr_at_1fpr`` of an attack.
+    """``membership/<name>_auc``, ``_tpr_at_1fpr`` and ``_accuracy`` of an attack.
 
-    The latter is the share of members that it finds with a threshold that suspects at most 1 % of
-    the others. Both are NaN if a score is not finite: the model has diverged.
+    A threshold on the scores has a true-positive rate (TPR) and a false-positive rate (FPR).
+    ``tpr_at_1fpr`` is the largest TPR with an FPR of at most 1 %. ``accuracy`` is the largest
+    (TPR + 1 - FPR) / 2, that of the best threshold if members and others are equally many; guessing
+    has 0.5. All are NaN if a score is not finite: the model has diverged.
 
     Args:
         name: of the attack.
         scores: [n], large for suspected members.
         is_member: [n] bool, both kinds among them.
     """
-    area = found = nan
+    area = found = accuracy = nan
     if np.isfinite(scores).all():
-        suspected, recognised, _ = roc_curve(is_member, scores, drop_intermediate=False)
-        area, found = auc(suspected, recognised), recognised[suspected <= 0.01].max()
-    return {f"membership/{name}_auc": float(area), f"membership/{name}_tpr_at_1fpr": float(found)}
+        fpr, tpr, _ = roc_curve(is_member, scores, drop_intermediate=False)
+        area, found = auc(fpr, tpr), tpr[fpr <= 0.01].max()
+        accuracy = ((tpr + 1 - fpr) / 2).max()
+    values = {"auc": area, "tpr_at_1fpr": found, "accuracy": accuracy}
+    return {f"membership/{name}_{key}": float(value) for key, value in values.items()}
 
 
 def choose(data: FederatedData, samples: int, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
     """Members (indices into the training split) and others (into the test split).
 
-    ``samples`` of each, or as many as there are: of every class as many on either side, in
-    proportion to what the scarcer side has. One fewer if the last batch of a shadow, which is
-    trained on so many, would hold one sample: too few for BatchNorm.
+    ``samples`` of each, or as many as there are. Both sides have the same number of each class, in
+    proportion to what the side with fewer samples of it has. One fewer if the last batch of a
+    shadow, which is trained on that many samples, would hold one sample: too few for BatchNorm.
     """
     held = np.sort(torch.cat([client.train_index for client in data.clients]).cpu().numpy())
     labels = data.train.labels.cpu().numpy()[held], data.test.labels.cpu().numpy()
@@ -173,8 +177,8 @@ def choose(data: FederatedData, samples: int, batch_size: int) -> tuple[np.ndarr
 def halves(size: int, shadows: int, seed: int) -> np.ndarray:
     """[shadows, size] bool: which samples each shadow is trained on.
 
-    A random half of them; every second shadow has the half that the one before has not, so that
-    each sample is in exactly half of the shadows.
+    A random half; every second shadow has the complement of the one before, so that each sample is
+    in exactly half of the shadows.
     """
     inside = np.zeros((shadows, size), dtype=bool)
     for shadow in range(0, shadows, 2):
@@ -185,13 +189,13 @@ def halves(size: int, shadows: int, seed: int) -> np.ndarray:
 
 
 def _gaussian(values: np.ndarray, where: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean [n] and standard deviation ([n] or one for all) of [S, n] values, where they count."""
+    """Mean [n] and standard deviation, [n] or [], of the values [S, n] where ``where`` is true."""
     mean = values.mean(axis=0, where=where)
     squares = np.square(values - mean).sum(axis=0, where=where)
     freedom = where.sum(axis=0) - 1
     if len(values) < _ENOUGH_SHADOWS:
         squares, freedom = squares.sum(), freedom.sum()
-    tiny = np.finfo(np.float64).eps  # shadows that agree to the bit have no density
+    tiny = np.finfo(np.float64).eps  # bit-identical shadows have variance 0, and no density
     return mean, np.sqrt(squares / freedom).clip(min=tiny)
 
 
@@ -205,7 +209,7 @@ def _pool(data: FederatedData, members: np.ndarray, others: np.ndarray) -> Sampl
 
 
 def _population(data: FederatedData, pool: Samples, inside: np.ndarray) -> FederatedData:
-    """Clients that hold a shadow's half of the pool each."""
+    """A population in which client k holds the half of the pool that shadow k is trained on."""
     population, device = copy(data), pool.labels.device
     population.train, population.seed = pool, key(data.seed, "shadows")
     indices = [np.flatnonzero(half) for half in inside]
@@ -226,8 +230,8 @@ def _population(data: FederatedData, pool: Samples, inside: np.ndarray) -> Feder
 
 
 @contextmanager
-def _borrowed(module: ClientModule) -> Iterator[None]:
-    """The resident module without its regularizer; it gets it back, and its weights."""
+def _without_regularizer(module: ClientModule) -> Iterator[None]:
+    """Take the resident module's regularizer away; restore it and the weights afterwards."""
     weights = {name: weight.clone() for name, weight in module.weights.items()}
     regularizer, module.regularizer = module.regularizer, Regularizer()
     try:

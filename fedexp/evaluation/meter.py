@@ -1,4 +1,4 @@
-"""One round's traffic, times, and what the clients report of their training."""
+"""One round's traffic, times and training losses."""
 
 import time
 from collections import defaultdict
@@ -10,12 +10,15 @@ from typing import Any
 from fedexp.core.messages import Message, Tensors, Update, count_bytes
 from fedexp.distributed.ranks import Contribution
 
+_FROM_TRAINING = ("loss", "cross_entropy")
+"""Metrics of every client's local training: they get the prefix ``train/`` and a deviation."""
+
 
 class Meter:
-    """Counts what passes between server and clients in a round."""
+    """Measures a round's traffic and times, and averages what clients report of their training."""
 
     def begin_round(self, message: Message) -> None:
-        """Forget the last round; ``message`` is what every client of this one downloads."""
+        """Start a round; ``message`` is what every client of it downloads."""
         self._message = message
         self._reached: set[int] = set()
         self._answered = self._upload = 0
@@ -26,7 +29,7 @@ class Meter:
         self._start = time.perf_counter()
 
     def count_answers(self, answers: Iterable[tuple[int, Tensors]]) -> dict[int, Tensors]:
-        """Client -> answer; whoever answers has downloaded the message for it."""
+        """Client -> answer; a client that answers has downloaded the message."""
         start = time.perf_counter()
         received = dict(answers)
         if received:
@@ -36,13 +39,13 @@ class Meter:
         return received
 
     def count_cohort(self, cohort: Sequence[int]) -> Sequence[int]:
-        """The same cohort; the time since the start, without the answers, is its selection time."""
+        """The same cohort; the time since the start, without the answers', is selection time."""
         self._select_s = time.perf_counter() - self._start - (self._probe_s or 0)
         self._reached.update(cohort)
         return cohort
 
     def count_arrivals(self, updates: Iterable[Update]) -> Iterator[Update]:
-        """The same updates; the time spent waiting for them is the training time."""
+        """The same updates; the time spent waiting for them is training time."""
         asked = time.perf_counter()
         for update in updates:
             self._train_s += time.perf_counter() - asked
@@ -51,18 +54,18 @@ class Meter:
             asked = time.perf_counter()
 
     def observe(self, update: Update) -> None:
-        """Take in what an accepted client reports of its training."""
+        """Take the metrics of an accepted update."""
         self._sizes.append(update.num_samples)
         for name, value in update.metrics.items():
             self._metrics[name].append(value)
 
     def contribution(self) -> Contribution:
-        """What passed between this rank and its clients; the wait for the other ranks begins."""
+        """This rank's uploads, sizes and metrics; from now on it waits for the other ranks."""
         self._reduced_at = time.perf_counter()
         return Contribution(items=(self._upload, self._sizes, self._metrics))
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """What passed between all ranks and their clients; the wait counts as training time."""
+        """Those of all ranks; the time spent waiting for them is training time."""
         self._train_s += time.perf_counter() - self._reduced_at
         uploads, sizes, metrics = zip(*items, strict=True)
         self._upload, self._sizes = sum(uploads), list(chain(*sizes))
@@ -72,13 +75,17 @@ class Meter:
         }
 
     def metrics(self) -> dict[str, float]:
-        """``train/*``, ``cost/*`` and ``time/*`` so far, whatever the order of the updates.
+        """``train/*``, ``cost/*`` and ``time/*``, whatever the order of the updates.
 
-        ``train/loss`` is the clients' mean training loss, weighted by their samples;
-        ``train/loss_std`` the population standard deviation over clients; what the parts noted is
-        its mean over the clients that noted it. Costs are bytes of tensors over all clients that
-        the server talked to; a client that is questioned and then trains downloads once.
-        ``time/probe_s`` is there if somebody was questioned.
+        ``train/loss`` is the mean over clients of the training loss (the whole objective, over all
+        steps), weighted by their samples. ``train/cross_entropy`` is the plain mean over clients of
+        the cross-entropy that they report. ``train/loss_std`` and ``train/cross_entropy_std`` are
+        population standard deviations over clients. Every metric that parts log is its mean over
+        the clients that logged it.
+
+        Costs are bytes of tensors over all clients that the server exchanged messages with; a
+        client that is questioned and then trains downloads once. ``time/probe_s`` is present if
+        clients were questioned.
         """
         elapsed = time.perf_counter() - self._start
         times = {"time/select_s": self._select_s, "time/train_s": self._train_s}
@@ -91,11 +98,17 @@ class Meter:
             "time/server_s": elapsed - sum(times.values()),
         }
         for name, values in self._metrics.items():
-            metrics[name] = fsum(values) / len(values)
+            if name in _FROM_TRAINING:
+                metrics[f"train/{name}"], metrics[f"train/{name}_std"] = _mean_and_std(values)
+            else:
+                metrics[name] = fsum(values) / len(values)
         if losses := self._metrics.get("loss"):
-            mean = metrics.pop("loss")
             weighted = [loss * n for loss, n in zip(losses, self._sizes, strict=True)]
-            variance = fsum((loss - mean) ** 2 for loss in losses) / len(losses)
             metrics["train/loss"] = fsum(weighted) / sum(self._sizes)
-            metrics["train/loss_std"] = variance**0.5
         return metrics
+
+
+def _mean_and_std(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and population standard deviation."""
+    mean = fsum(values) / len(values)
+    return mean, (fsum((value - mean) ** 2 for value in values) / len(values)) ** 0.5

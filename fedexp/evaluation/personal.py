@@ -1,7 +1,7 @@
 """Personal metrics: how well each client's own model serves that client.
 
-Every personal model is scored on the whole balanced test split once; weights over classes turn that
-one pass into the metrics of FedNH and FedGELA.
+Every personal model is scored once on the whole test split; weights over classes turn that one pass
+into the metrics of FedNH and FedGELA.
 """
 
 import math
@@ -13,6 +13,9 @@ from torch import Tensor
 
 from fedexp.data.federated import ClientData
 from fedexp.engines.base import Predictions
+
+KINDS = ("uniform", "local", "test_split", "whole")
+"""The accuracies of ``personal_accuracies``."""
 
 
 def weighted_accuracy(correct_per_class: Tensor, total_per_class: Tensor, weights: Tensor) -> float:
@@ -42,8 +45,10 @@ def personal_accuracies(
 ) -> dict[str, float]:
     """One client's accuracies; one that its data cannot measure is absent.
 
-    ``uniform``: PM(V), every class the client holds counts alike. ``local``: PM(L), classes count
-    as in the client's training data. ``test_split``: PA of FedGELA, on the client's own test split.
+    ``uniform``: FedNH's PM(V), every class that the client holds has the same weight. ``local``:
+    FedNH's PM(L), classes are weighted as in the client's training data. ``test_split``: FedGELA's
+    PA, on the client's own test split. ``whole``: on the whole test split, which is FedGELA's GA of
+    methods without a global model.
     """
     counts = client.class_counts.cpu()
     correct, total = per_class(predictions.correct, labels, len(counts))
@@ -52,6 +57,7 @@ def personal_accuracies(
         "uniform": weighted_accuracy(correct, total, counts > 0),
         "local": weighted_accuracy(correct, total, counts / counts.sum()),
         "test_split": own.double().mean().item() if len(own) else math.nan,
+        "whole": predictions.correct.double().mean().item(),
     }
     return {name: value for name, value in accuracies.items() if not math.isnan(value)}
 
@@ -66,12 +72,12 @@ def spread(accuracies: Sequence[float]) -> dict[str, float]:
 def personal_metrics(clients: Sequence[dict[str, float]]) -> dict[str, float]:
     """The ``personal/*`` metrics of a round from each client's ``personal_accuracies``.
 
-    ``personal/accuracy_<kind>`` and its ``std`` and ``worst_decile`` for each kind;
-    ``personal/std`` and ``personal/worst_decile`` without a kind are those of ``local``, the
-    accuracy a client would feel.
+    ``personal/accuracy_<kind>``, ``personal/std_<kind>`` and ``personal/worst_decile_<kind>`` for
+    each kind; ``personal/std`` and ``personal/worst_decile`` without a kind are those of ``local``,
+    the accuracy on data like the client's own.
     """
     metrics: dict[str, float] = {}
-    for kind in ("uniform", "local", "test_split"):
+    for kind in KINDS:
         measured = [accuracies[kind] for accuracies in clients if kind in accuracies]
         if measured:
             found = spread(measured)

@@ -20,6 +20,10 @@ class Cosine(Head):
         """Logits [B, C]."""
         return cosine_logits(z, normalize(self.weight), self.scale)
 
+    def normalize(self, z: Tensor) -> Tensor:
+        """Unit features [B, d]."""
+        return normalize(z, eps=1e-12)
+
     def prototypes(self) -> Tensor:
         """The rows of W."""
         return self.weight.detach()

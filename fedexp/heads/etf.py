@@ -154,8 +154,19 @@ class ETF(Head):
 
     def forward(self, z: Tensor) -> Tensor:
         """Logits [B, C]; -inf for the classes that are left out."""
-        logits = self.phi * F.linear(self._normalize(z), self.weight)
+        logits = self.phi * F.linear(self.normalize(z), self.weight)
         return torch.where(self.included, logits, -torch.inf)
+
+    def normalize(self, z: Tensor) -> Tensor:
+        """Unit or standardised features [B, d]."""
+        layer = self.batchnorm
+        if layer is None:
+            return F.normalize(z)
+        # A single sample has no variance: the running statistics normalise it.
+        by_batch = self.training and len(z) > 1
+        mean, variance = layer.running_mean, layer.running_var
+        standard = F.batch_norm(z, mean, variance, layer.weight, layer.bias, training=by_batch)
+        return standard / self.divisor
 
     def prototypes(self) -> Tensor:
         """The rows of W."""
@@ -166,17 +177,6 @@ class ETF(Head):
         if self.phi_normalization == "client":
             return adaptation(counts, self.form)
         return self.gamma.to(counts.device) * FORMS[self.form](_shares(counts))
-
-    def _normalize(self, z: Tensor) -> Tensor:
-        """The features [B, d] that are compared with W."""
-        layer = self.batchnorm
-        if layer is None:
-            return F.normalize(z)
-        # A single sample has no variance: the running statistics normalise it.
-        by_batch = self.training and len(z) > 1
-        mean, variance = layer.running_mean, layer.running_var
-        standard = F.batch_norm(z, mean, variance, layer.weight, layer.bias, training=by_batch)
-        return standard / self.divisor
 
 
 def _shares(counts: Tensor) -> Tensor:

@@ -127,6 +127,10 @@ class Prototype(Head):
             return cosine_logits(z, self.weight, self.scale)
         return self.scale * F.linear(z, self.weight)
 
+    def normalize(self, z: Tensor) -> Tensor:
+        """Unit features [B, d], or z itself."""
+        return F.normalize(z, eps=1e-12) if self.normalize_features else z
+
     def prototypes(self) -> Tensor:
         """W."""
         return self.weight

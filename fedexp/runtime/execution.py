@@ -125,10 +125,10 @@ def _run(config: Config, folder: Path, launch: Launch) -> tuple[RunResult, Messa
             write_partition(folder / PARTITION, data.class_counts, data.description.classes)
         checkpoint = ranks.from_first(partial(_where_to_go_on, config, folder, run, launch))
         start -= checkpoint.seconds if checkpoint else 0
-        done, lines = (checkpoint.round, checkpoint.metrics) if checkpoint else (0, b"")
-        past = parse_records(lines)
+        done = checkpoint.round if checkpoint else 0
+        past = parse_records(checkpoint.metrics) if checkpoint else []
         history = History(past)
-        with follow(config, folder, launch, run, lines, past) as tracker:
+        with follow(config, folder, launch, run, past) as tracker:
             trackers = Trackers([history, tracker])
             clients = folder / _CLIENTS.format(ranks.rank)
             federation = assemble(planned, fabric, data, trackers, clients)

@@ -29,6 +29,7 @@ from fedexp.faults.base import Faults
 from fedexp.models.init import initialize
 from fedexp.models.shape import feature_dim
 from fedexp.samplers.base import Sampler
+from fedexp.tracking.follow import check_trackers
 from fedexp.tracking.summary import HEADLINES
 
 LOGGER = logging.getLogger(__name__)
@@ -91,10 +92,14 @@ def plan(config: Config) -> Plan:
     """Check the whole config. Raises InputError in one line."""
     if config.objective not in HEADLINES:
         raise InputError(f"objective={config.objective}: should be one of {', '.join(HEADLINES)}")
-    if config.objective.startswith("personal/") and config.evaluation.personal == "off":
+    of_personal = config.objective.startswith(("personal/", "validation/personal_"))
+    if config.objective.startswith("validation/") and not config.data.validation:
+        raise InputError(f"objective={config.objective}: is not measured with data.validation=0")
+    if of_personal and config.evaluation.personal == "off":
         raise InputError(
             f"objective={config.objective}: is not measured with evaluation.personal=off"
         )
+    check_trackers(config.tracking.trackers)
     others = ("loss", "regularizer", "personalization", "sampler", "aggregator")
     parts = {name: build(name, getattr(config, name)) for name in others}
     faults: Faults = build("faults", config.faults)
@@ -183,9 +188,17 @@ def _check_engine(config: Config) -> None:
 def _check_without_global(config: Config) -> None:
     """Nothing of a global model can be asked for where there is none."""
     objective, measured = config.objective, config.evaluation
-    of_global = objective.startswith(("global/", "membership/"))
+    of_global = objective.startswith(("global/", "membership/")) or objective in (
+        "validation/accuracy",
+        "validation/loss",
+    )
     for name, value, needs_global, allowed in (
-        ("objective", objective, of_global, "personal/* or train/loss"),
+        (
+            "objective",
+            objective,
+            of_global,
+            "personal/*, validation/personal_accuracy or train/loss",
+        ),
         ("evaluation.targets", measured.targets, bool(measured.targets), "[]"),
         (
             "evaluation.membership.attack",

@@ -28,6 +28,7 @@ from pydantic import BaseModel
 from fedexp.core.messages import Tensors
 from fedexp.core.server import Server
 from fedexp.errors import InputError
+from fedexp.state.atomic import write_atomically
 from fedexp.state.client_state import ClientState
 from fedexp.state.client_store import ClientStore
 from fedexp.state.run_folder import CHECKPOINTS, METRICS
@@ -190,9 +191,7 @@ def save_weights(weights: Tensors, folder: Path) -> Path:
     """Write the global weights, tensors by name, to ``folder/checkpoints/final.pt``."""
     path = folder / CHECKPOINTS / "final.pt"
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f"{path.name}.partial")
-    _write(unfinished, _dump({name: value.cpu() for name, value in weights.items()}))
-    os.replace(unfinished, path)
+    write_atomically(path, _dump({name: value.cpu() for name, value in weights.items()}))
     return path
 
 

@@ -1,7 +1,6 @@
 """One client's state, and how states lie on disk."""
 
 import io
-import os
 import shutil
 import tempfile
 import weakref
@@ -16,6 +15,7 @@ from torch import Tensor
 from fedexp.core.messages import Tensors
 from fedexp.core.part import Memory
 from fedexp.errors import InputError
+from fedexp.state.atomic import write_atomically
 
 
 @dataclass
@@ -80,10 +80,7 @@ class ClientStateFiles:
         content = io.BytesIO()
         torch.save(vars(state), content)
         with self._disk():
-            path = self._path(client)
-            unfinished = path.with_suffix(".tmp")
-            unfinished.write_bytes(content.getbuffer())
-            os.replace(unfinished, path)
+            write_atomically(self._path(client), content.getbuffer())
 
     def read(self, client: int) -> ClientState:
         """The state last written. Raises InputError if its file cannot be read."""

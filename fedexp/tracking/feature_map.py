@@ -13,8 +13,8 @@ from torch import Tensor
 
 Projection = Literal["pca", "tsne"]
 
-_LEGEND = 20
-"""Most classes that a legend can name."""
+_LEGEND_CLASSES = 20
+"""Largest number of classes that get a legend."""
 
 
 def feature_map(
@@ -41,7 +41,7 @@ def feature_map(
     for axes, title, panel in zip(drawn, models, panels, strict=True):
         axes.scatter(*panel.T, c=palette[labels.cpu().numpy()], s=5, linewidths=0)
         axes.set(title=title, xticks=[], yticks=[])
-    if len(classes) <= _LEGEND:
+    if len(classes) <= _LEGEND_CLASSES:
         for color, name in zip(palette, classes, strict=True):
             drawn[-1].scatter([], [], color=color, s=18, label=name)
         figure.legend(loc="outside right center", frameon=False, fontsize=8)
@@ -50,14 +50,14 @@ def feature_map(
 
 
 def _palette(num_classes: int) -> NDArray[np.float64]:
-    """[C, 4] a colour for each class: well apart if there are few, along a spectrum if many."""
+    """[C, 4] an RGBA colour for each class: distinct ones up to 10 classes, else a spectrum."""
     if num_classes <= 10:
         return np.array(colormaps["tab10"](np.arange(num_classes)))
     return np.array(colormaps["nipy_spectral"](np.linspace(0.03, 0.97, num_classes)))
 
 
 def project(points: NDArray[np.float32], projection: Projection) -> NDArray[np.float32]:
-    """[n, d] to [n, 2]; the same every time."""
+    """Project [n, d] to [n, 2], deterministically; points with d = 2 are returned as they are."""
     if points.shape[1] == 2:
         return points
     method = PCA(2) if projection == "pca" else TSNE(2, init="pca", random_state=0)

@@ -1,6 +1,6 @@
-"""Heatmaps of who holds what and of how alike the classes are, and the tracker that saves them.
+"""Heatmaps of the partition and of class similarity, and the tracker that saves figures as files.
 
-The figures belong to no window and to no global state, so they can be drawn anywhere.
+Figures are made without pyplot, so they need no display and no global state.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedexp.tracking.tracker import Record, Tracker
+from fedexp.tracking.tracker import Record, RunInfo, Tracker
 
 _FOLDER = "figures"
 _DPI = 130
@@ -31,10 +31,10 @@ _BAR = "#7a8ca3"
 
 
 class FigureFiles(Tracker):
-    """Saves each figure as ``folder/figures/<name>_<round>.png``."""
+    """Saves each figure as ``figures/<name>_<round>.png`` in the run's folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder / _FOLDER
+    def __init__(self, run: RunInfo) -> None:
+        self._folder = run.folder / _FOLDER
 
     def log(self, record: Record) -> None:
         """Save this round's figures."""
@@ -53,9 +53,9 @@ def saved_figures(folder: Path) -> dict[int, dict[str, Path]]:
 
 
 def partition_heatmap(counts: Tensor, classes: Sequence[str]) -> Figure:
-    """Who holds what: samples of every class at every client, and above it the clients' sizes.
+    """Samples of each class at each client; above it, a bar for each client's total.
 
-    The colour follows the square root of the count, so that a handful of samples is still seen
+    The colour follows the square root of the count, so that a few samples are still visible
     beside thousands; a class that a client lacks is left blank.
 
     Args:
@@ -90,13 +90,13 @@ def partition_heatmap(counts: Tensor, classes: Sequence[str]) -> Figure:
 def similarity_heatmap(
     vectors: Tensor, classes: Sequence[str], superclasses: Sequence[str] = ()
 ) -> Figure:
-    """Cosine similarity of every pair of classes; 0 is white, a zero vector resembles nothing.
+    """Cosine similarity of every pair of classes; 0 is white. A zero vector has similarity 0.
 
     Args:
-        vectors: [C, d] one prototype, or row of the head, for each class.
+        vectors: [C, d] one prototype, or row of the head's weight, for each class.
         classes: C names.
-        superclasses: C names of the groups that the classes belong to, if they do: classes of a
-            group then stand together, and the axes name the groups.
+        superclasses: C names of the super-classes that the classes belong to, if there are any:
+            classes of one super-class are then adjacent, and the axes name the super-classes.
     """
     order = sorted(range(len(classes)), key=lambda c: superclasses[c]) if superclasses else None
     units = F.normalize(vectors.detach().cpu().double(), dim=1)[order or slice(None)]
@@ -129,19 +129,19 @@ def pixels(figure: Figure) -> NDArray[np.uint8]:
 
 
 def _size(columns: int, rows: int) -> tuple[float, float]:
-    """Inches for a grid of cells: comfortable when there are few, bounded when there are many."""
+    """Inches for a grid of cells: in proportion to their number, within bounds."""
     return float(np.clip(0.42 * columns + 2, 6, 15)), float(np.clip(0.3 * rows + 2, 4, 13))
 
 
 def _label(axis: Axis, name: str, labels: Sequence[str]) -> None:
-    """Name the axis and as many of its cells as can be read: all, every 5th, every 10th..."""
+    """Name the axis and at most 50 of its cells: all, every 5th, every 10th..."""
     step = next(step for step in (1, 5, 10, 20, 50, len(labels)) if len(labels) <= 50 * step)
     axis.set_ticks(range(0, len(labels), step), list(labels[::step]), fontsize=8)
     axis.set_label_text(name)
 
 
 def _label_groups(cells: Axes, names: Sequence[str]) -> None:
-    """Draw the borders between runs of equal names and name each run once."""
+    """Draw the borders between groups of equal adjacent names, and name each group once."""
     starts = [i for i, name in enumerate(names) if i == 0 or name != names[i - 1]]
     for start in starts[1:]:
         cells.axhline(start - 0.5, color="black", linewidth=0.4)

@@ -1,18 +1,41 @@
-"""All that follows one run, as the config asks for it."""
+"""Starts the trackers that the config names, and keeps their errors away from training."""
 
+import inspect
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from rich.console import Console
-
+from fedexp.config.build import build, locate
 from fedexp.config.launch import Launch
-from fedexp.config.schema import Config
+from fedexp.config.schema import Config, TrackerOption
+from fedexp.errors import InputError
 from fedexp.state.run_folder import Identity
-from fedexp.tracking.figures import FigureFiles
 from fedexp.tracking.jsonl import JsonLines
-from fedexp.tracking.progress import Progress
-from fedexp.tracking.tracker import Record, Tracker, Trackers
+from fedexp.tracking.tracker import Record, RunInfo, Tracker, Trackers
+
+LOGGER = logging.getLogger(__name__)
+
+_JSONL = "jsonl"
+_SUPPLIED = ("run",)
+
+
+def check_trackers(options: Mapping[str, TrackerOption | None]) -> None:
+    """Check ``tracking.trackers`` without starting any. Raises InputError."""
+    jsonl = options.get(_JSONL)
+    if jsonl is None or not jsonl.enabled:
+        raise InputError(f"{_key(_JSONL)}: cannot be left out; metrics.jsonl is always written")
+    for name, option in _enabled(options):
+        base = JsonLines if name == _JSONL else Tracker
+        target = option.node.get("_target_")
+        found = locate(_key(name), target)
+        if inspect.isclass(found) and not issubclass(found, base):
+            raise InputError(
+                f"{_key(name)}._target_={target}: should be a subclass of "
+                f"{base.__module__}.{base.__name__}"
+            )
+        build(_key(name), option.node, _SUPPLIED)
 
 
 @contextmanager
@@ -21,48 +44,104 @@ def follow(
     folder: Path,
     launch: Launch,
     run: Identity | None,
-    lines: bytes,
     past: Sequence[Record],
 ) -> Iterator[Tracker]:
-    """The trackers that the config asks for; if the run fails they are told so.
+    """The trackers of a run, started; they are finished here only if the block fails.
 
-    ``lines`` and ``past`` are the rounds that a resumed run has behind it. A process that has not
-    claimed the folder, and so has no ``run``, tracks nothing.
+    Args:
+        config: the checked config.
+        folder: the run's folder.
+        launch: how the run was started.
+        run: what ``folder`` says of the run. None in a process that has not claimed the folder; it
+            gets a tracker that does nothing.
+        past: the rounds that a resumed run already has.
     """
     if run is None:
         yield Tracker()
         return
-    settings = config.tracking
-    trackers: list[Tracker] = [JsonLines(folder, lines), FigureFiles(folder)]
-    if settings.wandb.mode != "disabled":
-        from fedexp.tracking.wandb import WandbTracker
-
-        wandb = settings.wandb.model_copy(update={"group": settings.wandb.group or launch.sweep})
-        values = config.model_dump(mode="json") | {"choices": launch.choices}
-        known = past if run.known else None
-        trackers.append(WandbTracker(folder, wandb, values, run.wandb_id, known))
-    if settings.tensorboard:
-        from fedexp.tracking.tensorboard import TensorBoardTracker
-
-        trackers.append(TensorBoardTracker(folder, len(past)))
-    # The bars of several jobs would garble each other.
-    if settings.progress and launch.sweep is None:
-        trackers.append(Progress(config.rounds, Console(stderr=True), len(past)))
-    tracker = Trackers(trackers)
+    info = RunInfo(
+        folder=folder,
+        rounds=config.rounds,
+        config=config.model_dump(mode="json"),
+        choices=launch.choices,
+        overrides=launch.overrides,
+        sweep=launch.sweep,
+        run_id=run.wandb_id,
+        resumed=run.known,
+        past=past,
+    )
+    started: list[Tracker] = []
     try:
-        yield tracker
+        for name, option in _enabled(config.tracking.trackers):
+            started.append(_start(name, option, info))
+        yield Trackers(started)
     except BaseException:
-        tracker.finish(None)
+        Trackers(started).finish(None)
         raise
 
 
+class Guarded(Tracker):
+    """A tracker whose errors become one warning; after an error in ``log`` it gets no records.
+
+    ``finish`` is still called, so that files and connections are closed.
+    """
+
+    def __init__(self, name: str, tracker: Tracker) -> None:
+        self._name, self._tracker = name, tracker
+        self._failed = False
+
+    def log(self, record: Record) -> None:
+        """Pass the record on, unless an earlier one failed."""
+        if not self._failed:
+            with self._guard(f"round {record.round} could not be logged, going on without it"):
+                self._tracker.log(record)
+
+    def finish(self, summary: Mapping[str, Any] | None) -> None:
+        """Finish the tracker."""
+        with self._guard("could not finish, its last numbers may be missing"):
+            self._tracker.finish(summary)
+
+    @contextmanager
+    def _guard(self, consequence: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            if not self._failed:
+                reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+                LOGGER.warning("%s: %s (%s)", _key(self._name), consequence, reason)
+            self._failed = True
+
+
 class History(Tracker):
-    """Remembers every round's metrics, those of the rounds in ``past`` to begin with."""
+    """Keeps the metrics of every round, beginning with the rounds in ``past``."""
 
     def __init__(self, past: Sequence[Record] = ()) -> None:
         self.metrics: list[Mapping[str, float]] = [record.metrics for record in past]
 
     def log(self, record: Record) -> None:
-        """Remember one round."""
+        """Append the metrics of one round."""
         if record.metrics:
             self.metrics.append(record.metrics)
+
+
+def _enabled(
+    options: Mapping[str, TrackerOption | None],
+) -> Iterator[tuple[str, TrackerOption]]:
+    """(name, option) of the trackers to start: metrics.jsonl first, then in the config's order."""
+    for name in sorted(options, key=lambda name: name != _JSONL):
+        option = options[name]
+        if option is not None and option.enabled:
+            yield name, option
+
+
+def _start(name: str, option: TrackerOption, info: RunInfo) -> Tracker:
+    try:
+        tracker: Tracker = build(_key(name), option.node, _SUPPLIED)(run=info)
+    except Exception as error:
+        error.add_note(f"while starting {_key(name)}")
+        raise
+    return tracker if tracker.essential else Guarded(name, tracker)
+
+
+def _key(name: str) -> str:
+    return f"tracking.trackers.{name}"

@@ -1,48 +1,37 @@
-"""``metrics.jsonl``: the truth about a run, one line a round, readable while it still runs."""
+"""``metrics.jsonl``: the metrics of a run, one line a round, readable while it still runs."""
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from fedexp.state.atomic import write_atomically
 from fedexp.state.run_folder import METRICS as FILE_NAME
-from fedexp.tracking.tracker import Record, Tracker
+from fedexp.tracking.tracker import Record, RunInfo, Tracker
 
 PER_CLASS = "global/per_class_accuracy"
 
 
 class JsonLines(Tracker):
-    """Writes each round's numbers to ``folder/metrics.jsonl``, and nothing stays in a buffer.
+    """Writes each round's metrics to ``metrics.jsonl`` in the run's folder, without buffering.
 
     Class accuracies stand under ``global/per_class_accuracy`` as ``{class: accuracy}``. A record
-    without numbers (round 0) writes nothing.
-
-    Args:
-        folder: the run's folder.
-        past: what the file begins with: the rounds that a checkpoint holds, in place of those that
-            were written before.
+    without metrics (round 0) writes nothing. When a run is resumed, the file is replaced by the
+    rounds that its checkpoint has, so that later ones, which are trained again, do not stand twice.
     """
 
-    def __init__(self, folder: Path, past: bytes = b"") -> None:
-        path = folder / FILE_NAME
-        unfinished = path.with_name(f"{FILE_NAME}.partial")
-        unfinished.write_bytes(past)
-        os.replace(unfinished, path)
+    def __init__(self, run: RunInfo) -> None:
+        path = run.folder / FILE_NAME
+        write_atomically(path, b"".join(map(_line, run.past)))
         self._file = path.open("ab", buffering=0)
 
     def log(self, record: Record) -> None:
         """Write one line."""
-        if not record.metrics:
-            return
-        line: dict[str, Any] = {"round": record.round, **record.metrics}
-        if record.per_class:
-            line[PER_CLASS] = dict(record.per_class)
-        rest = f"{encode(line)}\n".encode()
-        while rest:  # a disk that fills up takes a part and complains about the rest
+        rest = _line(record)
+        while rest:  # a disk that fills up takes a part, and raises an error for the rest
             rest = rest[self._file.write(rest) :]
 
     def finish(self, summary: Mapping[str, Any] | None) -> None:
@@ -50,18 +39,28 @@ class JsonLines(Tracker):
         self._file.close()
 
 
+def _line(record: Record) -> bytes:
+    """The record as a line of JSON; empty if it has no metrics."""
+    if not record.metrics:
+        return b""
+    values: dict[str, Any] = {"round": record.round, **record.metrics}
+    if record.per_class:
+        values[PER_CLASS] = dict(record.per_class)
+    return f"{encode(values)}\n".encode()
+
+
 def read_metrics(folder: Path) -> pd.DataFrame:
     """The rounds in ``folder/metrics.jsonl``, one row each.
 
-    Class accuracies become columns ``global/per_class_accuracy.<class>``. A value that was not
-    measured in a round and one that was not finite are both NaN.
+    Class accuracies become columns ``global/per_class_accuracy.<class>``. Values that were not
+    measured in a round, or not finite, are NaN.
     """
     lines = (folder / FILE_NAME).read_text(encoding="utf-8").splitlines()
     return pd.json_normalize([json.loads(line, object_hook=_null_to_nan) for line in lines])
 
 
 def parse_records(lines: bytes) -> list[Record]:
-    """The records that wrote these lines, without figures."""
+    """The records in ``lines`` of a ``metrics.jsonl``, without figures."""
     records = []
     for line in lines.splitlines():
         metrics = json.loads(line, object_hook=_null_to_nan)
@@ -71,7 +70,7 @@ def parse_records(lines: bytes) -> list[Record]:
 
 
 def encode(value: Any, indent: int | None = None) -> str:
-    """Valid JSON: NaN and infinities, which JSON cannot write, become null."""
+    """Valid JSON: NaN and infinities, which JSON does not have, become null."""
     return json.dumps(_nan_to_null(value), indent=indent, allow_nan=False, ensure_ascii=False)
 
 

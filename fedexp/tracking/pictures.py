@@ -1,4 +1,4 @@
-"""Which pictures a round draws."""
+"""Which figures are drawn in which round."""
 
 import logging
 
@@ -17,15 +17,15 @@ from fedexp.tracking.figures import partition_heatmap, similarity_heatmap
 LOGGER = logging.getLogger(__name__)
 
 _MAPPED_SAMPLES = 1000
-"""Test samples in a feature map: enough to see, few enough for t-SNE."""
+"""Test samples in a feature map: t-SNE takes long with many more."""
 
 
 class Pictures:
-    """The partition before training; the prototypes' similarity now and then and at the end.
+    """Draws the partition before training and prototype similarity every ``heatmap_every`` rounds.
 
-    At the end also what the parts want to show, and the features of the clients that
-    ``tracking.feature_clients`` names. The first rank draws; of what clients keep, parts see what
-    its own clients have.
+    After the last round it draws prototype similarity, the parts' own figures, and the features of
+    the clients in ``tracking.feature_clients``. Only the first rank draws; its parts see the
+    memories of that rank's clients.
     """
 
     def __init__(self, settings: Tracking, rounds: int, resources: Resources, ranks: Ranks) -> None:
@@ -33,7 +33,7 @@ class Pictures:
         self.ranks = ranks
 
     def __call__(self, message: Message) -> dict[str, Figure]:
-        """Name -> figure for the global model in ``message``; empty in most rounds."""
+        """Name -> figure for the global model in ``message``; empty if none is due."""
         about, is_last = self.resources.data.description, message.round == self.rounds
         if message.round == 0:
             figure = partition_heatmap(self.resources.data.class_counts, about.classes)
@@ -53,7 +53,7 @@ class Pictures:
         return figures
 
     def _part_figures(self) -> dict[str, Figure]:
-        """What the parts want to show of the whole run."""
+        """The parts' own figures of the whole run."""
         resources = self.resources
         figures: dict[str, Figure] = {}
         for name, part in resources.parts.items():
@@ -62,7 +62,7 @@ class Pictures:
         return figures
 
     def _feature_map(self) -> dict[str, Figure]:
-        """Test features of the chosen clients' latest local models."""
+        """Test features under the chosen clients' personal models."""
         data = self.resources.data
         shuffled = torch.randperm(len(data.test), generator=torch_generator(data.seed, "features"))
         index = shuffled[:_MAPPED_SAMPLES].to(data.test.labels.device)

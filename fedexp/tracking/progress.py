@@ -1,4 +1,4 @@
-"""What a run says on the terminal: one bar while it runs, one table (or line) when it is done."""
+"""What a run prints: a progress bar while it runs, a table (or one line) when it has ended."""
 
 import math
 from collections.abc import Mapping
@@ -10,21 +10,20 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
-from fedexp.tracking.tracker import Record, Tracker
+from fedexp.tracking.tracker import Record, RunInfo, Tracker
 
 _SHOWN = {"global/accuracy": "accuracy", "personal/accuracy_local": "personal"}
 
 
 class Progress(Tracker):
-    """One bar: rounds, time taken, the latest accuracies, time left. Silent if not on a terminal.
+    """One bar: rounds, time taken, the latest accuracies, time left.
 
-    Args:
-        rounds: T.
-        console: where to draw.
-        done: rounds that a resumed run has behind it.
+    Nothing is drawn if standard error is not a terminal, nor in a sweep, whose jobs would draw over
+    each other.
     """
 
-    def __init__(self, rounds: int, console: Console, done: int = 0) -> None:
+    def __init__(self, run: RunInfo) -> None:
+        console = Console(stderr=True)
         self._latest: dict[str, float] = {}
         self._bar = bars.Progress(
             bars.TextColumn("round"),
@@ -36,10 +35,12 @@ class Progress(Tracker):
             bars.TextColumn("left"),
             console=console,
             expand=True,
-            disable=not console.is_terminal,
+            disable=run.sweep is not None or not console.is_terminal,
             speed_estimate_period=math.inf,  # the default forgets rounds longer than 30 s
         )
-        self._task = self._bar.add_task("rounds", total=rounds, completed=done, latest="")
+        self._task = self._bar.add_task(
+            "rounds", total=run.rounds, completed=run.rounds_done, latest=""
+        )
         self._bar.start()
 
     def log(self, record: Record) -> None:
@@ -48,14 +49,14 @@ class Progress(Tracker):
         self._bar.update(self._task, completed=record.round, latest=_accuracies(self._latest))
 
     def finish(self, summary: Mapping[str, Any] | None) -> None:
-        """Leave the bar as it is and give the terminal back."""
+        """Stop drawing; the bar stays on the terminal as it is."""
         self._bar.stop()
 
 
 def print_report(
     summary: Mapping[str, Any], folder: Path, console: Console, *, brief: bool = False
 ) -> None:
-    """Say how the run ended and where it lies: a table, or one line for a job of a sweep."""
+    """Print the results of a run and its folder: a table, or one line for a job of a sweep."""
     if brief:
         finals = {name: values["final"] for name, values in summary["metrics"].items()}
         parts = [
@@ -71,7 +72,7 @@ def print_report(
 
 
 def final_table(summary: Mapping[str, Any]) -> Table:
-    """Each headline metric's final, best and recent value; below them, what the run cost.
+    """Each headline metric's final, best and recent value; in the caption, what the run cost.
 
     ``rounds_to/<target>`` has one value, the number of the round.
     """
@@ -79,16 +80,18 @@ def final_table(summary: Mapping[str, Any]) -> Table:
     effort = f"{summary['rounds']} rounds, {summary['wall_time_s']:.1f} s on {summary['device']}"
     table = Table(caption=f"{effort}, {down} down, {up} up")
     table.add_column("metric", no_wrap=True)
-    for heading in ("final", "best", "mean of last 5 rounds"):
+    columns = {"final": "final", "best": "best", "mean_last5": "mean of last 5 rounds"}
+    if "best_round" in summary:
+        columns["at_best_validation"] = f"round {summary['best_round']}, best in validation"
+    for heading in columns.values():
         table.add_column(heading, justify="right")
     for name, values in summary["metrics"].items():
-        cells = (_cell(values.get(statistic)) for statistic in ("final", "best", "mean_last5"))
-        table.add_row(name, *cells)
+        table.add_row(name, *(_cell(values.get(statistic)) for statistic in columns))
     return table
 
 
 def _cell(value: float | None) -> str:
-    """A measurement with four digits, the number of a round as it is, nothing as nothing."""
+    """A measurement with four digits, the number of a round as it is; empty for None."""
     if value is None:
         return ""
     return str(value) if isinstance(value, int) else f"{value:.4f}"

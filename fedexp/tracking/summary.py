@@ -1,9 +1,8 @@
-"""``summary.json``: what a run came to, and what tells whether two runs are the same."""
+"""``summary.json``: a run's results, and digests that tell whether two runs are the same."""
 
 import hashlib
 import json
 import math
-import os
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 
 from fedexp.core.messages import Tensors
+from fedexp.state.atomic import write_atomically
 from fedexp.state.run_folder import SUMMARY as FILE_NAME
 from fedexp.tracking.jsonl import encode
 
@@ -27,8 +27,14 @@ HEADLINES: dict[str, Callable[..., float]] = {
     "train/loss": min,
     "membership/loss_auc": min,
     "membership/lira_auc": min,
+    "validation/accuracy": max,
+    "validation/loss": min,
+    "validation/personal_accuracy": max,
 }
-"""The metrics a run is judged by, and which of their values is the best."""
+"""The metrics by which runs are compared, and whether the largest or smallest value is the best."""
+
+_SELECTORS = ("validation/accuracy", "validation/personal_accuracy")
+"""What chooses the best round: the first of these that was measured."""
 
 _IRRELEVANT = ("tracking", "checkpoint", "resume")
 _PACKAGES = ("fedexp", "torch", "lightning", "hydra-core", "numpy")
@@ -54,6 +60,8 @@ def summarize(
         device: what they were trained on.
         wall_time_s: seconds from start to end.
     """
+    best = best_round(history)
+    chosen = {} if best is None else {"best_round": best}
     return {
         "metrics": headline_statistics(history)
         | rounds_to(config["evaluation"]["targets"], history),
@@ -61,6 +69,7 @@ def summarize(
             name: _total(history, name) for name in ("cost/download_bytes", "cost/upload_bytes")
         },
         "rounds": len(history),
+        **chosen,
         "seed": config["seed"],
         "overrides": list(overrides),
         "choices": dict(choices),
@@ -72,13 +81,16 @@ def summarize(
     }
 
 
-def headline_statistics(history: Iterable[Mapping[str, float]]) -> dict[str, dict[str, float]]:
-    """Final and best value of each headline metric, and its mean over the last five rounds.
+def headline_statistics(history: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
+    """``final``, ``best`` and ``mean_last5`` of each headline metric, and ``at_best_validation``.
 
-    Only rounds that measured a metric count for it; one that was never measured is absent. A loss
-    that ended as NaN says so in ``final``, while ``best`` is over the finite values.
+    Only rounds that measured a metric count for it; one that was never measured is absent. If a
+    loss ended as NaN, so is ``final``, while ``best`` is over the finite values. ``mean_last5`` is
+    the mean over the last five rounds. ``at_best_validation`` is the value in ``best_round``,
+    absent if the metric was not measured in that round, or without validation data.
     """
-    rounds = list(history)
+    rounds, best_number = list(history), best_round(history)
+    chosen = {} if best_number is None else rounds[best_number - 1]
     statistics = {}
     for name, best in HEADLINES.items():
         values, recent = (
@@ -90,7 +102,22 @@ def headline_statistics(history: Iterable[Mapping[str, float]]) -> dict[str, dic
                 "best": best(filter(math.isfinite, values), default=math.nan),
                 "mean_last5": sum(recent) / len(recent) if recent else math.nan,
             }
+            if name in chosen:
+                statistics[name]["at_best_validation"] = chosen[name]
     return statistics
+
+
+def best_round(history: Sequence[Mapping[str, float]]) -> int | None:
+    """The round, from 1, with the largest ``validation/accuracy``; the first one of several.
+
+    Without a global model, ``validation/personal_accuracy`` takes its place. None if neither was
+    ever measured.
+    """
+    for name in _SELECTORS:
+        measured = {n: row[name] for n, row in enumerate(history, start=1) if name in row}
+        if measured:
+            return max(measured, key=measured.__getitem__)
+    return None
 
 
 def rounds_to(
@@ -114,14 +141,14 @@ def rounds_to(
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
-    """SHA-256 of the config without what cannot matter: equal hashes promise equal results."""
+    """SHA-256 of the config without keys that cannot change results."""
     relevant = {key: value for key, value in config.items() if key not in _IRRELEVANT}
     canonical = json.dumps(relevant, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def digest(weights: Tensors) -> str:
-    """SHA-256 over names, types, shapes and bytes: equal only for bit-identical weights."""
+    """SHA-256 over names, types, shapes and bytes; equal only for bit-identical weights."""
     sha = hashlib.sha256()
     for name, tensor in sorted(weights.items()):
         sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
@@ -131,9 +158,7 @@ def digest(weights: Tensors) -> str:
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
     """Write ``folder/summary.json`` whole or not at all; what is not finite becomes null."""
-    partial = folder / f"{FILE_NAME}.partial"
-    partial.write_text(encode(summary, indent=2) + "\n", encoding="utf-8")
-    os.replace(partial, folder / FILE_NAME)
+    write_atomically(folder / FILE_NAME, f"{encode(summary, indent=2)}\n".encode())
 
 
 def _total(history: Iterable[Mapping[str, float]], name: str) -> int:

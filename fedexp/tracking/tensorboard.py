@@ -1,25 +1,23 @@
-"""TensorBoard, for those who prefer it."""
+"""TensorBoard."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from torch.utils.tensorboard import SummaryWriter
-
 from fedexp.tracking.figures import pixels
-from fedexp.tracking.tracker import Record, Tracker
+from fedexp.tracking.tracker import Record, RunInfo, Tracker
 
 
 class TensorBoardTracker(Tracker):
-    """Scalars and figures in ``folder/tensorboard``; the step is the round.
+    """Scalars and figures in ``tensorboard/`` in the run's folder; the step is the round.
 
-    Args:
-        folder: the run's folder.
-        done: rounds in a resumed run's checkpoint; what was written of later ones is not shown.
+    When a run is resumed, what was written of rounds after its checkpoint is not shown.
     """
 
-    def __init__(self, folder: Path, done: int = 0) -> None:
-        self._writer = SummaryWriter(folder / "tensorboard", purge_step=done + 1 if done else None)
+    def __init__(self, run: RunInfo) -> None:
+        from torch.utils.tensorboard import SummaryWriter  # slow, and checking a config needs none
+
+        purge = run.rounds_done + 1 if run.rounds_done else None
+        self._writer = SummaryWriter(run.folder / "tensorboard", purge_step=purge)
 
     def log(self, record: Record) -> None:
         """Write this round's scalars and figures."""

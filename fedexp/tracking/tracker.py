@@ -1,21 +1,42 @@
-"""The contract of a tracker: it is told what happened, and training never waits for it."""
+"""The contract of a tracker.
 
-from collections.abc import Iterable, Mapping
+A tracker is an entry of ``tracking.trackers`` in the config, so one of your own needs no change
+here: a class that can be imported, and ``+tracking.trackers.csv._target_=my_package.Csv``::
+
+    class Csv(Tracker):
+        def __init__(self, run: RunInfo, separator: str = ",") -> None:
+            self._file = (run.folder / "accuracy.csv").open("a")
+            self._separator = separator
+
+        def log(self, record: Record) -> None:
+            accuracy = record.metrics.get("global/accuracy")
+            print(record.round, accuracy, sep=self._separator, file=self._file, flush=True)
+
+        def finish(self, summary: Mapping[str, Any] | None) -> None:
+            self._file.close()
+
+The constructor gets ``run``; its other arguments are keys of the entry, checked against their
+annotations. An error in the constructor stops the run before the first round. A later error does
+not stop training: it is one warning, and the tracker gets no more records.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
 class Record:
-    """Everything that one round has to say.
+    """The results of one round.
 
     Attributes:
-        round: 1 to T; 0 for what is known before training (the partition's heatmap).
+        round: 1 to T; 0 for what is known before training (the partition heatmap).
         metrics: name -> value, for example ``global/accuracy``; what was not measured is absent.
-        per_class: class name -> accuracy of the global model, empty when not measured.
-        figures: name -> picture, for example ``heatmap/partition``.
+        per_class: class name -> accuracy of the global model; empty when not measured.
+        figures: name -> figure, for example ``heatmap/partition``.
     """
 
     round: int
@@ -24,14 +45,52 @@ class Record:
     figures: Mapping[str, Figure] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class RunInfo:
+    """What a tracker is given about the run when it is constructed.
+
+    Attributes:
+        folder: the run's folder; it exists.
+        rounds: T.
+        config: the whole experiment as a plain nested dict.
+        choices: config group -> chosen option, for example ``{"algorithm": "fedavg"}``.
+        overrides: what the command line changed.
+        sweep: name of the sweep that the run is a job of; None outside a sweep.
+        run_id: eight hexadecimal digits, the same whenever this run is resumed; None if unknown.
+        resumed: whether the run was started before.
+        past: the rounds that a resumed run already has, in order, without figures.
+    """
+
+    folder: Path
+    rounds: int = 0
+    config: Mapping[str, Any] = field(default_factory=dict)
+    choices: Mapping[str, str | None] = field(default_factory=dict)
+    overrides: Sequence[str] = ()
+    sweep: str | None = None
+    run_id: str | None = None
+    resumed: bool = False
+    past: Sequence[Record] = ()
+
+    @property
+    def rounds_done(self) -> int:
+        """Number of the last round that a resumed run already has; 0 if there is none."""
+        return self.past[-1].round if self.past else 0
+
+
 class Tracker:
-    """Receives one ``log`` a round and one ``finish``."""
+    """Gets one ``log`` a round and one ``finish``; this base class does nothing.
+
+    Attributes:
+        essential: whether an error in ``log`` or ``finish`` stops the run.
+    """
+
+    essential: ClassVar[bool] = False
 
     def log(self, record: Record) -> None:
-        """Take in one round."""
+        """Record one round. Training waits until it returns."""
 
     def finish(self, summary: Mapping[str, Any] | None) -> None:
-        """The run is over; ``summary`` is None when it failed."""
+        """End the record. ``summary`` is as in ``summary.json``; None if the run failed."""
 
 
 class Trackers(Tracker):
@@ -41,11 +100,11 @@ class Trackers(Tracker):
         self.trackers = list(trackers)
 
     def log(self, record: Record) -> None:
-        """Tell every tracker."""
+        """Pass the record to every tracker, in order."""
         for tracker in self.trackers:
             tracker.log(record)
 
     def finish(self, summary: Mapping[str, Any] | None) -> None:
-        """Tell every tracker."""
-        for tracker in self.trackers:
+        """Finish every tracker, the last one first."""
+        for tracker in reversed(self.trackers):
             tracker.finish(summary)

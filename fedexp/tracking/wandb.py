@@ -1,7 +1,7 @@
-"""Weights & Biases. Training never waits for it and never dies of it."""
+"""Weights & Biases. Training neither waits for it nor stops because of it."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fedexp.config.schema import Wandb
 from fedexp.tracking.figures import pixels, saved_figures
 from fedexp.tracking.jsonl import PER_CLASS
-from fedexp.tracking.tracker import Record, Tracker
+from fedexp.tracking.tracker import Record, RunInfo, Tracker
 
 if TYPE_CHECKING:
     import wandb
@@ -21,40 +21,31 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class WandbTracker(Tracker):
-    """One W&B run in ``folder/wandb``.
+    """One W&B run in ``wandb/`` in the run's folder.
 
     An online start that fails (no key, no network, no answer in time) becomes an offline one; any
-    other failure turns this tracker off. Each says so in one warning.
+    other failure turns this tracker off. Each is one warning.
 
     Args:
-        folder: the run's folder.
+        run: ``run.config`` becomes the W&B config, with ``run.choices`` under ``choices``; the name
+            of a sweep becomes the group, unless ``settings`` names one.
         settings: mode, project, names and so on.
-        config: the whole experiment as a plain nested dict, to read and to filter by in W&B.
-        run_id: the run's id; None lets W&B make one.
-        past: of a resumed run, the rounds that it has behind it; None if the run begins.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        settings: Wandb,
-        config: dict[str, Any],
-        run_id: str | None = None,
-        past: Sequence[Record] | None = None,
-    ) -> None:
+    def __init__(self, run: RunInfo, settings: Wandb) -> None:
         self._run: wandb.Run | None = None
         self._per_class: Mapping[str, float] = {}
-        start = partial(_start, folder, settings, config, run_id, past is not None)
+        start = partial(_start, run, settings)
         if settings.mode == "online":
             with self._guard("cannot go online, recording offline for `wandb sync`"):
                 self._run = start("online")
             if self._run is None:
-                _forget_failed_start()
+                _stop_service()
         if settings.mode != "disabled" and self._run is None:
             with self._guard("cannot record, going on without it"):
                 self._run = start("offline")
-        if past:
-            self._repeat(past, folder)
+        if run.past:
+            self._log_past(run)
 
     def log(self, record: Record) -> None:
         """One W&B step for the round."""
@@ -71,15 +62,15 @@ class WandbTracker(Tracker):
             self._run.summary.update(_flatten(summary or {}))
             self._run.finish(exit_code=int(summary is None))
 
-    def _repeat(self, past: Sequence[Record], folder: Path) -> None:
-        """Log what is known from before the kill, pictures from their files.
+    def _log_past(self, run: RunInfo) -> None:
+        """Log the rounds that a resumed run already has, with their saved figures.
 
-        W&B cannot go on with an offline record: the last one that is synced replaces the others, so
-        it has to be complete. Online, steps that W&B has already are dropped there.
+        W&B cannot append to an offline record: the last one that is synced replaces the others, so
+        it must be complete. Online, W&B ignores the steps that it already has.
         """
-        pictures = saved_figures(folder)
-        for record in [Record(0), *past]:
-            row = partial(_row, record, pictures.get(record.round, {}))
+        figures = saved_figures(run.folder)
+        for record in [Record(0), *run.past]:
+            row = partial(_row, record, figures.get(record.round, {}))
             self._per_class = record.per_class or self._per_class
             self._log(record.round, row)
 
@@ -90,7 +81,7 @@ class WandbTracker(Tracker):
 
     @contextmanager
     def _guard(self, consequence: str) -> Iterator[None]:
-        """Turn any error into one line and this tracker off."""
+        """Turn any error into one warning, and this tracker off."""
         try:
             yield
         except Exception as error:
@@ -99,27 +90,20 @@ class WandbTracker(Tracker):
             _LOGGER.warning("W&B: %s (%s)", consequence, reason)
 
 
-def _start(
-    folder: Path,
-    settings: Wandb,
-    config: dict[str, Any],
-    run_id: str | None,
-    resumed: bool,
-    mode: Literal["online", "offline"],
-) -> "wandb.Run":
-    """A new run, also where this process has had one before; or one that is resumed."""
+def _start(run: RunInfo, settings: Wandb, mode: Literal["online", "offline"]) -> "wandb.Run":
+    """Start or resume a W&B run, also in a process that has had one before."""
     import wandb
 
-    wandb.setup(wandb.Settings(silent=True))  # or the login would still talk
-    run = wandb.init(
-        dir=folder,
+    wandb.setup(wandb.Settings(silent=True))  # without it the login prints
+    started = wandb.init(
+        dir=run.folder,
         mode=mode,
-        id=run_id,
-        resume="allow" if resumed and mode == "online" else None,
-        config=config,
+        id=run.run_id,
+        resume="allow" if run.resumed and mode == "online" else None,
+        config={**run.config, "choices": dict(run.choices)},
         project=settings.project,
         entity=settings.entity,
-        group=settings.group,
+        group=settings.group or run.sweep,
         job_type=settings.job_type,
         name=settings.name,
         tags=[tag[:_TAG_LENGTH] for tag in settings.tags],
@@ -128,27 +112,28 @@ def _start(
         settings=wandb.Settings(
             console="off",
             silent=True,
-            init_timeout=settings.init_timeout / 2,  # one after the other
+            init_timeout=settings.init_timeout / 2,  # login and start share the time
             login_timeout=settings.init_timeout / 2,
             finish_timeout=settings.finish_timeout,
         ),
     )
-    run.define_metric("round")
-    run.define_metric("*", step_metric="round")
-    return run
+    started.define_metric("round")
+    started.define_metric("*", step_metric="round")
+    return started
 
 
-def _forget_failed_start() -> None:
-    """End W&B's own process, in which the run that could not go online still has its id."""
+def _stop_service() -> None:
+    """End W&B's own process, which after a failed online start still holds the run's id."""
     import wandb
 
     wandb.teardown()
 
 
 def _row(record: Record, saved: Mapping[str, Path] = MappingProxyType({})) -> dict[str, Any]:
-    """A round in W&B's types; class accuracies only beside figures, as each table is a file.
+    """A round in W&B's types.
 
-    ``saved`` are figures that were drawn in an earlier launch: name -> file.
+    Class accuracies are a table, which W&B keeps as a file each time: they are logged only in
+    rounds that have figures. ``saved`` are figures that an earlier launch drew: name -> file.
     """
     import wandb
 
@@ -169,7 +154,7 @@ def _table(per_class: Mapping[str, float]) -> "wandb.Table":
 
 
 def _flatten(summary: Mapping[str, Any]) -> dict[str, float]:
-    """``global/accuracy/final`` and so on, so that they are columns of W&B's table of runs."""
+    """``global/accuracy/final`` and so on, which become columns of W&B's table of runs."""
     return {
         f"{name}/{statistic}": value
         for name, statistics in summary.get("metrics", {}).items()

@@ -16,23 +16,33 @@ CORRECT = torch.tensor([True, False, True])
 
 
 class Engine:
-    """Scores everybody alike."""
+    """Gives every model the same predictions."""
 
-    def evaluate(self, message: Message) -> Predictions:
-        return Predictions(CORRECT, 0.7)
+    def __init__(self, validation: list[bool]) -> None:
+        self.validation = torch.tensor(validation, dtype=torch.bool)
+
+    def evaluate(self, message: Message, samples: object = None) -> Predictions:
+        return Predictions(CORRECT, 0.7) if samples is None else Predictions(self.validation, 0.9)
 
     def evaluate_personal(self, message: Message) -> Iterator[tuple[int, Predictions]]:
-        yield 0, Predictions(CORRECT, 0.7)
+        yield 0, Predictions(CORRECT, 0.7, validation=~self.validation[:1])
 
 
 def evaluator(
-    personal: str, every: int = 1, personal_every: int = 1, rounds: int = 10, attack: str = "off"
+    personal: str,
+    every: int = 1,
+    personal_every: int = 1,
+    rounds: int = 10,
+    attack: str = "off",
+    validation: list[bool] | None = None,
 ) -> Evaluator:
     client = SimpleNamespace(class_counts=torch.tensor([1, 1, 0]), test_index=torch.tensor([2]))
     data: Any = SimpleNamespace(
         test=SimpleNamespace(labels=LABELS),
+        validation=validation or [],
         description=SimpleNamespace(classes=("cat", "dog", "eel")),
         clients=[client],
+        class_counts=client.class_counts[None],
     )
     schedule = Evaluation.model_validate(
         {
@@ -45,7 +55,7 @@ def evaluator(
             "membership": {"attack": attack, "samples": 1, "shadows": 4, "epochs": 1},
         }
     )
-    engine: Any = Engine()
+    engine: Any = Engine(validation or [])
     return Evaluator(schedule, rounds, engine, data, [], lambda message: {"attacked": 1.0}, Ranks())
 
 
@@ -69,6 +79,22 @@ def test_the_schedule_and_the_last_round() -> None:
 def test_personal_evaluation_can_be_off() -> None:
     metrics = evaluator("off")(Message(10, {})).metrics
     assert not any(name.startswith("personal/") for name in metrics)
+
+
+def test_validation_scores_come_with_the_others() -> None:
+    due = evaluator("all", every=2, personal_every=5, validation=[True, True, False, True])
+    scored = {round: due(Message(round, {})).metrics for round in range(1, 11)}
+    assert [r for r, m in scored.items() if "validation/accuracy" in m] == [2, 4, 6, 8, 10]
+    assert [r for r, m in scored.items() if "validation/personal_accuracy" in m] == [5, 10]
+    assert scored[10]["validation/accuracy"] == 0.75
+    assert scored[10]["validation/loss"] == 0.9
+    assert scored[10]["validation/personal_accuracy"] == 0.0
+    assert scored[10]["global/loss"] == 0.7
+
+
+def test_without_held_out_samples_there_is_no_validation() -> None:
+    metrics = evaluator("all")(Message(10, {})).metrics
+    assert not any(name.startswith("validation/") for name in metrics)
 
 
 def test_the_attack_comes_once_after_the_last_round() -> None:

@@ -2,11 +2,13 @@ import math
 
 import pytest
 import torch
+from federations import federate
 
 from fedexp.engines.base import Predictions
 from fedexp.evaluation.geometry import (
     global_angles,
     local_angles,
+    mean_angles_within,
     mean_over_clients,
     mean_pairwise_angle,
 )
@@ -35,10 +37,43 @@ def test_a_simplex_has_its_known_angle() -> None:
     assert mean_pairwise_angle(simplex) == pytest.approx(math.degrees(math.acos(-1 / 4)), abs=1e-4)
 
 
+def test_angles_within_many_sets_of_classes() -> None:
+    draw = torch.Generator().manual_seed(0)
+    vectors = torch.randn(12, 5, generator=draw)
+    vectors[3] = 0
+    members = torch.rand(40, 12, generator=draw) < 0.3
+    members[0], members[1] = False, torch.arange(12) < 1
+    expected = [mean_pairwise_angle(vectors, keep) for keep in members]
+    assert mean_angles_within(vectors, members).tolist() == pytest.approx(expected, nan_ok=True)
+    assert math.isnan(expected[0])
+    assert math.isnan(expected[1])
+
+
+def test_angles_of_the_global_model_by_client() -> None:
+    vectors = torch.cat([FAN, torch.tensor([[0.0, -2.0]])])  # at 0, 90, 180 and 270 degrees
+    predictions = Predictions(torch.ones(1), 0.0, {"classifier": vectors})
+    counts = torch.tensor([[5, 0, 2, 0], [9, 9, 0, 0], [7, 0, 0, 0], [0, 0, 0, 0]])
+    assert global_angles(predictions, counts) == pytest.approx(
+        {
+            "geometry/classifier_angle": (90 * 4 + 180 * 2) / 6,
+            # client 0 holds 0 and 180, client 1 holds 0 and 90, client 2 a single class
+            "geometry/classifier_angle_global_existing": (180 + 90) / 2,
+            # they lack {90, 270}, {180, 270} and {90, 180, 270}; the last one has no data
+            "geometry/classifier_angle_global_missing": (180 + 90 + 120) / 3,
+        }
+    )
+
+
 def test_metrics_of_the_global_and_of_a_local_model() -> None:
     predictions = Predictions(torch.ones(1), 0.0, {"feature": FAN, "classifier": FAN[:, [1, 0]]})
-    assert global_angles(predictions) == pytest.approx(
-        {"geometry/feature_angle": 120, "geometry/classifier_angle": 120}
+    one_class_each = torch.eye(3, dtype=torch.int64)[:1]
+    assert global_angles(predictions, one_class_each) == pytest.approx(
+        {
+            "geometry/feature_angle": 120,
+            "geometry/feature_angle_global_missing": 90,
+            "geometry/classifier_angle": 120,
+            "geometry/classifier_angle_global_missing": 90,
+        }
     )
     found = local_angles(predictions, torch.tensor([3, 0, 1]))
     # one missing class makes no pair: absent, not zero
@@ -53,3 +88,34 @@ def test_metrics_of_the_global_and_of_a_local_model() -> None:
 def test_means_are_over_the_clients_that_measured() -> None:
     assert mean_over_clients([{"a": 1.0, "b": 5.0}, {"a": 2.0}, {}]) == {"a": 1.5, "b": 5.0}
     assert mean_over_clients([]) == {}
+
+
+TINY = ["clients.count=3", "clients.per_round=1", "local.epochs=1", "data.subset=60"]
+
+
+@pytest.mark.parametrize("head", ["etf", "cosine", "prototype", "linear"])
+def test_class_means_of_what_the_head_sees(head: str) -> None:
+    federation = federate(*TINY, f"head={head}", "model.feature_dim=16")
+    federation.run_round(1)
+    message = federation.server.broadcast(1)
+    found = federation.engine.evaluate(message)
+    assert found is not None
+    assert ("head_feature" in found.class_vectors) == (head != "linear")
+
+    resources = federation.engine.resources
+    test = resources.data.test
+    module = resources.load_global(message).eval()
+    with torch.no_grad():
+        ((inputs, labels),) = test.batches(len(test))
+        z = module.backbone(inputs)
+    kinds = {"feature": z, "head_feature": z / z.norm(dim=1, keepdim=True)}
+    for kind in kinds.keys() & found.class_vectors.keys():
+        means = torch.stack([kinds[kind][labels == c].mean(dim=0) for c in range(10)])
+        assert torch.allclose(found.class_vectors[kind], means, atol=1e-5), kind
+
+
+def test_a_round_has_the_angles_of_every_kind() -> None:
+    metrics = federate(*TINY, "head=cosine", "model.feature_dim=16").run_round(1).metrics
+    for kind in ("feature", "head_feature", "classifier"):
+        for suffix in ("", "_global_missing"):
+            assert 0 < metrics[f"geometry/{kind}_angle{suffix}"] < 180

@@ -41,8 +41,24 @@ def test_area_under_the_curve_by_counting_pairs() -> None:
     is_member = np.array([True, True, True, False, False, False])
     # Of nine pairs .9 and .8 win three each; .3 wins one and ties one. Above .7 are two of three.
     assert attack_metrics("loss", scores, is_member) == pytest.approx(
-        {"membership/loss_auc": 7.5 / 9, "membership/loss_tpr_at_1fpr": 2 / 3}
+        {
+            "membership/loss_auc": 7.5 / 9,
+            "membership/loss_tpr_at_1fpr": 2 / 3,
+            "membership/loss_accuracy": (2 / 3 + 1) / 2,  # from 0.8 on: TPR 2/3, FPR 0
+        }
     )
+
+
+def test_accuracy_is_that_of_the_best_threshold() -> None:
+    draw = np.random.default_rng(0)
+    scores = np.concatenate([draw.normal(0.5, 1, 40), draw.normal(0, 1, 40)]).round(1)
+    is_member = np.arange(80) < 40
+    # Members and others are equally many, so (TPR + 1 - FPR) / 2 is the share of right answers.
+    right = [((scores >= threshold) == is_member).mean() for threshold in (*scores, np.inf)]
+    found = attack_metrics("loss", scores, is_member)
+    assert found["membership/loss_accuracy"] == pytest.approx(max(right))
+    worst = attack_metrics("loss", np.array([0.0, 1.0]), np.array([True, False]))
+    assert worst["membership/loss_accuracy"] == 0.5  # suspecting nobody
 
 
 def test_one_percent_of_the_others_may_be_suspected() -> None:
@@ -56,7 +72,7 @@ def test_one_percent_of_the_others_may_be_suspected() -> None:
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_diverged_model_has_no_area(bad: float) -> None:
     found = attack_metrics("loss", np.array([1.0, bad]), np.array([True, False]))
-    assert len(found) == 2
+    assert len(found) == 3
     assert all(math.isnan(value) for value in found.values())
 
 
@@ -197,6 +213,7 @@ def test_the_loss_attack_alone_trains_nothing(monkeypatch: pytest.MonkeyPatch) -
     assert set(attacked(federation, 1)) == {
         "membership/loss_auc",
         "membership/loss_tpr_at_1fpr",
+        "membership/loss_accuracy",
     }
 
 

@@ -31,6 +31,19 @@ def test_losses_and_bytes_by_hand() -> None:
     assert metrics["train/loss_std"] == 0.5
 
 
+def test_cross_entropy_is_a_plain_mean_over_clients_and_its_deviation() -> None:
+    meter = begun(Message(1, {}))
+    for client, (n, value) in enumerate([(1, 1.0), (3, 2.0), (8, 6.0)]):
+        metrics = {"loss": 0.5, "cross_entropy": value, "part/norm": 2 * value}
+        meter.observe(Update(client, n, {}, metrics=metrics))
+    found = meter.metrics()
+    assert found["train/cross_entropy"] == 3.0
+    assert found["train/cross_entropy_std"] == pytest.approx((14 / 3) ** 0.5)  # 4 + 1 + 9
+    assert (found["train/loss"], found["train/loss_std"]) == (0.5, 0.0)
+    assert found["part/norm"] == 6.0
+    assert not {"loss", "cross_entropy", "part/norm_std"} & set(found)
+
+
 def test_an_empty_cohort_has_no_loss() -> None:
     meter = begun(Message(1, {}))
     assert list(meter.count_arrivals([])) == []

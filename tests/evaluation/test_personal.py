@@ -42,18 +42,18 @@ def test_weighted_accuracy() -> None:
     assert math.isnan(weighted_accuracy(correct, total, torch.zeros(3)))
 
 
-def test_the_three_accuracies_of_a_client() -> None:
+def test_the_accuracies_of_a_client() -> None:
     found = personal_accuracies(Predictions(CORRECT, 0.0), LABELS, client([3, 1, 0], [1, 2]))
     assert found == pytest.approx(
-        {"uniform": (1 + 2) / (2 + 3), "local": 1.25 / 2.25, "test_split": 0.5}
+        {"uniform": (1 + 2) / (2 + 3), "local": 1.25 / 2.25, "test_split": 0.5, "whole": 4 / 6}
     )
 
 
 def test_what_cannot_be_measured_is_absent() -> None:
     found = personal_accuracies(Predictions(CORRECT, 0.0), LABELS, client([3, 1, 0], []))
-    assert set(found) == {"uniform", "local"}
+    assert set(found) == {"uniform", "local", "whole"}
     only_unseen = client([0, 0, 0, 5], [])
-    assert personal_accuracies(Predictions(CORRECT, 0.0), LABELS, only_unseen) == {}
+    assert set(personal_accuracies(Predictions(CORRECT, 0.0), LABELS, only_unseen)) == {"whole"}
 
 
 def test_metrics_over_clients() -> None:
@@ -67,6 +67,15 @@ def test_metrics_over_clients() -> None:
     assert metrics["personal/accuracy_uniform"] == 0.5
     assert metrics["personal/std_uniform"] == 0.0
     assert not any("test_split" in name for name in metrics)
+
+
+def test_accuracy_on_the_whole_test_split_over_clients() -> None:
+    metrics = personal_metrics([{"whole": 0.25}, {"whole": 0.75}])
+    assert metrics == {
+        "personal/accuracy_whole": 0.5,
+        "personal/std_whole": 0.25,
+        "personal/worst_decile_whole": 0.25,
+    }
 
 
 def test_without_clients_there_are_no_metrics() -> None:

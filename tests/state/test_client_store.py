@@ -442,7 +442,7 @@ class Elastic(Proximal):
 
 ELASTIC = [
     "algorithm=fedprox",
-    "regularizer._target_=test_store.Elastic",
+    "regularizer._target_=test_client_store.Elastic",
     "regularizer.mu=1",
     "rounds=4",
     "clients.count=5",

@@ -8,7 +8,7 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 
 from fedexp.tracking.figures import FigureFiles, partition_heatmap, pixels, similarity_heatmap
-from fedexp.tracking.tracker import Record
+from fedexp.tracking.tracker import Record, RunInfo
 
 COUNTS = torch.tensor([[4, 0], [100, 1], [0, 9]])
 
@@ -80,7 +80,7 @@ def test_pixels_are_the_picture() -> None:
 
 
 def test_files_are_named_by_figure_and_round(tmp_path: Path) -> None:
-    tracker = FigureFiles(tmp_path)
+    tracker = FigureFiles(RunInfo(tmp_path))
     tracker.log(Record(1, {"global/accuracy": 0.5}))
     assert not (tmp_path / "figures").exists()
     tracker.log(Record(10, figures={"heatmap/x": Figure(), "plain": Figure()}))

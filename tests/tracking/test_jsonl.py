@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from fedexp.tracking.jsonl import JsonLines, encode, parse_records, read_metrics
-from fedexp.tracking.tracker import Record
+from fedexp.tracking.tracker import Record, RunInfo
 
 
 def test_a_line_a_round_is_on_disk_at_once(tmp_path: Path) -> None:
-    tracker = JsonLines(tmp_path)
+    tracker = JsonLines(RunInfo(tmp_path))
     tracker.log(Record(0))
     tracker.log(Record(1, {"train/loss": 2.5}))
     tracker.log(Record(2, {"global/accuracy": 0.5}, {"cat": 0.25, "dog": 0.75}))
@@ -28,7 +28,7 @@ def test_a_line_a_round_is_on_disk_at_once(tmp_path: Path) -> None:
 
 
 def test_read_back_as_a_frame(tmp_path: Path) -> None:
-    tracker = JsonLines(tmp_path)
+    tracker = JsonLines(RunInfo(tmp_path))
     tracker.log(Record(1, {"train/loss": math.inf}))
     tracker.log(Record(2, {"train/loss": 0.5, "global/accuracy": 1.0}, {"naïve": 0.25}))
     tracker.finish({})
@@ -42,7 +42,7 @@ def test_read_back_as_a_frame(tmp_path: Path) -> None:
 
 
 def test_what_a_checkpoint_holds_replaces_what_came_after_it(tmp_path: Path) -> None:
-    tracker = JsonLines(tmp_path)
+    tracker = JsonLines(RunInfo(tmp_path))
     for each in (1, 2, 3):
         tracker.log(Record(each, {"train/loss": math.nan if each == 2 else 1.0}, {"cat": 0.5}))
     tracker.finish(None)
@@ -51,7 +51,7 @@ def test_what_a_checkpoint_holds_replaces_what_came_after_it(tmp_path: Path) -> 
         file.write(b'{"round": 4, "trai')  # killed while it was written
 
     past = b"".join(lines[:2])
-    tracker = JsonLines(tmp_path, past)
+    tracker = JsonLines(RunInfo(tmp_path, past=parse_records(past)))
     assert (tmp_path / "metrics.jsonl").read_bytes() == past
     tracker.log(Record(3, {"train/loss": 1.0}, {"cat": 0.5}))
     tracker.finish(None)
@@ -62,7 +62,7 @@ def test_what_a_checkpoint_holds_replaces_what_came_after_it(tmp_path: Path) -> 
 
 
 def test_a_full_disk_is_an_error_at_once(tmp_path: Path) -> None:
-    tracker = JsonLines(tmp_path)
+    tracker = JsonLines(RunInfo(tmp_path))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
     try:

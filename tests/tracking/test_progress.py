@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from fedexp.tracking.progress import Progress, print_report
-from fedexp.tracking.tracker import Record
+from fedexp.tracking.tracker import Record, RunInfo
 
 SUMMARY: dict[str, Any] = {
     "metrics": {
@@ -35,23 +35,46 @@ def last_frame(console: Console) -> str:
     return re.split(r"\x1b\[2K|\r", output(console).rstrip())[-1]
 
 
-def test_bar_keeps_the_latest_accuracies() -> None:
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> Console:
+    """A terminal in place of standard error."""
     console = terminal(live=True)
-    progress = Progress(30, console)
+    monkeypatch.setattr("fedexp.tracking.progress.Console", lambda **_: console)
+    return console
+
+
+def test_bar_keeps_the_latest_accuracies(screen: Console, tmp_path: Path) -> None:
+    progress = Progress(RunInfo(tmp_path, rounds=30))
     progress.log(Record(11, {"global/accuracy": 0.5, "personal/accuracy_local": 0.87}))
     progress.log(Record(12, {"global/accuracy": 0.912}))
     progress.log(Record(13, {"train/loss": 1.0}))
     progress.finish(SUMMARY)
 
-    frame = last_frame(console)
+    frame = last_frame(screen)
     assert "round 13/30" in frame
     assert "accuracy 0.912 · personal 0.870" in frame
     assert re.search(r"\d:\d\d:\d\d left", frame)
 
 
-def test_nothing_is_drawn_without_a_terminal() -> None:
+def test_bar_of_a_resumed_run_starts_where_it_was(screen: Console, tmp_path: Path) -> None:
+    progress = Progress(RunInfo(tmp_path, rounds=30, past=[Record(7, {"train/loss": 1.0})]))
+    progress.finish(None)
+    assert "round  7/30" in last_frame(screen)
+
+
+def test_nothing_is_drawn_in_a_sweep(screen: Console, tmp_path: Path) -> None:
+    progress = Progress(RunInfo(tmp_path, rounds=2, sweep="lr"))
+    progress.log(Record(1, {"global/accuracy": 0.5}))
+    progress.finish(None)
+    assert output(screen) == ""
+
+
+def test_nothing_is_drawn_without_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     console = terminal(live=False)
-    progress = Progress(2, console)
+    monkeypatch.setattr("fedexp.tracking.progress.Console", lambda **_: console)
+    progress = Progress(RunInfo(tmp_path, rounds=2))
     progress.log(Record(1, {"global/accuracy": 0.5}))
     progress.finish(None)
     assert output(console) == ""
@@ -76,6 +99,15 @@ def test_a_round_number_stands_alone_in_its_row() -> None:
     print_report(SUMMARY | {"metrics": metrics}, Path("run"), console)
     (row,) = [line for line in output(console).splitlines() if "rounds_to" in line]
     assert re.findall(r"[^\s│|]+", row) == ["rounds_to/0.6", "123"]
+
+
+def test_the_table_has_the_round_that_validation_chooses() -> None:
+    metrics = {"global/accuracy": {"final": 0.9, "best": 0.9, "at_best_validation": 0.8125}}
+    console = terminal(live=False, width=120)
+    print_report(SUMMARY | {"metrics": metrics, "best_round": 17}, Path("run"), console)
+    assert "round 17, best in validation" in output(console)
+    (row,) = [line for line in output(console).splitlines() if "global/accuracy" in line]
+    assert re.findall(r"0\.\d+", row) == ["0.9000", "0.9000", "0.8125"]
 
 
 @pytest.mark.parametrize("overrides", [SUMMARY["overrides"], []])

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from fedexp.tracking.summary import (
+    best_round,
     config_hash,
     digest,
     headline_statistics,
@@ -51,6 +52,41 @@ def test_a_diverged_loss_is_not_hidden() -> None:
     assert values["best"] == 2.0
     assert math.isnan(values["final"])
     assert math.isnan(values["mean_last5"])
+
+
+SELECTED = [
+    {"validation/accuracy": 0.4, "global/accuracy": 0.9, "personal/std": 0.3},
+    {"train/loss": 1.0},
+    {"validation/accuracy": 0.6, "global/accuracy": 0.7, "train/loss": 0.5},
+    {"validation/accuracy": 0.6, "global/accuracy": 0.8, "train/loss": 0.25},
+]
+
+
+def test_values_in_the_round_that_validation_chooses() -> None:
+    assert best_round(SELECTED) == 3  # the first of two
+    statistics = headline_statistics(SELECTED)
+    chosen = {name: each.get("at_best_validation") for name, each in statistics.items()}
+    assert chosen == {
+        "global/accuracy": 0.7,
+        "personal/std": None,  # not measured then
+        "train/loss": 0.5,
+        "validation/accuracy": 0.6,
+    }
+    assert summarize(SELECTED, CONFIG, [], {}, {}, "cpu", 1.0)["best_round"] == 3
+
+
+def test_without_a_global_model_personal_models_choose_the_round() -> None:
+    personal = [{"validation/personal_accuracy": each} for each in (0.2, 0.5, 0.1)]
+    assert best_round(personal) == 2
+    assert best_round([*SELECTED, {"validation/personal_accuracy": 1.0}]) == 3
+
+
+def test_without_validation_no_round_is_chosen() -> None:
+    history = [{"global/accuracy": 0.5}]
+    assert best_round(history) is None
+    assert best_round([]) is None
+    assert "at_best_validation" not in headline_statistics(history)["global/accuracy"]
+    assert "best_round" not in summarize(history, CONFIG, [], {}, {}, "cpu", 1.0)
 
 
 def test_rounds_to_a_target_by_hand() -> None:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from fedexp.config.schema import Wandb
 from fedexp.tracking.figures import FigureFiles
 from fedexp.tracking.jsonl import JsonLines, read_metrics
-from fedexp.tracking.tracker import Record, Trackers
+from fedexp.tracking.tracker import Record, RunInfo, Trackers
 from fedexp.tracking.wandb import WandbTracker
 
 SUMMARY = {"metrics": {"global/accuracy": {"final": 0.75, "best": 0.8, "mean_last5": 0.7}}}
@@ -50,7 +50,8 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 def test_offline_record_tells_what_metrics_jsonl_tells(tmp_path: Path) -> None:
     config = {"seed": 3, "partition": {"beta": 0.3, "options": [1, None]}}
-    tracker = Trackers([JsonLines(tmp_path), WandbTracker(tmp_path, settings(), config)])
+    run = RunInfo(tmp_path, config=config, choices={"model": "mlp"})
+    tracker = Trackers([JsonLines(run), WandbTracker(run, settings())])
     tracker.log(Record(0, figures={"heatmap/partition": figure()}))
     for each in (1, 2, 3):
         metrics = {"global/accuracy": each / 4, "train/loss": 1 / each}
@@ -63,11 +64,11 @@ def test_offline_record_tells_what_metrics_jsonl_tells(tmp_path: Path) -> None:
     assert first["round"] == 0
     assert first["heatmap/partition/_type"] == "image-file"
     assert rounds == frame.to_dict("records")
-    assert wandb_log.config(path) == config
+    assert wandb_log.config(path) == config | {"choices": {"model": "mlp"}}
 
 
 def test_summary_has_headlines_and_the_last_class_accuracies(tmp_path: Path) -> None:
-    tracker = WandbTracker(tmp_path, settings(), {})
+    tracker = WandbTracker(RunInfo(tmp_path), settings())
     tracker.log(Record(1, {"global/accuracy": 0.75}, {"cat": 0.5}))
     tracker.finish(SUMMARY)
 
@@ -79,7 +80,7 @@ def test_summary_has_headlines_and_the_last_class_accuracies(tmp_path: Path) -> 
 
 
 def test_class_accuracies_are_logged_beside_figures_only(tmp_path: Path) -> None:
-    tracker = WandbTracker(tmp_path, settings(), {})
+    tracker = WandbTracker(RunInfo(tmp_path), settings())
     tracker.log(Record(1, {"global/accuracy": 0.5}, {"cat": 0.5}))
     tracker.log(Record(2, {"global/accuracy": 0.5}, {"cat": 0.5}, {"heatmap/x": figure()}))
     tracker.finish(None)
@@ -96,7 +97,7 @@ def test_class_accuracies_are_logged_beside_figures_only(tmp_path: Path) -> None
 def test_run_is_described_and_closed(
     tmp_path: Path, summary: dict[str, Any] | None, code: int
 ) -> None:
-    WandbTracker(tmp_path, settings(), {}).finish(summary)
+    WandbTracker(RunInfo(tmp_path), settings()).finish(summary)
 
     (path,) = wandb_log.run_files(tmp_path)
     by_kind = {each.WhichOneof("record_type"): each for each in wandb_log.records(path)}
@@ -107,7 +108,7 @@ def test_run_is_described_and_closed(
 
 
 def test_every_metric_is_drawn_against_the_round(tmp_path: Path) -> None:
-    WandbTracker(tmp_path, settings(), {}).finish(SUMMARY)
+    WandbTracker(RunInfo(tmp_path), settings()).finish(SUMMARY)
 
     (path,) = wandb_log.run_files(tmp_path)
     steps = [each.metric for each in wandb_log.records(path) if each.HasField("metric")]
@@ -119,18 +120,18 @@ def test_every_metric_is_drawn_against_the_round(tmp_path: Path) -> None:
 
 def test_two_runs_in_one_process_are_separate(tmp_path: Path) -> None:
     for seed in (0, 1):
-        tracker = WandbTracker(tmp_path / str(seed), settings(), {"seed": seed})
+        tracker = WandbTracker(RunInfo(tmp_path / str(seed), config={"seed": seed}), settings())
         tracker.log(Record(1, {"global/accuracy": float(seed)}))  # and no finish
 
     for seed in (0, 1):
         wandb.finish()
         (path,) = wandb_log.run_files(tmp_path / str(seed))
-        assert wandb_log.config(path) == {"seed": seed}
+        assert wandb_log.config(path)["seed"] == seed
         assert [row["global/accuracy"] for row in wandb_log.history(path)] == [seed]
 
 
 def test_disabled_leaves_nothing(tmp_path: Path) -> None:
-    tracker = WandbTracker(tmp_path, settings(mode="disabled"), {})
+    tracker = WandbTracker(RunInfo(tmp_path), settings(mode="disabled"))
     tracker.log(Record(1, {"global/accuracy": 0.5}))
     tracker.finish(SUMMARY)
     assert list(tmp_path.iterdir()) == []
@@ -147,7 +148,7 @@ def test_online_without_network_goes_on_offline(
         return init(**arguments)
 
     monkeypatch.setattr(wandb, "init", unreachable)
-    tracker = WandbTracker(tmp_path, settings(mode="online"), {})
+    tracker = WandbTracker(RunInfo(tmp_path), settings(mode="online"))
     tracker.log(Record(1, {"global/accuracy": 0.5}))
     tracker.finish(SUMMARY)
 
@@ -163,7 +164,9 @@ def test_an_offline_start_after_a_failed_one_keeps_the_id(
 ) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")  # nobody listens
-    tracker = WandbTracker(tmp_path, settings(mode="online", init_timeout=2), {}, "abc123")
+    tracker = WandbTracker(
+        RunInfo(tmp_path, run_id="abc123"), settings(mode="online", init_timeout=2)
+    )
     tracker.log(Record(1, {"global/accuracy": 0.5}))
     tracker.finish(SUMMARY)
     (path,) = wandb_log.run_files(tmp_path)
@@ -175,14 +178,15 @@ def test_an_offline_start_after_a_failed_one_keeps_the_id(
 def test_a_resumed_run_tells_its_whole_history_under_the_same_id(tmp_path: Path) -> None:
     """The last offline record replaces the others when they are synced."""
     rounds = [Record(each, {"global/accuracy": each / 4}, {"cat": each / 4}) for each in (1, 2, 3)]
-    first = Trackers([FigureFiles(tmp_path), WandbTracker(tmp_path, settings(), {}, "abc123")])
+    run = RunInfo(tmp_path, run_id="abc123")
+    first = Trackers([FigureFiles(run), WandbTracker(run, settings())])
     first.log(Record(0, figures={"heatmap/partition": figure()}))
     first.log(rounds[0])
     first.log(replace(rounds[1], figures={"heatmap/prototype_similarity": figure()}))
     first.finish(None)
     time.sleep(1.1)  # W&B names folders by the second
 
-    resumed = WandbTracker(tmp_path, settings(), {}, "abc123", past=rounds[:2])
+    resumed = WandbTracker(replace(run, resumed=True, past=rounds[:2]), settings())
     resumed.log(rounds[2])
     resumed.finish(SUMMARY)
     _, path = wandb_log.run_files(tmp_path)
@@ -193,6 +197,16 @@ def test_a_resumed_run_tells_its_whole_history_under_the_same_id(tmp_path: Path)
     assert [row["global/accuracy"] for row in found] == [0.25, 0.5, 0.75]
     pictured = [row for row in found if "heatmap/prototype_similarity/_type" in row]
     assert [row["round"] for row in pictured] == [2]
+
+
+@pytest.mark.parametrize(("group", "expected"), [(None, "lr_sweep"), ("mine", "mine")])
+def test_jobs_of_a_sweep_are_grouped_by_its_name(
+    tmp_path: Path, group: str | None, expected: str
+) -> None:
+    WandbTracker(RunInfo(tmp_path, sweep="lr_sweep"), settings(group=group)).finish(SUMMARY)
+    (path,) = wandb_log.run_files(tmp_path)
+    (run,) = [each.run for each in wandb_log.records(path) if each.HasField("run")]
+    assert run.run_group == expected
 
 
 def test_time_limits_are_those_of_the_config(
@@ -206,7 +220,7 @@ def test_time_limits_are_those_of_the_config(
         return init(**arguments)
 
     monkeypatch.setattr(wandb, "init", noting)
-    WandbTracker(tmp_path, settings(init_timeout=8, finish_timeout=7), {}).finish(SUMMARY)
+    WandbTracker(RunInfo(tmp_path), settings(init_timeout=8, finish_timeout=7)).finish(SUMMARY)
     (found,) = started
     assert found.init_timeout + found.login_timeout == 8
     assert found.finish_timeout == 7
@@ -219,7 +233,7 @@ def test_no_start_at_all_is_one_warning(
         raise OSError("disk full")
 
     monkeypatch.setattr(wandb, "init", broken)
-    tracker = WandbTracker(tmp_path, settings(), {})
+    tracker = WandbTracker(RunInfo(tmp_path), settings())
     tracker.log(Record(1, {"global/accuracy": 0.5}))
     tracker.finish(SUMMARY)
     assert warnings(caplog) == ["W&B: cannot record, going on without it (disk full)"]
@@ -229,7 +243,7 @@ def test_no_start_at_all_is_one_warning(
 def test_a_failure_turns_it_off_and_does_not_raise(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tracker = WandbTracker(tmp_path, settings(), {})
+    tracker = WandbTracker(RunInfo(tmp_path), settings())
 
     def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("gone")
@@ -245,7 +259,7 @@ def test_a_failure_turns_it_off_and_does_not_raise(
 
 
 def test_long_records_are_read_back_across_blocks(tmp_path: Path) -> None:
-    tracker = WandbTracker(tmp_path, settings(), {"long": "x" * 100_000})
+    tracker = WandbTracker(RunInfo(tmp_path, config={"long": "x" * 100_000}), settings())
     tracker.finish(SUMMARY)
     (path,) = wandb_log.run_files(tmp_path)
-    assert wandb_log.config(path) == {"long": "x" * 100_000}
+    assert wandb_log.config(path)["long"] == "x" * 100_000

@@ -1,0 +1,28 @@
+"""Files that are written whole or not at all: a reader never sees half of one."""
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """A temporary path beside ``path``, with its suffix, to write the new content to.
+
+    The file there is renamed to ``path`` when the block ends and removed if it raises. Several
+    processes may write the same ``path`` at a time; the last one to finish wins.
+    """
+    temporary = path.with_name(f".{secrets.token_hex(4)}.{path.name}")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, content: bytes | memoryview) -> None:
+    """Replace the content of ``path``, or leave the file as it was if writing fails (OSError)."""
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(content)
