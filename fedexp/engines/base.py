@@ -173,10 +173,12 @@ class Engine:
         self._begin_parts(_OWN_PARTS, message, copy)
         return module
 
-    def fit(self, module: ClientModule, phases: Sequence[Phase]) -> Tensor:
-        """Train the module on its client's data; the mean loss over all steps, on the device.
+    def fit(self, module: ClientModule, phases: Sequence[Phase]) -> Tensors:
+        """Train the module on its client's data; every call sees the batches of client and round.
 
-        Every call sees the same batches, those of the client and the round.
+        Returns:
+            Scalars on the device: ``loss``, the mean objective over all steps, and
+            ``cross_entropy``, the mean cross-entropy over the steps of the last phase's last epoch.
         """
         fabric, local = self.resources.fabric, self.resources.local
         batches = module.data.local_batches(module.round, local.batch_size)
@@ -184,7 +186,9 @@ class Engine:
         for phase in phases:
             module.begin_phase(phase)
             optimizer = module.configure_optimizers()
-            for _ in range(phase.epochs):
+            for epoch in range(phase.epochs):
+                if phase is phases[-1] and epoch == phase.epochs - 1:
+                    module.cross_entropies = []
                 for step, batch in enumerate(batches):
                     with fabric.autocast():
                         loss = module.training_step(batch, step)
@@ -194,10 +198,13 @@ class Engine:
                     optimizer.step()
                     optimizer.zero_grad()
                     losses.append(loss.detach())
-        return torch.stack(losses).mean()
+        return fit_metrics(losses, module)
 
-    def finish(self, state: ClientState, loss: float, draws: int) -> Update:
-        """The update of the client that the resident module is, after local training."""
+    def finish(self, state: ClientState, metrics: Mapping[str, float], draws: int) -> Update:
+        """The update of the client that the resident module is, after local training.
+
+        ``metrics`` are those of ``fit``.
+        """
         module, parts = self.resources.module, self.resources.parts
         reports = {name: part.report(module, state.memory(name)) for name, part in parts.items()}
         state.personal_model = {name: value.clone() for name, value in module.weights.items()}
@@ -207,7 +214,7 @@ class Engine:
             num_samples=module.data.num_samples,
             weights=shared,
             extras={name: report for name, report in reports.items() if report},
-            metrics={"loss": loss, **module.logged},
+            metrics={**metrics, **module.logged},
             directions=module.directions,
             draws=draws,
         )
@@ -264,6 +271,15 @@ class Engine:
         )
         for name in names:
             self.resources.parts[name].begin(module, message, state.memory(name))
+
+
+def fit_metrics(losses: Sequence[Tensor], module: ClientModule) -> Tensors:
+    """What ``Engine.fit`` returns, given each step's loss; ends the recording in ``module``."""
+    metrics = {"loss": torch.stack(list(losses)).mean()}
+    if module.cross_entropies:
+        metrics["cross_entropy"] = torch.stack(module.cross_entropies).mean()
+    module.cross_entropies = None
+    return metrics
 
 
 def scored(z: Tensor, logits: Tensor, labels: Tensor, classifier: Tensor | None) -> Predictions:

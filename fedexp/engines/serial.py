@@ -27,8 +27,8 @@ class Serial(Engine):
         """Train the shared model, and then the client's own if it has one."""
         personalization, epochs = self.resources.personalization, self.resources.local.epochs
         before = state.copy()
-        loss = self.fit(self.begin(client, message, state), personalization.phases(epochs))
-        update = self.finish(state, loss.item(), draws)
+        metrics = self.fit(self.begin(client, message, state), personalization.phases(epochs))
+        update = self.finish(state, {name: v.item() for name, v in metrics.items()}, draws)
         if own := personalization.personal_phases(epochs):
             self.fit(self.begin_personal(client, message, state), own)
             self.finish_personal(state)

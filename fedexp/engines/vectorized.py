@@ -7,9 +7,11 @@ from contextlib import ExitStack
 import torch
 from pydantic import PositiveInt
 from torch import Tensor, nn
+from torch.func import vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
+from fedexp.core.forward import cross_entropy
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.sockets import Phase
 from fedexp.data.federated import ClientData
@@ -115,10 +117,12 @@ class Vectorized(Engine):
             states = {c: turns.enter_context(self.resources.store.open(c)) for c in clients}
             before = {client: state.copy() for client, state in states.items()}
             stack = self._begin_all(clients, lambda c: self.begin(c, message, states[c]))
-            losses = self._fit_all(stack, personalization.phases(epochs)).tolist()
+            fitted = self._fit_all(stack, personalization.phases(epochs))
+            columns = {name: values.tolist() for name, values in fitted.items()}
             for row, client in enumerate(clients):
                 stack.take(row)
-                updates.append(self.finish(states[client], losses[row], draws[client]))
+                metrics = {name: column[row] for name, column in columns.items()}
+                updates.append(self.finish(states[client], metrics, draws[client]))
             if own := personalization.personal_phases(epochs):
                 stack = self._begin_all(
                     clients, lambda c: self.begin_personal(c, message, states[c])
@@ -137,12 +141,13 @@ class Vectorized(Engine):
             stack.put(row)
         return stack
 
-    def _fit_all(self, stack: Stack, phases: Sequence[Phase]) -> Tensor:
-        """Local training of all rows; returns each one's mean loss over its steps, [K]."""
+    def _fit_all(self, stack: Stack, phases: Sequence[Phase]) -> Tensors:
+        """Local training of all rows; returns what ``fit`` does, [K] instead of scalars."""
         local, module = self.resources.local, self.resources.module
         turns = stack.turns
         batches = [turn["data"].local_batches(turn["round"], local.batch_size) for turn in turns]
         totals = torch.zeros(len(turns), device=module.device)
+        cross_entropies = torch.zeros(len(turns), device=module.device)
         sums: dict[str, Tensors] = {}
         for phase in phases:
             module.begin_phase(phase)
@@ -151,10 +156,15 @@ class Vectorized(Engine):
             for step in range(len(schedule)):
                 rows = optimizer.keep(schedule.rows(step))
                 with self.resources.fabric.autocast():
-                    losses, measured = self._step.rows(rows, *schedule.batch(step))
+                    inputs, targets, real = schedule.batch(step)
+                    losses, logits, measured = self._step.rows(rows, inputs, targets, real)
                 optimizer.step(losses)
                 totals[: len(losses)] += losses.detach()
                 _add_up(sums, measured, len(turns))
+                counted = schedule.in_last_epoch(step) if phase is phases[-1] else None
+                if counted is not None:
+                    in_step = vmap(cross_entropy)(logits, targets, real)
+                    cross_entropies[: len(losses)] += in_step.where(counted, 0)
             for turn, steps in zip(turns, schedule.steps, strict=True):
                 turn["steps"] += steps
         for row, turn in enumerate(turns):
@@ -162,14 +172,17 @@ class Vectorized(Engine):
                 socket: {name: value[row].clone() for name, value in tensors.items()}
                 for socket, tensors in sums.items()
             }
-        return totals / torch.tensor([turn["steps"] for turn in turns], device=totals.device)
+        steps = totals.new_tensor([turn["steps"] for turn in turns])
+        steps_of_last_epoch = totals.new_tensor([len(each) for each in batches])
+        return {"loss": totals / steps, "cross_entropy": cross_entropies / steps_of_last_epoch}
 
     def _objective(
         self, inputs: Tensor, targets: Tensor, real: Tensor
-    ) -> tuple[Tensor, dict[str, Tensors]]:
+    ) -> tuple[Tensor, Tensor, dict[str, Tensors]]:
+        """Loss, logits without gradient, and what parts measure."""
         module = self.resources.module
         loss, forward = module.objective((inputs, targets), real)
-        return loss, module.measure(forward)
+        return loss, forward.logits.detach(), module.measure(forward)
 
     @torch.inference_mode()
     def _score_all(self, stack: Stack) -> Iterator[Predictions]:
