@@ -13,11 +13,12 @@ from fedexp.config.schema import Local
 from fedexp.core.client import ClientModule
 from fedexp.core.frozen_copies import Outputs, full_precision
 from fedexp.core.messages import Message, Tensors, Update
-from fedexp.core.part import Part
+from fedexp.core.part import Memory, Part
 from fedexp.core.prototypes import class_prototypes
 from fedexp.core.randomness import seed_layers
 from fedexp.core.sockets import Personalization, Phase
 from fedexp.data.federated import ClientData, FederatedData
+from fedexp.engines.kept_optimizer import optimizer_state, restore_optimizer
 from fedexp.faults.base import Faults
 from fedexp.faults.quarantine import is_finite
 from fedexp.samplers.base import Sampler
@@ -173,8 +174,20 @@ class Engine:
         self._begin_parts(_OWN_PARTS, message, copy)
         return module
 
-    def fit(self, module: ClientModule, phases: Sequence[Phase]) -> Tensors:
+    def kept_optimizer(self, model: str, state: ClientState) -> Memory | None:
+        """This client's optimizer state of ``model``; None without ``local.keep_optimizer``."""
+        return state.memory(model) if self.resources.local.keep_optimizer else None
+
+    def fit(
+        self, module: ClientModule, phases: Sequence[Phase], kept: Memory | None = None
+    ) -> Tensors:
         """Train the module on its client's data; every call sees the batches of client and round.
+
+        Args:
+            module: the resident module.
+            phases: the phases of local training.
+            kept: optimizer state to start from, and then the state after training; None starts
+                each phase with a fresh optimizer.
 
         Returns:
             Scalars on the device: ``loss``, the mean objective over all steps, and
@@ -186,6 +199,9 @@ class Engine:
         for phase in phases:
             module.begin_phase(phase)
             optimizer = module.configure_optimizers()
+            trained = dict(module.trained_parameters())
+            if kept is not None:
+                restore_optimizer(optimizer, [(trained, kept)])
             for epoch in range(phase.epochs):
                 if phase is phases[-1] and epoch == phase.epochs - 1:
                     module.cross_entropies = []
@@ -198,6 +214,8 @@ class Engine:
                     optimizer.step()
                     optimizer.zero_grad()
                     losses.append(loss.detach())
+            if kept is not None:
+                kept.update(optimizer_state(optimizer, trained))
         return fit_metrics(losses, module)
 
     def finish(self, state: ClientState, metrics: Mapping[str, float], draws: int) -> Update:

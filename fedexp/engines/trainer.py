@@ -15,8 +15,10 @@ from fedexp.config.build import locate
 from fedexp.core.client import ClientModule
 from fedexp.core.hook_view import Batch
 from fedexp.core.messages import Tensors
+from fedexp.core.part import Memory
 from fedexp.core.sockets import Phase
 from fedexp.engines.base import Resources, fit_metrics
+from fedexp.engines.kept_optimizer import optimizer_state, restore_optimizer
 from fedexp.engines.serial import Serial
 from fedexp.errors import InputError
 
@@ -46,15 +48,19 @@ class Trainer(Serial):
     ) -> None:
         super().__init__(resources)
         self._recorder = _Recorder()
-        self._callbacks = [self._recorder, *map(_callback, callbacks)]
+        self._optimizer_keeper = _OptimizerKeeper()
+        self._callbacks = [self._recorder, self._optimizer_keeper, *map(_callback, callbacks)]
         self._options = dict(options)
         self._trainer(epochs=1)  # a wrong option is found before training
 
-    def fit(self, module: ClientModule, phases: Sequence[Phase]) -> Tensors:
+    def fit(
+        self, module: ClientModule, phases: Sequence[Phase], kept: Memory | None = None
+    ) -> Tensors:
         """As ``Engine.fit``, one ``Trainer.fit`` for each phase."""
         local = self.resources.local
         batches: Any = module.data.local_batches(module.round, local.batch_size)
         self._recorder.losses.clear()
+        self._optimizer_keeper.kept = kept
         for phase in phases:
             module.begin_phase(phase)
             self._recorder.is_last_phase = phase is phases[-1]
@@ -113,6 +119,28 @@ class _Recorder(Callback):
     ) -> None:
         """Record the loss."""
         self.losses.append(outputs["loss"].detach())
+
+
+class _OptimizerKeeper(Callback):
+    """Restores the kept state of the optimizer before a fit, and keeps it after.
+
+    Attributes:
+        kept: the client's optimizer state; None keeps none.
+    """
+
+    kept: Memory | None = None
+
+    def on_train_start(self, trainer: LightningTrainer, pl_module: LightningModule) -> None:
+        """Restore the state."""
+        if self.kept is not None:
+            trained = dict(cast(ClientModule, pl_module).trained_parameters())
+            restore_optimizer(trainer.optimizers[0], [(trained, self.kept)])
+
+    def on_train_end(self, trainer: LightningTrainer, pl_module: LightningModule) -> None:
+        """Keep the state."""
+        if self.kept is not None:
+            trained = dict(cast(ClientModule, pl_module).trained_parameters())
+            self.kept.update(optimizer_state(trainer.optimizers[0], trained))
 
 
 def _callback(config: Mapping[str, Any]) -> Callback:
