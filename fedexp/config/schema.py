@@ -43,6 +43,7 @@ class Local(Group):
     epochs: PositiveInt
     batch_size: PositiveInt
     grad_clip: PositiveFloat | None
+    keep_optimizer: bool
 
 
 class Common(BaseModel):
