@@ -1,10 +1,10 @@
-"""What clients' memory costs when it exceeds its bound: seconds a round, and the peak of RAM.
+"""What it costs to keep clients' tensors on disk: seconds a round and peak memory.
 
     python scripts/bench_store.py [--clients 1000] [--ram-gib 1 4] [--rounds 2]
 
-SCAFFOLD on conv2cifar, every client in every round with two random images, all local models
-remembered and scored on ten images after the last round. One row for each bound, each in a process
-of its own. Needs disk space in the folder for temporary files for images and what is spilled.
+SCAFFOLD on conv2cifar: every client takes part in every round with two random images; all local
+models are kept, and scored on ten images after the last round. Each value of ``clients.ram_gib`` is
+measured in a process of its own. Images and tensors go to the folder for temporary files.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def write_images(root: Path, count: int) -> None:
 
 
 def measure(overrides: list[str], rounds: int, folder: Path) -> dict[str, float]:
-    """Run in this process, as its only work. Sizes are in GiB."""
+    """Measure in this process, which must do nothing else. Sizes are in GiB."""
     with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
         cfg = hydra.compose("config", overrides)
     config = validate(OmegaConf.to_container(cfg, resolve=True))

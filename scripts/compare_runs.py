@@ -2,9 +2,9 @@
 
     python scripts/compare_runs.py FOLDER ... [--name scripts/results/NAME] [--columns METRIC ...]
 
-Each FOLDER is a run or a sweep. NAME.json has each run's overrides, seed, final metrics and the
-curve of the accuracy; NAME.png the curves. A row of the table is a run, labelled by the overrides
-in which the runs differ. With ``--last5`` the table has means over the last five rounds.
+Each FOLDER is a run or a sweep. The table has a row for each run, labelled by the overrides in
+which the runs differ; with ``--last5`` its values are means over the last five rounds. NAME.json
+has each run's overrides, seed, metrics and accuracy curve; NAME.png has the curves.
 """
 
 import argparse
@@ -17,18 +17,17 @@ import matplotlib.pyplot as plt
 import pandas as pd
 
 CURVE = "global/accuracy"
-UNTOLD = ("tracking.", "data.root=", "hydra")
-"""Overrides that change no result, or name a folder of the machine."""
+IGNORED = ("tracking.", "data.root=", "hydra")
+"""Prefixes of overrides that change no result."""
 
 
 def read(run: Path) -> dict[str, Any]:
-    """What is compared of one run."""
+    """Overrides, metrics and accuracy curve of one run."""
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
     rounds = pd.read_json(run / "metrics.jsonl", lines=True).set_index("round")
     curve = rounds[CURVE].dropna()
-    told = [each for each in summary["overrides"] if not each.startswith(UNTOLD)]
     return {
-        "overrides": told,
+        "overrides": [o for o in summary["overrides"] if not o.startswith(IGNORED)],
         "seed": summary["seed"],
         "rounds": summary["rounds"],
         "wall_time_s": round(summary["wall_time_s"]),
@@ -40,14 +39,14 @@ def read(run: Path) -> dict[str, Any]:
 
 
 def label_of(run: dict[str, Any], runs: list[dict[str, Any]]) -> str:
-    """The overrides that not all runs share, but for how they were computed (``engine``)."""
+    """The overrides that not all runs share, without those of ``engine``."""
     shared = set.intersection(*(set(each["overrides"]) for each in runs))
     own = [o for o in run["overrides"] if o not in shared and not o.startswith("engine")]
     return " ".join(own) or "one run"
 
 
 def table(runs: list[dict[str, Any]], columns: list[str], statistic: str) -> str:
-    """Markdown, a row a run; without ``columns`` every metric that any run has."""
+    """A Markdown table; without ``columns`` it has every metric of any run."""
     names = columns or list(dict.fromkeys(n for run in runs for n in run["metrics"]))
     lines = ["| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
     for run in runs:
@@ -64,21 +63,21 @@ def _cell(value: float | None) -> str:
 
 
 def short_labels(runs: list[dict[str, Any]]) -> list[str]:
-    """The first choice alone, such as the algorithm, all choices, or all overrides.
+    """The shortest of three kinds of labels that are distinct.
 
-    As few as tell the runs apart.
+    The first choice of a config group, such as the algorithm; all choices; all overrides.
     """
     overrides = [label_of(run, runs).split(" ") for run in runs]
     choices = [[each for each in own if "." not in each.partition("=")[0]] for own in overrides]
-    for told in ([own[:1] for own in choices], choices):
-        labels = [" ".join(each.partition("=")[2] for each in own) for own in told]
+    for shown in ([own[:1] for own in choices], choices):
+        labels = [" ".join(each.partition("=")[2] for each in own) for own in shown]
         if len(set(labels)) == len(runs):
             return labels
     return [" ".join(own) for own in overrides]
 
 
 def draw(runs: list[dict[str, Any]], path: Path) -> None:
-    """The accuracy against the round, a line a run."""
+    """Accuracy against the round, one line for each run."""
     figure, axes = plt.subplots(figsize=(6.4, 4.4), layout="constrained")
     for run, label in zip(runs, short_labels(runs), strict=True):
         axes.plot(run["curve"]["round"], run["curve"][CURVE], marker=".", label=label)
@@ -89,7 +88,7 @@ def draw(runs: list[dict[str, Any]], path: Path) -> None:
 
 
 def main() -> None:
-    """Print, and write what ``--name`` asks for."""
+    """Print the table; with ``--name``, write the numbers and the picture."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folders", type=Path, nargs="+")
     parser.add_argument("--name", type=Path)
@@ -101,7 +100,7 @@ def main() -> None:
     print(table(runs, options.columns, "mean_last5" if options.last5 else "final"))
     if options.name:
         content = json.dumps(runs, indent=1)
-        # One line for a curve.
+        # Each curve on one line.
         content = re.sub(r"\[\s+([^][]*?)\s+\]", lambda m: f"[{' '.join(m[1].split())}]", content)
         options.name.with_suffix(".json").write_text(content + "\n", encoding="utf-8")
         draw(runs, options.name.with_suffix(".png"))

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks style and types and runs the tests: bash scripts/test.sh [--slow] [pytest arguments ...].
+# Checks style, types and imports and runs the tests: bash scripts/test.sh [--slow] [pytest arguments ...].
 # Makes the environment the first time. --slow adds the tests that take minutes.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
@@ -15,6 +15,8 @@ fi
 "$venv/bin/ruff" check .
 "$venv/bin/ruff" format --check .
 "$venv/bin/mypy"
+# Its report is long: only a broken contract is shown.
+contracts="$("$venv/bin/lint-imports" --no-logo --no-cache 2>&1)" || { echo "$contracts" >&2; exit 1; }
 # One process a core, one torch thread each.
 export OMP_NUM_THREADS=1
 exec "$venv/bin/python" -m pytest -n auto --dist worksteal "${marks[@]}" "$@"

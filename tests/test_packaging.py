@@ -1,4 +1,4 @@
-"""What the two scripts and a built wheel promise."""
+"""The built wheel, the comments in the YAML files, and the default experiment."""
 
 import os
 import subprocess
@@ -21,6 +21,7 @@ def test_a_wheel_carries_its_configs(tmp_path: Path) -> None:
         archive.extractall(tmp_path / "site")
     (entry,) = (tmp_path / "site").glob("*.dist-info/entry_points.txt")
     assert "fedexp = fedexp.train:main" in entry.read_text()
+    assert "fedexp-partition = fedexp.preview:main" in entry.read_text()
     assert (tmp_path / "site" / "fedexp" / "py.typed").exists()
     printed = subprocess.run(
         [sys.executable, "-c", "import fedexp.train; print(fedexp.train.config_folder())"],
@@ -37,8 +38,8 @@ def test_a_wheel_carries_its_configs(tmp_path: Path) -> None:
 
 
 def test_every_key_has_a_comment() -> None:
-    """One line of explanation for each key, in the YAML that sets it."""
-    bare = [
+    """In the YAML that sets it, on the same line."""
+    without = [
         f"{path.relative_to(ROOT)}: {line}"
         for path in sorted((ROOT / "conf").rglob("*.yaml"))
         if "hydra" not in path.parts and "experiment" not in path.parts
@@ -47,7 +48,7 @@ def test_every_key_has_a_comment() -> None:
         and ": " in line
         and "#" not in line
     ]
-    assert bare == []
+    assert without == []
 
 
 def test_the_default_experiment_learns(tmp_path: Path) -> None:

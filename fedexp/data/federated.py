@@ -232,7 +232,7 @@ class FederatedData:
                     train_indices,
                     test_indices,
                     held_out,
-                    positions.split([len(index) for index in held_out]),
+                    torch.split(positions, [len(index) for index in held_out]),
                     strict=True,
                 )
             )

@@ -204,9 +204,9 @@ class Vectorized(Engine):
                 socket: {name: value[row].clone() for name, value in tensors.items()}
                 for socket, tensors in sums.items()
             }
-        steps = totals.new_tensor([turn["steps"] for turn in turns])
+        taken = totals.new_tensor([turn["steps"] for turn in turns])
         steps_of_last_epoch = totals.new_tensor([len(each) for each in batches])
-        return {"loss": totals / steps, "cross_entropy": cross_entropies / steps_of_last_epoch}
+        return {"loss": totals / taken, "cross_entropy": cross_entropies / steps_of_last_epoch}
 
     def _objective(
         self, inputs: Tensor, targets: Tensor, real: Tensor

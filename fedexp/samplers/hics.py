@@ -215,8 +215,10 @@ class HiCS(Sampler):
     def _warm_up_order(self) -> list[int]:
         """All clients with data, in the order of their first selection."""
         if self.warm_up_order == "client":
-            return self.eligible.tolist()
-        return numpy_generator(self.seed, "warm_up").permutation(self.eligible).tolist()
+            order = self.eligible
+        else:
+            order = numpy_generator(self.seed, "warm_up").permutation(self.eligible)
+        return [int(client) for client in order]
 
     def _profiles(self) -> Profiles:
         """Of the clients with data."""

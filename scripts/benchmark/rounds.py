@@ -1,0 +1,110 @@
+"""One round of a job: by fedexp, and by a loop as a researcher would write it by hand."""
+
+import time
+from collections.abc import Callable
+
+import hydra
+import torch
+import torch.nn.functional as F
+from omegaconf import OmegaConf
+from torch import Tensor, nn
+
+from benchmark.jobs import RAW
+from fedexp.cli.command import config_folder
+from fedexp.config.schema import Config, validate
+from fedexp.data.federated import FederatedData
+from fedexp.distributed.processes import make_fabric
+from fedexp.federation import Federation
+from fedexp.runtime.assembly import assemble
+from fedexp.runtime.plan import load_data, plan
+from fedexp.tracking.tracker import Trackers
+
+NEVER = 10**6
+ALWAYS = [
+    "algorithm=fedavg",
+    "evaluation.personal=off",
+    f"evaluation.every={NEVER}",
+    f"tracking.heatmap_every={NEVER}",
+    f"rounds={NEVER}",
+]
+Run = Callable[[int], None]
+"""Does round number r."""
+
+
+def configure(overrides: list[str]) -> Config:
+    with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
+        cfg = hydra.compose("config", [*ALWAYS, *overrides])
+    return validate(OmegaConf.to_container(cfg, resolve=True))
+
+
+def prepare(overrides: list[str]) -> Federation:
+    config = configure(overrides)
+    planned, fabric = plan(config), make_fabric(config.engine)
+    data = load_data(config, planned.source, fabric.device)
+    return assemble(planned, fabric, data, Trackers([]))
+
+
+def fedexp_round(overrides: list[str]) -> Run:
+    """A round without evaluation."""
+    federation = prepare(overrides)
+
+    def run(round: int) -> None:
+        federation.run_round(round)
+
+    return run
+
+
+def raw_round(overrides: list[str]) -> Run:
+    """The same round in plain PyTorch: FedAvg with SGD."""
+    own = [each for each in overrides if each != RAW]
+    config, federation = configure(own), prepare(own)
+    planned = plan(config)
+    data: FederatedData = federation.engine.resources.data
+    model = nn.Sequential(
+        planned.backbone(input_shape=planned.description.input_shape),
+        nn.Linear(planned.feature_dim, planned.description.num_classes),
+    ).to(data.train.inputs.device)
+    images, labels = data.train.inputs, data.train.labels
+    indices = [client.train_index for client in data.clients]
+    mean, std = -data.train.shift / (255 * data.train.scale), 1 / (255 * data.train.scale)
+    global_weights = [p.detach().clone() for p in model.parameters()]
+    optimizer = config.optimizer.node
+
+    def batch(index: Tensor) -> Tensor:
+        inputs = images[index]
+        return (inputs.float() / 255 - mean) / std if inputs.dtype == torch.uint8 else inputs
+
+    def run(round: int) -> None:
+        cohort = federation.sampler.select(round)
+        total = sum(len(indices[client]) for client in cohort)
+        sums = [torch.zeros_like(w) for w in global_weights]
+        for client in cohort:
+            index = indices[client]
+            with torch.no_grad():
+                for p, w in zip(model.parameters(), global_weights, strict=True):
+                    p.copy_(w)
+            sgd = torch.optim.SGD(
+                model.parameters(),
+                lr=optimizer["lr"],
+                momentum=optimizer["momentum"],
+                weight_decay=optimizer["weight_decay"],
+            )
+            for _ in range(config.local.epochs):
+                shuffled = index[torch.randperm(len(index), device=index.device)]
+                for chunk in shuffled.split(config.local.batch_size):
+                    sgd.zero_grad()
+                    loss = F.cross_entropy(model(batch(chunk)), labels[chunk])
+                    loss.backward()
+                    sgd.step()
+            with torch.no_grad():
+                for s, p in zip(sums, model.parameters(), strict=True):
+                    s.add_(p, alpha=len(index) / total)
+        global_weights[:] = sums
+
+    return run
+
+
+def seconds_of(run: Run, round: int) -> float:
+    start = time.perf_counter()
+    run(round)
+    return time.perf_counter() - start

@@ -1,0 +1,169 @@
+"""The examples in the Markdown pages: commands, code, links and names of options."""
+
+import importlib
+import itertools
+import math
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import hydra
+import pytest
+import torch
+import torch.nn.functional as F
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
+import fedexp
+from fedexp.cli.command import config_folder
+from fedexp.config.schema import validate
+from fedexp.core.forward import Forward
+from fedexp.errors import InputError
+from fedexp.runtime.plan import plan
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+PAGES = [README, ROOT / "scripts" / "results" / "README.md", ROOT / "CONTRIBUTING.md"]
+OWN = "--config-dir"
+TINY = [
+    *["rounds=1", "clients.count=4", "clients.per_round=2", "local.epochs=1"],
+    *["evaluation.personal=off", "tracking.wandb.mode=disabled"],
+]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The code blocks of this language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), flags=re.M | re.S)
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The arguments of each ``fedexp`` command."""
+    lines = "".join(blocks(page, "bash")).replace("\\\n", " ").splitlines()
+    words = [shlex.split(line, comments=True) for line in lines]
+    return [each[1:] for each in words if each[:1] in (["fedexp"], ["fedexp-partition"])]
+
+
+def jobs(arguments: list[str]) -> list[list[str]]:
+    """The overrides of each job of a command, of the first seed only."""
+    overrides = [each for each in arguments if "=" in each and not each.startswith("hydra/")]
+    choices = [
+        [f"{each.get_key_element()}={value}" for value in each.sweep_string_iterator()]
+        if each.is_sweep_override()
+        else [each.input_line]
+        for each in OverridesParser.create().parse_overrides(overrides)
+    ]
+    first_seed = [each[:1] if each[0].startswith("seed=") else each for each in choices]
+    return [list(job) for job in itertools.product(*first_seed)]
+
+
+def examples() -> list[list[str]]:
+    """Every job of every command on the pages, but for those with a config folder of their own."""
+    found = [
+        job for page in PAGES for each in commands(page) if OWN not in each for job in jobs(each)
+    ]
+    return [list(job) for job in dict.fromkeys(map(tuple, found)) if job]
+
+
+@pytest.mark.parametrize("overrides", examples(), ids=" ".join)
+def test_a_command_on_a_page_is_accepted(overrides: list[str]) -> None:
+    with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
+        cfg = hydra.compose("config", overrides)
+    config = validate(OmegaConf.to_container(cfg, resolve=True))
+    if "data.root=DIR" not in overrides:  # a placeholder
+        plan(config)
+
+
+@pytest.fixture
+def pasted(tmp_path: Path) -> Path:
+    """A folder with the README's files: the first comment of each is its name."""
+    for text in blocks(README, "python") + blocks(README, "yaml"):
+        named = re.match(r"(?:# @package .*\n)?# (\S+\.(?:py|yaml))\n", text)
+        if named:
+            (tmp_path / named[1]).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / named[1]).write_text(text)
+    return tmp_path
+
+
+def test_the_readme_s_loss_runs_as_the_readme_says(pasted: Path) -> None:
+    first = next(each for each in commands(README) if OWN in each)
+    assert first == ["--config-dir", "conf", "loss=robust"]
+    subprocess.run(
+        [sys.executable, "-m", "fedexp.train", *first, *TINY, "hydra.run.dir=run"],
+        cwd=pasted,
+        env=os.environ | {"PYTHONPATH": f".{os.pathsep}{ROOT}"},
+        check=True,
+    )
+    assert "robust.GeneralizedCrossEntropy" in (pasted / "run/.hydra/config.yaml").read_text()
+    assert (pasted / "run" / "summary.json").exists()
+
+
+@pytest.fixture
+def importable(pasted: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(pasted)
+    monkeypatch.delitem(sys.modules, "robust", raising=False)
+    return pasted
+
+
+def test_the_readme_s_loss_runs_in_every_engine(importable: Path) -> None:
+    def loss(engine: str) -> float:
+        folder = f"hydra.run.dir={importable / engine}"
+        overrides = ["algorithm=fedavg", "loss=robust", *TINY, f"engine={engine}", folder]
+        return fedexp.run(overrides, importable / "conf").objective("global/loss")
+
+    serial = loss("serial")
+    assert loss("trainer") == serial
+    assert loss("vectorized") == pytest.approx(serial, rel=1e-4)
+
+
+def test_the_readme_s_loss_is_its_formula(importable: Path) -> None:
+    robust = importlib.import_module("robust")
+    logits = torch.tensor([[0.0, math.log(3)], [2.0, -1.0]])  # probability of class 0: 1/4, ...
+    batch = Forward(torch.zeros(2, 1), logits, torch.tensor([0, 0]))
+    one = Forward(batch.z[:1], logits[:1], batch.targets[:1])
+    assert robust.GeneralizedCrossEntropy(0.5)(one).item() == pytest.approx((1 - 0.5) / 0.5)
+    nearly = robust.GeneralizedCrossEntropy(1e-4)(batch)
+    torch.testing.assert_close(nearly, F.cross_entropy(logits, batch.targets), rtol=1e-3, atol=0)
+
+
+def test_the_readme_s_loss_refuses_a_negative_q(importable: Path) -> None:
+    with pytest.raises(InputError, match=r"loss\.q=-1"):
+        fedexp.run(
+            ["loss=robust", "loss.q=-1", *TINY, f"hydra.run.dir={importable / 'run'}"],
+            importable / "conf",
+        )
+
+
+def test_the_readme_s_preset_sets_its_values(importable: Path) -> None:
+    own = f"hydra.searchpath=[file://{importable / 'conf'}]"
+    with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
+        cfg = hydra.compose("config", [own, "experiment=skewed"])
+    assert (cfg.rounds, cfg.regularizer.mu) == (50, 0.1)
+    assert cfg.partition._target_.endswith("shards")
+
+
+def test_the_readme_names_no_option_that_does_not_exist() -> None:
+    rows = re.findall(r"^\| `(\w+)=`.*?\| (.*) \|$", README.read_text(), flags=re.M)
+    named = {(group, option) for group, cells in rows for option in re.findall(r"`(\w+)`", cells)}
+    on_disk = {(path.parent.name, path.stem) for path in (ROOT / "conf").rglob("*.yaml")}
+    assert len(named) > 50
+    assert named - on_disk == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    broken = []
+    for link in re.findall(r"\]\((?!https?:)([^)]+)\)", page.read_text()):
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+def anchors(page: Path) -> set[str]:
+    """GitHub's anchors of the headings."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.M)
+    return {re.sub(r"[^\w -]", "", each).strip().lower().replace(" ", "-") for each in headings}
