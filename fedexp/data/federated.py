@@ -136,8 +136,8 @@ class ClientData:
     train_index: Tensor
     test_index: Tensor
     federation: "FederatedData"
-    validation_index: Tensor = field(default_factory=_no_samples)
-    validation_positions: Tensor = field(default_factory=_no_samples)
+    validation_index: Tensor = field(default_factory=_no_samples, kw_only=True)
+    validation_positions: Tensor = field(default_factory=_no_samples, kw_only=True)
 
     @property
     def num_samples(self) -> int:
@@ -224,15 +224,15 @@ class FederatedData:
                 torch.from_numpy(train).to(device),
                 torch.from_numpy(test).to(device),
                 self,
-                validation,
-                position,
+                validation_index=validation,
+                validation_positions=position,
             )
             for client, (train, test, validation, position) in enumerate(
                 zip(
                     train_indices,
                     test_indices,
                     held_out,
-                    positions.split([len(index) for index in held_out]),
+                    torch.split(positions, [len(index) for index in held_out]),
                     strict=True,
                 )
             )
