@@ -1,4 +1,4 @@
-"""A dataset dealt out to clients: one tensor, an index for each client, a batch is a gather."""
+"""A partitioned dataset: one tensor on the device, index tensors for the clients."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from fedexp.data.split import class_counts
 
 
 class Samples:
-    """One split; uint8 images become floats only in the batch that needs them."""
+    """One split on a device; uint8 images are normalised batch by batch."""
 
     def __init__(
         self, split: Split, mean: Sequence[float], std: Sequence[float], device: torch.device
@@ -46,7 +46,7 @@ class Samples:
         return inputs, self.labels.index_select(0, index)
 
     def batches(self, batch_size: int, index: Tensor | None = None) -> Iterator[Batch]:
-        """All samples, or those at ``index``, in order and as they are."""
+        """All samples, or those at ``index``, in order and without augmentation."""
         if index is None:
             index = torch.arange(len(self), device=self.labels.device)
         for chunk in torch.split(index, batch_size):
@@ -54,7 +54,7 @@ class Samples:
 
 
 class Subset:
-    """Some samples of a split, as they are; what scores a model on a split can take it instead.
+    """Some samples of a split, without augmentation; has what evaluation uses of ``Samples``.
 
     Args:
         samples: the split.
@@ -136,8 +136,8 @@ class ClientData:
     train_index: Tensor
     test_index: Tensor
     federation: "FederatedData"
-    validation_index: Tensor = field(default_factory=_no_samples)
-    validation_positions: Tensor = field(default_factory=_no_samples)
+    validation_index: Tensor = field(default_factory=_no_samples, kw_only=True)
+    validation_positions: Tensor = field(default_factory=_no_samples, kw_only=True)
 
     @property
     def num_samples(self) -> int:
@@ -166,7 +166,7 @@ class ClientData:
         )
 
     def batches(self, batch_size: int) -> Iterator[Batch]:
-        """The training samples once, in order, without augmentation: for what a client reports."""
+        """The training samples once, in order and without augmentation."""
         return self.federation.train.batches(batch_size, self.train_index)
 
 
@@ -224,8 +224,8 @@ class FederatedData:
                 torch.from_numpy(train).to(device),
                 torch.from_numpy(test).to(device),
                 self,
-                validation,
-                position,
+                validation_index=validation,
+                validation_positions=position,
             )
             for client, (train, test, validation, position) in enumerate(
                 zip(

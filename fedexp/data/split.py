@@ -11,13 +11,13 @@ from fedexp.errors import InputError
 def match(labels_test: np.ndarray, counts: np.ndarray, seed: int) -> list[np.ndarray]:
     """Give every client a test split distributed over classes like its training data.
 
-    Test samples of class c go to clients in proportion to their training samples of class c. Those
-    of a class that somebody holds go to exactly one client each; those of other classes to no one.
+    Test samples of class c go to clients in proportion to their training samples of class c, each
+    to exactly one client. Classes that no client has are left out.
 
     Args:
         labels_test: [n] class of each test sample.
         counts: [N, C] training samples of each class at each client.
-        seed: decides which samples, and who gets the remainders.
+        seed: decides the samples and the remainders.
 
     Returns:
         For each client, its sorted indices into the test set; possibly none.
@@ -121,7 +121,7 @@ def deal(
     Args:
         labels: [n] class of each sample.
         counts: [N, C] samples of each class for each client; a column must not sum to more than the
-            class has. What it leaves over goes to no one.
+            class has. Samples left over are given to no client.
         generator: decides which samples.
 
     Returns:
@@ -153,10 +153,8 @@ def deal_in_order(labels: np.ndarray, counts: np.ndarray, order: np.ndarray) -> 
 def by_owner(owner: np.ndarray, num_clients: int) -> list[np.ndarray]:
     """Turn the owner of each sample into the samples of each client.
 
-    Since a sample has one owner, none can be given out twice.
-
     Args:
-        owner: [n] number of the client that holds each sample, ``num_clients`` if nobody does.
+        owner: [n] number of the client that holds each sample, ``num_clients`` if none does.
         num_clients: N.
 
     Returns:

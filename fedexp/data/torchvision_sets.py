@@ -37,7 +37,7 @@ def _svhn(root: Path, train: bool, download: bool) -> Split:
 
 @dataclass(frozen=True)
 class _Known:
-    """What is known about one of the sets.
+    """Shape, constants and files of one set.
 
     Attributes:
         read: (root, train, download) -> split.

@@ -29,7 +29,7 @@ def _flipped(data: FederatedData) -> FederatedData:
     return flipped
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Straggler(ClientData):
     """A client that takes the first ``work`` of each epoch's steps, rounded down, at least one."""
 

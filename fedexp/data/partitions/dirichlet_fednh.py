@@ -54,14 +54,12 @@ def _draw(
         generator.shuffle(index)
         limit = len(labels) / num_clients
         counts = cut(len(index), legacy_balanced_shares(sizes, limit, beta, generator))
-        receiver = np.arange(num_clients)  # who gets each piece
+        pieces = np.split(index, np.cumsum(counts)[:-1])
         if position >= 2:
             for place, client in enumerate(np.flatnonzero(held <= 1).tolist(), start=1):
-                receiver[[client, -place]] = receiver[[-place, client]]
-        # receiver[j] is the piece that client j gets.
-        pieces = np.split(index, np.cumsum(counts)[:-1])
-        for client, piece in enumerate(receiver.tolist()):
-            owner[pieces[piece]] = client
-        sizes += counts[receiver]
-        held += counts[receiver] > 0
+                pieces[client], pieces[-place] = pieces[-place], pieces[client]
+        for client, piece in enumerate(pieces):
+            owner[piece] = client
+            sizes[client] += len(piece)
+            held[client] += len(piece) > 0
     return owner, held

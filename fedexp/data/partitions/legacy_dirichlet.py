@@ -22,7 +22,7 @@ def legacy_dirichlet(
     min_size: NonNegativeInt = 2500,
     max_tries: PositiveInt = 10000,
 ) -> list[np.ndarray]:
-    """Each class over the clients by Dir(beta), redrawn until nobody has less than ``min_size``.
+    """Each class over the clients by Dir(beta), redrawn until every client has ``min_size``.
 
     With ``draw_seed=0`` these are the client sizes that FedPTR publishes (Chen et al., 2023,
     Table 11). Shares come from numpy's legacy generator and are rounded down; one random client

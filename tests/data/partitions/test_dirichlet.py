@@ -34,7 +34,7 @@ def test_dirichlet_shares_have_the_mean_and_variance_of_dir_beta(beta: float) ->
     assert (shares**2).mean() == pytest.approx(expected, rel=0.08)
 
 
-def test_dirichlet_at_tiny_beta_gives_whole_classes_to_clients_and_favours_nobody() -> None:
+def test_dirichlet_at_tiny_beta_gives_whole_classes_to_clients_and_favours_no_client() -> None:
     labels = np.repeat(np.arange(500), 2)
     counts = class_counts(labels, dirichlet(labels, 5, 1e-9, seed=0), 500)
     assert set(np.unique(counts)) == {0, 2}

@@ -57,7 +57,7 @@ def block_statistics(counts: np.ndarray, blocks: int) -> tuple[np.ndarray, np.nd
         (6000, [0.001] * 5, [0.00] * 5),
     ],
 )
-def test_the_published_rule_leaves_nobody_empty(
+def test_the_published_rule_leaves_no_client_empty(
     per_class: int, alphas: list[float], entropies: list[float], seed: int
 ) -> None:
     labels = np.repeat(np.arange(10), per_class)
