@@ -41,7 +41,7 @@ def options(*groups: str) -> list[str]:
 
 
 SMALL_GROUPS = ["algorithm", "head", "loss", "regularizer", "personalization", "sampler"]
-SMALL_GROUPS += ["aggregator", "faults", "optimizer", "engine"]
+SMALL_GROUPS += ["aggregator", "faults", "optimizer", "schedule", "engine"]
 SMALL_GROUPS += ["evaluation", "tracking", "partition"]
 SETS_AT_HAND = [each for each in options("data") if each.removeprefix("data=") not in NAMES]
 
