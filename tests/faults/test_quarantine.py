@@ -85,9 +85,7 @@ def equal(a: Tensors, b: Tensors) -> bool:
 
 @pytest.mark.parametrize("engine", ["serial", "vectorized"])
 @pytest.mark.parametrize("overrides", WITH_MEMORY, ids=" ".join)
-def test_a_client_that_is_left_out_keeps_its_old_state(
-    overrides: list[str], engine: str
-) -> None:
+def test_a_client_that_is_left_out_keeps_its_old_state(overrides: list[str], engine: str) -> None:
     federation = federate(*EVERYBODY, "partition=iid", *overrides, f"engine={engine}")
     data = federation.engine.resources.data
     inputs, sample = data.train.inputs, data.clients[2].train_index[0]
