@@ -1,13 +1,12 @@
-"""What choosing a cohort costs in a large population: seconds and memory.
+"""Time and memory of choosing a cohort in a large population.
 
     python scripts/bench_samplers.py [--json scripts/results/samplers.json]
 
-Each sampler runs in a process of its own, as its YAML file sets it, on updates drawn at random: 100
-classes, 100 clients a round. Seconds are the median of five rounds, what was computed in ``setup``
-not counted; beside them the seconds of one processor, which say more on a machine that others use
-too. Memory is the peak of the process; what importing fedexp takes is shown beside it.
-HiCS-FL is measured with its exact clustering and with the sketch that takes its place above
-``sampler.exact_up_to`` clients.
+Each sampler runs in its own process, as its YAML file sets it, on random updates: 100 classes, 100
+clients a round. Seconds are the median of five rounds without ``setup``; CPU seconds are shown
+too, since they depend less on other load. Memory is the peak of the process, and beside it what
+importing fedexp takes. HiCS-FL is measured with its exact clustering and with the landmarks that it
+uses above ``sampler.exact_up_to`` clients.
 """
 
 import argparse
@@ -43,21 +42,21 @@ CHANGES: dict[str, tuple[str, dict[str, int]]] = {
     "random": ("random", {}),
     "weighted": ("weighted", {}),
     "hics, exact": ("hics", {"exact_up_to": 10**9}),
-    "hics, sketch": ("hics", {"exact_up_to": 1}),
+    "hics, landmarks": ("hics", {"exact_up_to": 1}),
 }
 JOBS = [
     ("random", 2_000),
     ("weighted", 2_000),
     ("hics, exact", 2_000),
-    ("hics, sketch", 2_000),
+    ("hics, landmarks", 2_000),
     ("random", 100_000),
     ("weighted", 100_000),
-    ("hics, sketch", 100_000),
+    ("hics, landmarks", 100_000),
 ]
 
 
 def prepare(job: str, clients: int) -> Sampler:
-    """The sampler as its YAML has it, when every client has been heard of."""
+    """The sampler as its YAML has it, with a signal of every client."""
     name, changes = CHANGES[job]
     node = OmegaConf.load(Path(config_folder()) / "sampler" / f"{name}.yaml")
     sampler: Sampler = build("sampler", {**node, **changes})

@@ -1,4 +1,4 @@
-"""How much privacy a sequence of noisy sums has spent."""
+"""The privacy loss of a sequence of noisy sums."""
 
 from collections.abc import Sequence
 
@@ -11,14 +11,14 @@ class Accountant:
     """Renyi accounting of the Poisson-subsampled Gaussian mechanism, by opacus.
 
     Mironov et al., 2019 (arXiv 1908.10530), converted to (epsilon, delta) as in Balle et al.,
-    AISTATS 2020, Theorem 21. Neighbours differ by one client that is there or not.
+    AISTATS 2020, Theorem 21. Neighbouring data sets differ in one client's presence.
 
     Raises:
         InputError: opacus is not installed.
     """
 
     _orders: Sequence[float]
-    _each: np.ndarray
+    _per_release: np.ndarray
 
     def __init__(self) -> None:
         try:
@@ -30,18 +30,18 @@ class Accountant:
                 "pip install 'fedexp[privacy]'"
             ) from error
         self._rdp = rdp
-        # Few releases under much noise are told best by higher orders than opacus looks at.
+        # For few releases with much noise the best order is above those that opacus tries.
         self._orders = [*RDPAccountant.DEFAULT_ALPHAS, 128, 256, 512]
 
     def set(self, noise_multiplier: float, sampling_rate: float) -> None:
-        """What each release is like: noise over sensitivity, and the probability to take part."""
-        self._each = self._rdp.compute_rdp(
+        """Set the noise over the sensitivity and the probability that a client takes part."""
+        self._per_release = self._rdp.compute_rdp(
             q=sampling_rate, noise_multiplier=noise_multiplier, steps=1, orders=self._orders
         )
 
     def epsilon(self, releases: int, delta: float) -> float:
-        """The epsilon that so many releases have at this delta."""
+        """The epsilon of so many releases at this delta."""
         epsilon, _ = self._rdp.get_privacy_spent(
-            orders=self._orders, rdp=releases * self._each, delta=delta
+            orders=self._orders, rdp=releases * self._per_release, delta=delta
         )
         return float(epsilon)

@@ -15,11 +15,11 @@ class Average(Aggregator):
     """w = sum_k a_k w_k / sum_k a_k, a_k = n_k (McMahan et al., AISTATS 2017, Alg. 1) or 1.
 
     Float buffers (BatchNorm statistics) are averaged like weights; integer buffers are taken from
-    the client with the most samples, the lowest-numbered of several. The sums are float64: what is
-    left of the order in which updates arrive is far below one float32 rounding.
+    the client with the most samples, the lowest-numbered of several. The sums are float64, so that
+    the order in which updates arrive changes them by far less than a float32 rounding.
     """
 
-    _mass: int
+    _total: int
     _largest: tuple[int, int]
     _sums: Tensors
     _integers: Tensors
@@ -31,12 +31,12 @@ class Average(Aggregator):
                 DRAWS_BY_SIZE: "larger clients are drawn more often and weigh more too: with this "
                 "sampler take aggregator=uniform"
             }
-        self._forget()
+        self._reset()
 
     def add(self, update: Update, current: Tensors) -> None:
-        """Fold in one update."""
-        mass = update.draws * (update.num_samples if self.weighting == "samples" else 1)
-        self._mass += mass
+        """Add one update to the sums."""
+        factor = update.draws * (update.num_samples if self.weighting == "samples" else 1)
+        self._total += factor
         rank = (update.num_samples, -update.client)
         is_largest = rank > self._largest
         if is_largest:
@@ -46,31 +46,33 @@ class Average(Aggregator):
                 if is_largest:
                     self._integers[name] = value
             elif name in self._sums:
-                self._sums[name].add_(value, alpha=mass)
+                self._sums[name].add_(value, alpha=factor)
             else:
-                self._sums[name] = value.to(torch.float64) * mass
+                self._sums[name] = value.to(torch.float64) * factor
 
     def contribution(self) -> Contribution:
-        """The sums; their mass, and the integer buffers with whose they are."""
-        return Contribution(self._sums, (self._mass, self._largest, self._integers))
+        """The sums, sum_k a_k, and the integer buffers with the rank of their client."""
+        return Contribution(self._sums, (self._total, self._largest, self._integers))
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """The whole cohort's."""
-        masses, largest, integers = zip(*items, strict=True)
-        self._sums, self._mass, self._largest = sums, sum(masses), max(largest)
+        """Replace this process's sums by those of all processes."""
+        totals, largest, integers = zip(*items, strict=True)
+        self._sums, self._total, self._largest = sums, sum(totals), max(largest)
         self._integers = integers[largest.index(self._largest)]
 
     def merge(self, current: Tensors) -> Tensors:
-        """The average of what came in."""
-        if not self._mass:
+        """The average of the cohort."""
+        if not self._total:
             return current
-        average = {name: (s / self._mass).to(current[name].dtype) for name, s in self._sums.items()}
+        average = {
+            name: (s / self._total).to(current[name].dtype) for name, s in self._sums.items()
+        }
         merged = average | self._integers
-        self._forget()
+        self._reset()
         return {name: merged[name] for name in current}
 
-    def _forget(self) -> None:
-        self._mass = 0
+    def _reset(self) -> None:
+        self._total = 0
         self._largest = (-1, 0)
         self._sums = {}
         self._integers = {}

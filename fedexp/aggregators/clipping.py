@@ -1,4 +1,4 @@
-"""Bounding how far one client can move the global model."""
+"""Averaging with a bound on the length of each client's step."""
 
 import math
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ from fedexp.distributed.ranks import Contribution
 class NormClipped(Average):
     """Averages steps w_k - w^t that are no longer than a bound (Sun et al., 2019, Section 5).
 
-    The step is of all float weights together, buffers among them. With ``samples`` a client's bound
-    still grows with the samples that it claims to have.
+    The step is of all float weights together, buffers among them. With ``samples`` a client's
+    influence still grows with the number of samples that it reports.
 
     Args:
         weighting: how the cohort is averaged.
@@ -29,38 +29,38 @@ class NormClipped(Average):
         super().__init__(weighting)
         self.norm = norm
         self._norms: list[float] = []
-        self._seen: list[float] = []
+        self._last_norms: list[float] = []
 
     def add(self, update: Update, current: Tensors) -> None:
-        """Fold in one update."""
+        """Add one update, its step scaled down if it is too long."""
         step = steps(update.weights, current)
         norm = norm_of(step)
         self._norms.append(norm)
         if norm > self.norm:
-            shortened = {n: (current[n] + s * (self.norm / norm)) for n, s in step.items()}
-            shortened = {n: value.to(current[n].dtype) for n, value in shortened.items()}
-            update = replace(update, weights=update.weights | shortened)
+            scaled = {n: (current[n] + s * (self.norm / norm)) for n, s in step.items()}
+            scaled = {n: value.to(current[n].dtype) for n, value in scaled.items()}
+            update = replace(update, weights=update.weights | scaled)
         super().add(update, current)
 
     def contribution(self) -> Contribution:
-        """Also the steps' lengths."""
-        share = super().contribution()
-        return replace(share, items=(share.items, self._norms))
+        """The sums of the average, and the lengths of the steps."""
+        average = super().contribution()
+        return replace(average, items=(average.items, self._norms))
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """The whole cohort's."""
+        """Replace this process's sums and lengths by those of all processes."""
         averages, norms = zip(*items, strict=True)
         super().set_reduced(sums, averages)
         self._norms = list(chain(*norms))
 
     def merge(self, current: Tensors) -> Tensors:
-        """The average of the shortened steps."""
-        self._seen, self._norms = self._norms, []
+        """The average of the scaled steps."""
+        self._last_norms, self._norms = self._norms, []
         return super().merge(current)
 
     def metrics(self) -> dict[str, float]:
-        """The share of steps that was too long, and their mean length before."""
-        return clipping_metrics(self._seen, self.norm)
+        """The share of steps that were too long, and the mean length before scaling."""
+        return clipping_metrics(self._last_norms, self.norm)
 
 
 def clipping_metrics(norms: list[float], bound: float) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Aggregators that compare updates, and so must see all of them at once."""
+"""The base of aggregators that need all updates at once."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +10,7 @@ from fedexp.distributed.ranks import Contribution
 
 
 class Gathered(Aggregator):
-    """Keeps the cohort's weights until the round's end: K models of memory."""
+    """Keeps the cohort's weights until the end of the round, which takes the memory of K models."""
 
     def __init__(self) -> None:
         self._updates: list[Update] = []
@@ -20,24 +20,24 @@ class Gathered(Aggregator):
         self._updates.append(replace(update, extras={}, directions={}))
 
     def contribution(self) -> Contribution:
-        """The updates themselves."""
+        """The updates of this process's clients."""
         return Contribution(items=self._updates)
 
     def set_reduced(self, sums: Tensors, items: Sequence[list[Update]]) -> None:
-        """The whole cohort's."""
+        """Replace this process's updates by those of all processes."""
         self._updates = list(chain(*items))
 
     def merge(self, current: Tensors) -> Tensors:
-        """What ``combine`` makes of them."""
+        """The result of ``combine``."""
         updates = sorted(self._updates, key=lambda update: update.client)
         self._updates = []
         return self.combine(updates, current) if updates else current
 
     def combine(self, updates: Sequence[Update], current: Tensors) -> Tensors:
-        """The next global weights, given at least one update; they come sorted by client."""
+        """The next global weights from at least one update; the updates are sorted by client."""
         raise NotImplementedError
 
 
-def whole_share(share: float, count: int) -> int:
-    """share * count rounded down, but for what floats get wrong: 29 of 100 at 0.29."""
+def rounded_down(share: float, count: int) -> int:
+    """share * count rounded down, with a tolerance for float errors: 0.29 of 100 is 29."""
     return int(share * count + 1e-9)

@@ -1,4 +1,4 @@
-"""Krum: keep the updates that lie closest to their neighbours."""
+"""Krum: the mean of the updates that are closest to their neighbours."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -8,7 +8,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from fedexp.aggregators.average import Average
-from fedexp.aggregators.gathered import Gathered, whole_share
+from fedexp.aggregators.gathered import Gathered, rounded_down
 from fedexp.core.messages import Tensors, Update
 
 
@@ -16,12 +16,12 @@ class Krum(Gathered):
     """The mean of the m updates with the lowest scores (Blanchard et al., NeurIPS 2017, Section 4).
 
     A score is the sum of squared distances to the K - f - 2 nearest other updates, at least one; f
-    of the K are assumed to lie. Of equal scores the lowest-numbered client's counts as lower. The
-    paper's guarantee needs 2f + 2 < K and samples that are alike at all clients: the further apart
-    honest updates are, the more of them look like lies.
+    of the K are assumed to be Byzantine. Of equal scores the lowest-numbered client's counts as
+    lower. The paper's guarantee needs 2f + 2 < K and identically distributed data: with non-IID
+    data honest updates are far apart, and some of them are left out.
 
     Args:
-        byzantine: f / K, the share of the cohort that may lie; f is rounded down.
+        byzantine: f / K, the share of the cohort that may be Byzantine; f is rounded down.
         keep: m; 1 is Krum, more is multi-Krum; None is K - f.
     """
 
@@ -32,8 +32,8 @@ class Krum(Gathered):
         self.byzantine, self.keep = byzantine, keep
 
     def combine(self, updates: Sequence[Update], current: Tensors) -> Tensors:
-        """The plain mean of those who are kept."""
-        byzantine_clients = whole_share(self.byzantine, len(updates))
+        """The unweighted mean of the m updates."""
+        byzantine_clients = rounded_down(self.byzantine, len(updates))
         scores = krum_scores(squared_distances(updates, current), byzantine_clients)
         best = scores.sort(stable=True).indices[: self.keep or len(updates) - byzantine_clients]
         average = Average("uniform")

@@ -1,4 +1,4 @@
-"""DP-FedAvg: a cohort's mean step, clipped and noised, with the privacy spent so far."""
+"""DP-FedAvg: the mean of clipped steps with noise, and the privacy loss so far."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -23,18 +23,18 @@ from fedexp.errors import InputError
 class Private(Aggregator):
     """w^t + (sum_k clip(w_k - w^t) + N(0, (z S)^2 I)) / K (McMahan et al., ICLR 2018, Alg. 1).
 
-    What is hidden is whether a client took part at all, from whoever sees the global models; the
-    server itself is trusted. Each client of the cohort counts once, whatever its samples and
-    however often it was drawn, so that adding or removing one moves the sum by S at most. K is what
-    was asked for, not what came in (the paper's fixed denominator): a lost update is a step of 0.
+    Client-level privacy against everyone who sees the global models; the server is trusted. Each
+    client of the cohort counts once, whatever its number of samples and of draws, so that adding or
+    removing one changes the sum by at most S in norm. K is the size of the cohort that was drawn
+    (the paper's fixed denominator): a lost update is a step of 0.
 
-    The accountant takes each of the N clients with data to join a round by a coin of its own, with
-    probability q = K / N. The sampler draws exactly K of them, which has nearly the same effect but
-    is not covered by that proof: take epsilon for an approximation. The noise comes from the run's
-    seed: whoever knows the seed can take it away again. Metrics are logged without noise.
+    The accountant assumes Poisson sampling: each of the N clients with data takes part
+    independently with probability q = K / N. The sampler draws exactly K of them, which is not
+    covered by that proof, so that epsilon is an approximation. The noise comes from the run's seed:
+    with the seed it can be subtracted. Metrics are logged without noise.
 
-    Nothing else may travel: a part that reports to the server, buffers such as BatchNorm's and
-    samplers that look at clients are refused.
+    Nothing but weights may be sent: parts that report to the server, buffers such as BatchNorm's
+    and samplers whose draws depend on the data are refused.
 
     Args:
         clip: S, the bound on a step's L2 norm.
@@ -42,7 +42,7 @@ class Private(Aggregator):
         delta: of the (epsilon, delta) that is logged; must be below 1 / N.
     """
 
-    # What is known of privacy holds for cohorts that tell nothing about anybody's data.
+    # The accountant's bound holds for cohorts that are drawn independently of the data.
     needs = MappingProxyType(
         {
             UNIFORM_COHORTS: "aggregator=private: epsilon is known for uniformly drawn cohorts; "
@@ -61,10 +61,10 @@ class Private(Aggregator):
         self.releases = 0
         self._sums: Tensors = {}
         self._norms: list[float] = []
-        self._seen: list[float] = []
+        self._last_norms: list[float] = []
 
     def setup(self, setting: Setting) -> None:
-        """Learn q; check what is_sent."""
+        """Find q. Raises InputError: buffers would be sent, or delta is too large."""
         if buffers := sorted(setting.shared - setting.parameter_shapes.keys()):
             raise InputError(
                 f"aggregator=private: the model has buffers ({buffers[0]}) that noise would break; "
@@ -81,7 +81,7 @@ class Private(Aggregator):
         self.accountant.set(self.noise_multiplier, self.cohort / population)
 
     def add(self, update: Update, current: Tensors) -> None:
-        """Fold in one clipped step. Raises InputError if the update holds more than weights."""
+        """Add one clipped step. Raises InputError: the update holds more than weights."""
         if update.extras:
             raise InputError(
                 f"aggregator=private: {' and '.join(sorted(update.extras))} would send more than "
@@ -95,15 +95,15 @@ class Private(Aggregator):
             self._sums[name] = self._sums.get(name, 0) + scale * value
 
     def contribution(self) -> Contribution:
-        """The sums of clipped steps, and how long the steps were."""
+        """The sums of clipped steps, and the lengths of the steps before clipping."""
         return Contribution(self._sums, self._norms)
 
     def set_reduced(self, sums: Tensors, items: Sequence[list[float]]) -> None:
-        """The whole cohort's."""
+        """Replace this process's sums and lengths by those of all processes."""
         self._sums, self._norms = sums, list(chain(*items))
 
     def merge(self, current: Tensors) -> Tensors:
-        """The current weights after one noisy step."""
+        """The current weights plus one noisy step."""
         if not self._norms:
             return current
         self.releases += 1
@@ -112,19 +112,19 @@ class Private(Aggregator):
             name: (value + self._noised(self._sums[name], generator) / self.cohort).to(value.dtype)
             for name, value in current.items()
         }
-        self._sums, self._seen, self._norms = {}, self._norms, []
+        self._sums, self._last_norms, self._norms = {}, self._norms, []
         return merged
 
     def metrics(self) -> dict[str, float]:
-        """(epsilon, delta) of all that was released so far, and what was clipped of the cohort."""
+        """(epsilon, delta) of all rounds so far, and the clipping of this cohort."""
         return {
             "privacy/epsilon": self.accountant.epsilon(self.releases, self.delta),
             "privacy/delta": self.delta,
-            **clipping_metrics(self._seen, self.clip),
+            **clipping_metrics(self._last_norms, self.clip),
         }
 
     def server_state(self) -> dict[str, Any]:
-        """How often something was released."""
+        """The number of releases."""
         return {"releases": self.releases}
 
     def load_server_state(self, state: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ Moments = dict[str, Tensor]
 class ServerOptimizer(Average):
     """w <- w + step(delta), delta = average - w (Reddi et al., ICLR 2021, Alg. 2).
 
-    Only parameters take the step; buffers are averaged as they are. A subclass says what a step is.
+    Only parameters take the step; buffers are averaged. A subclass defines ``step``.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class ServerOptimizer(Average):
         self.momentum: Moments = {}
 
     def setup(self, setting: Setting) -> None:
-        """Learn which weights are parameters."""
+        """Find which weights are parameters."""
         self.parameters = setting.parameter_shapes.keys()
 
     def merge(self, current: Tensors) -> Tensors:
@@ -57,7 +57,7 @@ class Momentum(ServerOptimizer):
     """FedAvgM (Hsu et al., 2019): m <- beta1 m + delta, w <- w + lr m."""
 
     def step(self, name: str, delta: Tensor) -> Tensor:
-        """The accumulated direction."""
+        """m."""
         m = self.momentum.get(name, torch.zeros_like(delta)).to(delta.device)
         self.momentum[name] = self.beta1 * m + delta
         return self.momentum[name]
@@ -66,7 +66,7 @@ class Momentum(ServerOptimizer):
 class Adaptive(ServerOptimizer):
     """m <- beta1 m + (1 - beta1) delta; w <- w + lr m / (sqrt(v) + tau).
 
-    v starts from tau^2; what it becomes is the subclass's.
+    v starts from tau^2; a subclass defines its recursion, ``second_moment``.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Adaptive(ServerOptimizer):
         self.variance: Moments = {}
 
     def step(self, name: str, delta: Tensor) -> Tensor:
-        """The scaled direction. No bias correction: the paper has none."""
+        """m / (sqrt(v) + tau), without bias correction, as in the paper."""
         m = self.momentum.get(name, torch.zeros_like(delta)).to(delta.device)
         v = self.variance.get(name, torch.full_like(delta, self.tau**2)).to(delta.device)
         self.momentum[name] = self.beta1 * m + (1 - self.beta1) * delta

@@ -1,1 +1,1 @@
-"""Faults on purpose: clients that vanish, straggle, break or lie."""
+"""Injected faults, and the quarantine of updates that are not finite."""

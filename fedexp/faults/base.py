@@ -1,4 +1,4 @@
-"""What can go wrong on purpose."""
+"""The contract of injected faults."""
 
 from collections.abc import Sequence
 
@@ -8,27 +8,27 @@ from fedexp.data.federated import ClientData
 
 
 class Faults:
-    """What goes wrong on purpose; here, nothing: ``faults=none``.
+    """Injected faults; the base class injects none: ``faults=none``.
 
-    Every answer is a pure function of (seed, round, client), so that any process may ask, in any
-    order, as often as it likes.
+    Every result is a pure function of (seed, round, client), the same in every process and however
+    often it is computed.
     """
 
     def setup(self, setting: Setting) -> None:
         """Called once, before the first round."""
 
     def drops_out(self, round: int, client: int) -> bool:
-        """Whether a chosen client drops out: it downloads the message and is not heard of again."""
+        """Whether a chosen client drops out: it downloads the message and sends no update."""
         return False
 
     def data(self, round: int, data: ClientData) -> ClientData:
-        """What a client trains on in this round, instead of its data."""
+        """The data that a client trains on in this round."""
         return data
 
     def corrupt(self, update: Update, message: Message) -> Update:
-        """What arrives of an update that answers ``message``."""
+        """The update as it arrives at the server; ``message`` is what the client started from."""
         return update
 
     def metrics(self, round: int, cohort: Sequence[int]) -> dict[str, float]:
-        """How many of the cohort's clients each fault has befallen."""
+        """How many clients of the cohort have each fault."""
         return {}

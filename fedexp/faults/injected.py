@@ -1,4 +1,4 @@
-"""Faults drawn from the seed."""
+"""Injected faults, drawn from the seed."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,22 +19,22 @@ Probability = Annotated[float, Field(ge=0, le=1)]
 
 
 class Injected(Faults):
-    """Drop-outs, stragglers, broken updates, and clients that lie.
+    """Drop-outs, stragglers, broken updates, and Byzantine clients.
 
-    Who drops out, straggles or breaks is drawn anew in every round, for each client of the cohort
-    by itself. The Byzantine clients are chosen once, among those that have data, and attack in
-    every round that they take part in, each for itself and knowing no other's update.
+    Drop-outs, stragglers and broken updates are drawn anew in every round, independently for each
+    client of the cohort. The Byzantine clients are drawn once, among those with data. They attack
+    in every round that they take part in, independently and without knowledge of other updates.
 
-    Of a lying client's update the parameters are what is attacked; buffers and what parts report
-    arrive as they are. A client whose labels are flipped is honest about what it makes of them, and
-    any Byzantine client is when a sampler questions it.
+    An attack changes the parameters of the update; buffers and the reports of parts arrive
+    unchanged. ``label_flip`` changes only the training data: labels and class counts. A Byzantine
+    client answers the probe of a sampler honestly.
 
     Args:
         drop: probability that a chosen client drops out before it trains.
         straggle: probability that a client takes fewer steps.
         work: the share of each epoch's steps that a straggler takes, rounded down, at least one.
         nan: probability that all of a client's update becomes NaN.
-        byzantine: the share of clients that lie.
+        byzantine: the share of the clients with data that is Byzantine.
         attack: ``sign_flip`` sends w^t - factor (w_k - w^t), ``scale`` w^t + factor (w_k - w^t);
             ``label_flip`` trains on labels C - 1 - y.
         factor: length of the step that is sent over that of the honest one.
@@ -55,17 +55,19 @@ class Injected(Faults):
         self._flip = LabelFlip()
 
     def setup(self, setting: Setting) -> None:
-        """Choose the Byzantine clients."""
+        """Draw the Byzantine clients."""
         self.seed = setting.seed
         self.parameters = setting.parameter_shapes.keys()
-        holders = np.flatnonzero(setting.client_sizes.numpy())
-        count = round(self.byzantine * len(holders))
+        eligible = np.flatnonzero(setting.client_sizes.numpy())
+        count = round(self.byzantine * len(eligible))
         generator = numpy_generator(self.seed, "byzantine")
-        self.byzantine_clients = frozenset(generator.choice(holders, count, replace=False).tolist())
+        self.byzantine_clients = frozenset(
+            generator.choice(eligible, count, replace=False).tolist()
+        )
 
     def drops_out(self, round: int, client: int) -> bool:
         """Drawn with probability ``drop``."""
-        return self._befalls("drop", self.drop, round, client)
+        return self._occurs("drop", self.drop, round, client)
 
     def data(self, round: int, data: ClientData) -> ClientData:
         """Flipped labels, fewer steps, or both."""
@@ -76,10 +78,10 @@ class Injected(Faults):
         return data
 
     def corrupt(self, update: Update, message: Message) -> Update:
-        """The parameters attacked, or everything NaN."""
-        if self._breaks(message.round, update.client):
-            extras = {name: _broken(report) for name, report in update.extras.items()}
-            return replace(update, weights=_broken(update.weights), extras=extras)
+        """The update of a Byzantine client after its attack; all NaN if the update is broken."""
+        if self._is_broken(message.round, update.client):
+            extras = {name: _all_nan(report) for name, report in update.extras.items()}
+            return replace(update, weights=_all_nan(update.weights), extras=extras)
         if self.attack == "label_flip" or update.client not in self.byzantine_clients:
             return update
         factor = self.factor if self.attack == "scale" else -self.factor
@@ -91,28 +93,28 @@ class Injected(Faults):
         return replace(update, weights=update.weights | attacked)
 
     def metrics(self, round: int, cohort: Sequence[int]) -> dict[str, float]:
-        """How many dropped out, and of the others how many straggled, broke and are Byzantine."""
+        """How many dropped out; of the others how many straggled, sent NaN and are Byzantine."""
         clients = set(cohort)
-        heard = {client for client in clients if not self.drops_out(round, client)}
+        present = {client for client in clients if not self.drops_out(round, client)}
         return {
-            "faults/dropped": len(clients) - len(heard),
-            "faults/straggled": sum(self._straggles(round, client) for client in heard),
-            "faults/nan": sum(self._breaks(round, client) for client in heard),
-            "faults/byzantine": len(heard & self.byzantine_clients),
+            "faults/dropped": len(clients) - len(present),
+            "faults/straggled": sum(self._straggles(round, client) for client in present),
+            "faults/nan": sum(self._is_broken(round, client) for client in present),
+            "faults/byzantine": len(present & self.byzantine_clients),
         }
 
     def _straggles(self, round: int, client: int) -> bool:
-        return self._befalls("straggle", self.straggle, round, client)
+        return self._occurs("straggle", self.straggle, round, client)
 
-    def _breaks(self, round: int, client: int) -> bool:
-        return self._befalls("nan", self.nan, round, client)
+    def _is_broken(self, round: int, client: int) -> bool:
+        return self._occurs("nan", self.nan, round, client)
 
-    def _befalls(self, purpose: str, probability: float, round: int, client: int) -> bool:
-        generator = numpy_generator(self.seed, f"faults/{purpose}", round, client)
+    def _occurs(self, fault: str, probability: float, round: int, client: int) -> bool:
+        generator = numpy_generator(self.seed, f"faults/{fault}", round, client)
         return bool(generator.random() < probability)
 
 
-def _broken(tensors: Tensors) -> Tensors:
+def _all_nan(tensors: Tensors) -> Tensors:
     return {
         name: torch.full_like(value, torch.nan) if value.is_floating_point() else value
         for name, value in tensors.items()

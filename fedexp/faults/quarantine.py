@@ -1,4 +1,4 @@
-"""Updates that hold NaN or infinity do not reach the server."""
+"""Quarantine of updates that hold NaN or infinity."""
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,10 +17,14 @@ Policy = Literal["quarantine", "raise"]
 
 
 class Quarantine:
-    """Lets updates pass that are finite in all that they bring: weights and the parts' reports.
+    """Keeps updates from the server whose weights or reports of parts are not finite.
 
     Args:
-        policy: leave the others out and say so, or raise an error.
+        policy: what happens on such an update: ``quarantine`` leaves it out with a warning,
+            ``raise`` raises an error.
+
+    Attributes:
+        clients: the clients whose updates were left out in this round.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -29,10 +33,10 @@ class Quarantine:
         self._reasons: list[str] = []
 
     def finite(self, updates: Iterable[Update], round: int) -> Iterator[Update]:
-        """The finite ones; ``clients`` are afterwards those whose update was not.
+        """The finite updates; the clients of the others are then in ``clients``.
 
         Raises:
-            InputError: one is not finite, and ``policy`` is raise.
+            InputError: an update is not finite, and ``policy`` is ``raise``.
         """
         self.clients, self._reasons = [], []
         for update in updates:
@@ -49,11 +53,11 @@ class Quarantine:
             self._leave_out(update.client, what)
 
     def contribution(self) -> Contribution:
-        """Who was left out at this rank, and why."""
+        """The clients left out in this process, with the reasons."""
         return Contribution(items=list(zip(self.clients, self._reasons, strict=True)))
 
     def set_reduced(self, sums: Tensors, items: Sequence[list[tuple[int, str]]]) -> None:
-        """Who was left out at any."""
+        """Add the clients left out in the other processes."""
         for client, reason in chain(*items):
             if client not in self.clients:
                 self._leave_out(client, reason)
@@ -69,12 +73,12 @@ class Quarantine:
 
 
 def is_finite(update: Update) -> bool:
-    """Whether there is neither NaN nor infinity in its weights and in the parts' reports."""
+    """Whether the weights and the reports of parts hold neither NaN nor infinity."""
     return _all_finite(_tensors(update).values())
 
 
 def _tensors(update: Update) -> dict[str, Tensor]:
-    """Every float tensor by the name under which a user knows it."""
+    """Every float tensor, under the name that a user is shown."""
     named = dict(update.weights)
     for part, report in update.extras.items():
         named |= {f"{part}: {name}": value for name, value in report.items()}
@@ -82,8 +86,8 @@ def _tensors(update: Update) -> dict[str, Tensor]:
 
 
 def _all_finite(tensors: Iterable[Tensor]) -> bool:
-    # A sum of finite numbers can be infinite, but not the other way round, and it is much cheaper.
-    # One answer for all tensors: asking a GPU for each would wait for it each time.
+    # If a sum is finite, so are all its terms, and a sum is much cheaper to check. Only if it is
+    # not are the terms checked. One check for all tensors, since each waits for the GPU.
     values = [value for value in tensors if value.numel()]
     if not values or bool(torch.stack([value.sum() for value in values]).isfinite().all()):
         return True

@@ -1,4 +1,4 @@
-"""Clients' data seen otherwise, without copying a sample."""
+"""Modified views of a client's data: flipped labels and fewer steps. No sample is copied."""
 
 from collections.abc import Sequence
 from copy import copy
@@ -10,15 +10,15 @@ from fedexp.data.federated import ClientData, FederatedData, LocalBatches
 
 
 class LabelFlip:
-    """A client's data with labels C - 1 - y; the flipped labels are made once for all clients."""
+    """A client's data with labels C - 1 - y; the labels are flipped once for all clients."""
 
-    _of: FederatedData | None = None
+    _original: FederatedData | None = None
     _flipped: FederatedData
 
     def __call__(self, data: ClientData) -> ClientData:
-        """The same samples with flipped labels, and the class counts that go with them."""
-        if self._of is not data.federation:
-            self._of, self._flipped = data.federation, _flipped(data.federation)
+        """The same samples with flipped labels and class counts."""
+        if self._original is not data.federation:
+            self._original, self._flipped = data.federation, _flipped(data.federation)
         return replace(data, class_counts=data.class_counts.flip(0), federation=self._flipped)
 
 
@@ -31,16 +31,16 @@ def _flipped(data: FederatedData) -> FederatedData:
 
 @dataclass(frozen=True)
 class Straggler(ClientData):
-    """A client that takes the first ``work`` of each epoch's steps, rounded down, at least one."""
+    """A client's data of which each epoch has the first ``work`` share of steps, at least one."""
 
     work: float
 
     def local_batches(self, round: int, batch_size: int) -> LocalBatches:
-        """The beginning of every epoch's batches."""
-        return _Beginning(super().local_batches(round, batch_size), self.work)
+        """The first batches of every epoch."""
+        return _FirstBatches(super().local_batches(round, batch_size), self.work)
 
 
-class _Beginning(LocalBatches):
+class _FirstBatches(LocalBatches):
     def __init__(self, whole: LocalBatches, work: float) -> None:
         super().__init__(
             whole.samples, whole.index, whole.batch_size, whole.augment, whole.order, whole.draws

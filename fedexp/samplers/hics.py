@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
@@ -131,7 +132,7 @@ class HiCS(Sampler):
         self._clusters_found = None
         if round <= self.warm_up_rounds:
             last = round * self.cohort_size
-            return sorted(self._warm_up_order()[last - self.cohort_size : last])
+            return sorted(self._warm_up_order()[last - self.cohort_size : last].tolist())
         profiles = self._profiles()
         clusters = self.cluster(profiles, numpy_generator(self.seed, "landmarks", round))
         self._record_clusters(round, clusters)
@@ -212,13 +213,11 @@ class HiCS(Sampler):
         """The signal [C], if it is not in the weights."""
         return self.source.report(client)
 
-    def _warm_up_order(self) -> list[int]:
-        """All clients with data, in the order of their first selection."""
+    def _warm_up_order(self) -> np.ndarray:
+        """[n] all clients with data, in the order of their first selection."""
         if self.warm_up_order == "client":
-            order = self.eligible
-        else:
-            order = numpy_generator(self.seed, "warm_up").permutation(self.eligible)
-        return [int(client) for client in order]
+            return self.eligible
+        return numpy_generator(self.seed, "warm_up").permutation(self.eligible)
 
     def _profiles(self) -> Profiles:
         """Of the clients with data."""

@@ -64,7 +64,7 @@ class TestAccountant:
         ]
         assert epsilon(z, q, 3, delta) == pytest.approx(min(converted), rel=0.01)
 
-    def test_whose_report_is_not_noised_is_refused(self) -> None:
+    def test_reports_without_noise_and_other_samplers_are_refused(self) -> None:
         with pytest.raises(InputError, match=r"take sampler=random"):
             federate("aggregator=private", "sampler=round_robin")
         with pytest.raises(InputError, match=r"take sampler=random"):

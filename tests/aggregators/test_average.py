@@ -53,7 +53,7 @@ def test_without_updates_the_weights_stay() -> None:
     assert merged("samples", CURRENT, []) is CURRENT
 
 
-def test_one_cohort_is_forgotten_before_the_next() -> None:
+def test_a_cohort_does_not_affect_the_next() -> None:
     aggregator = Average("samples")
     aggregator.add(update(0, 1000, [9, 9]), CURRENT)
     aggregator.merge(CURRENT)

@@ -1,4 +1,4 @@
-"""Sensitivity, noise and the privacy spent, against what is known of them."""
+"""Sensitivity, noise and privacy loss against independent values."""
 
 import math
 from typing import Any
@@ -33,7 +33,7 @@ def update(client: int, *w: float, n: int = 1, draws: int = 1) -> Update:
 
 
 CURRENT: Tensors = {"a": torch.ones(2), "b": torch.ones(3)}
-TINY = 1e-12  # a noise multiplier that leaves the sum bare
+TINY = 1e-12  # a noise multiplier with negligible noise
 
 
 def flat(weights: Tensors) -> np.ndarray:
@@ -46,23 +46,23 @@ def merged(aggregator: Private, *updates: Update) -> np.ndarray:
     return flat(aggregator.merge(CURRENT))
 
 
-def test_clipped_steps_over_the_cohort_that_was_asked_for() -> None:
+def test_clipped_steps_are_divided_by_the_size_of_the_drawn_cohort() -> None:
     """Steps (3, 4, 0, 0, 0) -> (1.2, 1.6, ...) at S = 2 and (0, 0, 1, 0, 0); K = 4, two lost."""
     updates = [update(0, 4, 5, 1, 1, 1, n=999), update(1, 1, 1, 2, 1, 1)]
     found = merged(private(clip=2.0, z=TINY), *updates)
     np.testing.assert_allclose(found, 1 + np.array([1.2, 1.6, 1, 0, 0]) / 4, atol=1e-6)
 
 
-def test_one_client_moves_the_sum_by_the_bound_at_most_however_often_it_was_drawn() -> None:
+def test_one_client_changes_the_sum_by_at_most_the_bound_for_any_number_of_draws() -> None:
     others = [update(1, 1, 2, 1, 1, 1), update(2, 1, 1, 0.5, 1, 1)]
     without = merged(private(clip=0.7, z=TINY), *others)
-    loud = update(0, 1e6, -1e6, 3e6, 1, 1, n=10**6, draws=5)
-    joined = merged(private(clip=0.7, z=TINY), *others, loud)
+    large = update(0, 1e6, -1e6, 3e6, 1, 1, n=10**6, draws=5)
+    joined = merged(private(clip=0.7, z=TINY), *others, large)
     assert np.linalg.norm(joined - without) == pytest.approx(0.7 / 4, rel=1e-5)
 
 
 def test_the_noise_has_the_right_size() -> None:
-    """Nobody moves: what is left over 400 rounds is noise of z S / K = 3 * 0.5 / 4 in all of w."""
+    """All steps are 0: over 400 rounds there is only noise of z S / K = 3 * 0.5 / 4."""
     aggregator = private(clip=0.5, z=3.0)
     still = update(0, 1, 1, 1, 1, 1)
     noise = np.stack([merged(aggregator, still) - 1 for _ in range(400)])
@@ -76,7 +76,7 @@ def test_the_noise_has_the_right_size() -> None:
     assert len(np.unique(noise)) == noise.size
 
 
-def test_the_noise_goes_on_after_a_restart() -> None:
+def test_the_noise_is_the_same_after_a_restart() -> None:
     still = update(0, 1, 1, 1, 1, 1)
     whole = private()
     results = [merged(whole, still) for _ in range(3)]
@@ -88,7 +88,7 @@ def test_the_noise_goes_on_after_a_restart() -> None:
     assert second.metrics()["privacy/epsilon"] == whole.metrics()["privacy/epsilon"]
 
 
-def test_epsilon_grows_with_every_release_and_not_without_one() -> None:
+def test_epsilon_grows_with_every_release_only() -> None:
     aggregator = private(z=2.0)
     spent = []
     for _ in range(3):
@@ -99,7 +99,7 @@ def test_epsilon_grows_with_every_release_and_not_without_one() -> None:
     assert aggregator.metrics()["privacy/epsilon"] == spent[2]
 
 
-def test_what_would_leak_is_refused() -> None:
+def test_reports_buffers_and_large_deltas_are_refused() -> None:
     report = Update(0, 1, dict(CURRENT), {"head": {"prototypes": torch.ones(2)}})
     with pytest.raises(InputError, match="aggregator=private: head would send more than weights"):
         private().add(report, CURRENT)

@@ -1,4 +1,4 @@
-"""Median, trimmed mean, Krum and norm clipping on numbers small enough for a pencil."""
+"""Median, trimmed mean, Krum and norm clipping on small examples by hand."""
 
 from collections.abc import Sequence
 from itertools import permutations
@@ -10,7 +10,7 @@ import torch
 from fedexp.aggregators.average import Average
 from fedexp.aggregators.clipping import NormClipped
 from fedexp.aggregators.coordinatewise import Median, TrimmedMean
-from fedexp.aggregators.gathered import whole_share
+from fedexp.aggregators.gathered import rounded_down
 from fedexp.aggregators.krum import Krum, krum_scores, squared_distances
 from fedexp.core.messages import Tensors, Update
 from fedexp.core.sockets import Aggregator
@@ -55,7 +55,7 @@ def test_the_trimmed_mean_leaves_out_both_ends() -> None:
     assert merged(TrimmedMean(0.2), start(0.0), few)["w"].item() == -49.5
 
 
-def test_the_trimmed_mean_is_scipys() -> None:
+def test_the_trimmed_mean_agrees_with_scipy() -> None:
     from scipy.stats import trim_mean
 
     torch.manual_seed(0)
@@ -66,8 +66,8 @@ def test_the_trimmed_mean_is_scipys() -> None:
 
 
 @pytest.mark.parametrize(("share", "count", "whole"), [(0.29, 100, 29), (0.2, 9, 1), (0.0, 5, 0)])
-def test_shares_are_rounded_down_but_not_by_floats(share: float, count: int, whole: int) -> None:
-    assert whole_share(share, count) == whole
+def test_shares_are_rounded_down_with_a_tolerance(share: float, count: int, whole: int) -> None:
+    assert rounded_down(share, count) == whole
 
 
 def test_krum_scores_by_hand() -> None:
@@ -106,7 +106,7 @@ def test_krums_distances_are_of_all_float_weights() -> None:
     np.testing.assert_allclose(found, torch.cdist(flat, flat).square(), atol=1e-6)
 
 
-def test_long_steps_are_shortened_and_short_ones_are_not() -> None:
+def test_long_steps_are_scaled_down_and_short_ones_are_not() -> None:
     """From (1, 1): a step (3, 4) of length 5 becomes (1.2, 1.6) at 2; (0, 1) stays."""
     aggregator = NormClipped("uniform", 2.0)
     updates = [update(0, 4.0, 5.0), update(1, 1.0, 2.0)]
@@ -122,7 +122,7 @@ def test_the_bound_is_on_all_tensors_together() -> None:
     assert (found["a"].item(), found["b"].item()) == pytest.approx((0.6, 0.8))
 
 
-def test_a_bound_that_nobody_reaches_is_plain_averaging_to_the_bit() -> None:
+def test_a_bound_above_all_steps_is_plain_averaging_to_the_bit() -> None:
     torch.manual_seed(0)
     current = {"w": torch.randn(50)}
     updates = [Update(k, k + 1, {"w": torch.randn(50)}) for k in range(4)]
@@ -140,7 +140,9 @@ def test_the_order_of_updates_does_not_matter(aggregator: Aggregator) -> None:
 
 
 @pytest.mark.parametrize("aggregator", ROBUST, ids=lambda each: type(each).__name__)
-def test_cohorts_are_forgotten_and_none_leaves_the_weights(aggregator: Aggregator) -> None:
+def test_a_cohort_does_not_affect_the_next_one(
+    aggregator: Aggregator,
+) -> None:
     current = start(0.0)
     assert aggregator.merge(current) is current
     merged(aggregator, current, [update(0, 9.0), update(1, 9.0)])
@@ -150,20 +152,20 @@ def test_cohorts_are_forgotten_and_none_leaves_the_weights(aggregator: Aggregato
     assert found["w"].dtype == torch.float32
 
 
-def test_one_of_five_cannot_move_the_robust_ones_far() -> None:
+def test_one_byzantine_client_of_five_has_a_bounded_effect() -> None:
     honest = [update(client, 1.0 + 0.1 * client) for client in range(4)]
-    lie = update(4, -1e6, n=1000, seen=99)
+    attack = update(4, -1e6, n=1000, seen=99)
     for aggregator in ROBUST:
-        found = merged(aggregator, start(0.0), [*honest, lie])
+        found = merged(aggregator, start(0.0), [*honest, attack])
         assert abs(found["w"].item() - 1.15) < 1, type(aggregator)
-    assert merged(Average("uniform"), start(0.0), [*honest, lie])["w"].item() < -1e5
+    assert merged(Average("uniform"), start(0.0), [*honest, attack])["w"].item() < -1e5
 
 
-def test_where_nothing_is_shared_nothing_is_merged() -> None:
+def test_without_shared_weights_the_result_is_empty() -> None:
     for aggregator in ROBUST:
         assert merged(aggregator, {}, [Update(0, 1, {}), Update(1, 1, {})]) == {}
 
 
-def test_integer_buffers_do_not_come_from_who_claims_the_most_samples() -> None:
+def test_integer_buffers_are_not_those_of_the_largest_client() -> None:
     updates = [update(0, 0.0, n=5, seen=1), update(1, 0.0, n=6, seen=2), update(2, 0.0, n=999)]
     assert merged(Median(), start(0.0), updates)["seen"] == 2

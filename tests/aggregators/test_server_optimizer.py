@@ -74,7 +74,7 @@ def test_buffers_are_only_averaged(cls: type[Any]) -> None:
 
 
 @pytest.mark.parametrize("cls", [Momentum, Adam, Yogi])
-def test_a_restarted_server_goes_on_the_same(cls: type[Any]) -> None:
+def test_the_state_is_kept_over_a_restart(cls: type[Any]) -> None:
     options = (LR, BETA1) if cls is Momentum else (LR, BETA1, BETA2, TAU)
     aggregator = cls("samples", *options)
     first, second = two_rounds(aggregator)

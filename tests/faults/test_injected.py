@@ -1,4 +1,4 @@
-"""Who is hit, and what is left of an update, by hand; then whole rounds."""
+"""Which clients have which fault, the effect on an update by hand, and whole rounds."""
 
 import logging
 from typing import Any
@@ -44,7 +44,7 @@ def test_draws_depend_on_seed_round_and_client_alone() -> None:
     assert drawn != [injected(seed=1, drop=0.3).drops_out(*each) for each in where]
     assert drawn[:100] != drawn[100:200]
     straggled = [again._straggles(*each) for each in where]
-    assert straggled != [again._breaks(*each) for each in where]  # each purpose by itself
+    assert straggled != [again._is_broken(*each) for each in where]  # each fault independently
 
 
 def test_probabilities_of_zero_and_one() -> None:
@@ -53,7 +53,7 @@ def test_probabilities_of_zero_and_one() -> None:
     assert all(injected(drop=1.0).drops_out(*each) for each in where)
 
 
-def test_the_byzantine_share_is_of_those_with_data() -> None:
+def test_the_byzantine_share_is_of_the_clients_with_data() -> None:
     byzantine_clients = injected(byzantine=0.2).byzantine_clients
     assert len(byzantine_clients) == 18  # of 90
     assert not any(client % 10 == 0 for client in byzantine_clients)
@@ -69,32 +69,32 @@ def test_the_byzantine_share_is_of_those_with_data() -> None:
 )
 def test_attacks_by_hand(attack: str, factor: float, w: list[float]) -> None:
     faults = injected(byzantine=0.2, attack=attack, factor=factor)
-    liar = min(faults.byzantine_clients)
+    byzantine = min(faults.byzantine_clients)
     honest = next(client for client in range(1, 100) if client not in faults.byzantine_clients)
-    spoilt = faults.corrupt(update(liar), MESSAGE)
-    assert spoilt.weights["w"].tolist() == w
-    assert spoilt.weights["running_var"].item() == 5
-    assert spoilt.extras["head"]["p"].item() == 1
+    attacked = faults.corrupt(update(byzantine), MESSAGE)
+    assert attacked.weights["w"].tolist() == w
+    assert attacked.weights["running_var"].item() == 5
+    assert attacked.extras["head"]["p"].item() == 1
     assert faults.corrupt(update(honest), MESSAGE).weights["w"].tolist() == [2.0, -1.0]
 
 
-def test_a_broken_update_is_nan_all_over() -> None:
+def test_a_broken_update_is_nan_in_all_floats() -> None:
     broken = injected(nan=1.0).corrupt(update(1), MESSAGE)
     assert all(value.isnan().all() for value in broken.weights.values())
     assert broken.extras["head"]["p"].isnan()
     assert broken.extras["head"]["count"] == 7
 
 
-def test_everything_is_counted_once() -> None:
+def test_each_client_is_counted_once() -> None:
     faults = injected(drop=0.3, straggle=0.4, nan=0.2, byzantine=0.2)
     cohort = [*range(1, 40), 5, 5]  # one that was drawn three times drops out once
     counted = faults.metrics(7, cohort)
-    heard = [client for client in range(1, 40) if not faults.drops_out(7, client)]
+    present = [client for client in range(1, 40) if not faults.drops_out(7, client)]
     assert counted == {
-        "faults/dropped": 39 - len(heard),
-        "faults/straggled": sum(faults._straggles(7, client) for client in heard),
-        "faults/nan": sum(faults._breaks(7, client) for client in heard),
-        "faults/byzantine": len(faults.byzantine_clients.intersection(heard)),
+        "faults/dropped": 39 - len(present),
+        "faults/straggled": sum(faults._straggles(7, client) for client in present),
+        "faults/nan": sum(faults._is_broken(7, client) for client in present),
+        "faults/byzantine": len(faults.byzantine_clients.intersection(present)),
     }
     assert all(counted.values())
     assert Faults().metrics(7, cohort) == {}
@@ -143,7 +143,7 @@ def test_a_straggler_takes_the_first_steps_of_each_epoch() -> None:
     assert module.steps == max(1, -(-data.clients[0].num_samples // 8) // 2)
 
 
-def test_a_faultless_run_of_injected_is_the_run_without() -> None:
+def test_injected_faults_of_probability_zero_change_nothing() -> None:
     plain = federate(*SMALL)
     injected = federate(*SMALL, "faults=byzantine", "faults.byzantine=0")
     for round in (1, 2):
@@ -153,30 +153,30 @@ def test_a_faultless_run_of_injected_is_the_run_without() -> None:
     assert metrics["faults/dropped"] == metrics["faults/byzantine"] == 0
 
 
-def test_the_dropped_and_the_broken_count_for_nothing() -> None:
-    """The round's result is that of the others alone."""
+def test_dropped_and_broken_clients_have_no_effect() -> None:
+    """The result of the round is that of the other clients alone."""
     options = ["faults.drop=0.4", "faults.nan=0.4", "faults.straggle=0"]
-    rough = federate(*SMALL, "clients.per_round=6", "faults=unreliable", *options)
-    faults, cohort = rough.faults, rough.sampler.select(1)
+    faulty = federate(*SMALL, "clients.per_round=6", "faults=unreliable", *options)
+    faults, cohort = faulty.faults, faulty.sampler.select(1)
     assert isinstance(faults, Injected)
-    heard = [client for client in cohort if not faults.drops_out(1, client)]
-    sound = [client for client in heard if not faults._breaks(1, client)]
-    assert 0 < len(sound) < len(heard) < len(cohort)
+    present = [client for client in cohort if not faults.drops_out(1, client)]
+    finite = [client for client in present if not faults._is_broken(1, client)]
+    assert 0 < len(finite) < len(present) < len(cohort)
 
-    calm = federate(*SMALL, "clients.per_round=6")
-    calm.server.aggregate(calm.engine.train(sound, calm.server.broadcast(1)))
-    metrics = rough.run_round(1).metrics
-    assert all(torch.equal(w, rough.server.weights[n]) for n, w in calm.server.weights.items())
-    assert metrics["faults/dropped"] == len(cohort) - len(heard)
-    assert metrics["faults/nan"] == metrics["clients/quarantined"] == len(heard) - len(sound)
-    assert metrics["cost/download_bytes"] == len(cohort) * rough.server.broadcast(1).nbytes
-    size = sum(w.numel() * w.element_size() for w in rough.server.weights.values())
-    assert metrics["cost/upload_bytes"] == len(heard) * size
-    assert rough.sampler.times_chosen.sum() == len(sound)
+    plain = federate(*SMALL, "clients.per_round=6")
+    plain.server.aggregate(plain.engine.train(finite, plain.server.broadcast(1)))
+    metrics = faulty.run_round(1).metrics
+    assert all(torch.equal(w, faulty.server.weights[n]) for n, w in plain.server.weights.items())
+    assert metrics["faults/dropped"] == len(cohort) - len(present)
+    assert metrics["faults/nan"] == metrics["clients/quarantined"] == len(present) - len(finite)
+    assert metrics["cost/download_bytes"] == len(cohort) * faulty.server.broadcast(1).nbytes
+    size = sum(w.numel() * w.element_size() for w in faulty.server.weights.values())
+    assert metrics["cost/upload_bytes"] == len(present) * size
+    assert faulty.sampler.times_chosen.sum() == len(finite)
 
 
 @pytest.mark.parametrize("algorithm", ["fednh", "fedsc", "scaffold", "feddyn", "fedptr_s"])
-def test_a_round_that_is_wholly_lost_changes_nothing(
+def test_a_round_without_updates_changes_nothing(
     algorithm: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     federation = federate(*SMALL, f"algorithm={algorithm}", "faults=unreliable", "faults.nan=0")
@@ -195,7 +195,7 @@ def test_a_round_that_is_wholly_lost_changes_nothing(
     assert any(not torch.equal(w, federation.server.weights[n]) for n, w in before.items())
 
 
-def test_non_finite_reports_are_left_out_too() -> None:
+def test_reports_that_are_not_finite_are_left_out() -> None:
     """FedNH: neither weights nor prototypes become NaN, although every second update is."""
     options = ["faults.drop=0", "faults.straggle=0", "faults.nan=0.5"]
     federation = federate(*SMALL, "algorithm=fednh", "faults=unreliable", *options)

@@ -38,27 +38,27 @@ def update(client: int, w: Sequence[float] = (1.0, 2.0), report: float = 0.0) ->
         (update(7, w=[torch.nan, 0.0], report=torch.nan), "(w and 1 more)"),
     ],
 )
-def test_the_bad_one_is_left_out_and_named(
+def test_an_update_that_is_not_finite_is_left_out_and_named(
     bad: Update, named: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     quarantine = Quarantine("quarantine")
     with caplog.at_level(logging.WARNING):
         passed = list(quarantine.finite([update(1), bad, update(9)], round=4))
     assert [each.client for each in passed] == [1, 9]
-    said = f"round 4: the update of client 7 is not finite {named}; it is left out"
-    assert [record.message for record in caplog.records] == [said]
+    message = f"round 4: the update of client 7 is not finite {named}; it is left out"
+    assert [record.message for record in caplog.records] == [message]
     assert quarantine.clients == [7]
     assert quarantine.metrics() == {"clients/quarantined": 1}
 
 
-def test_every_round_starts_anew() -> None:
+def test_each_round_has_its_own_list() -> None:
     quarantine = Quarantine("quarantine")
     assert list(quarantine.finite([update(1, report=torch.nan)], 1)) == []
     assert len(list(quarantine.finite([update(1)], 2))) == 1
     assert quarantine.metrics() == {"clients/quarantined": 0}
 
 
-def test_large_and_empty_are_finite() -> None:
+def test_large_values_and_empty_updates_are_finite() -> None:
     largest = update(1, w=[torch.finfo().max, torch.finfo().min])
     nothing = Update(2, 1, {})
     assert list(Quarantine("raise").finite([largest, nothing], 1)) == [largest, nothing]
@@ -70,8 +70,8 @@ def test_raise_names_the_client() -> None:
         list(updates)
 
 
-def kept(federation: Federation, client: int) -> Tensors:
-    """All that this client keeps, copied."""
+def state_of(federation: Federation, client: int) -> Tensors:
+    """A copy of the client's state."""
     state = dict(federation.engine.resources.store.states()).get(client, ClientState())
     groups = state.memories | {
         each: getattr(state, each) for each in ("private", "separate_model", "personal_model")
@@ -85,31 +85,31 @@ def equal(a: Tensors, b: Tensors) -> bool:
 
 @pytest.mark.parametrize("engine", ["serial", "vectorized"])
 @pytest.mark.parametrize("overrides", WITH_MEMORY, ids=" ".join)
-def test_who_is_left_out_keeps_nothing_of_the_round(overrides: list[str], engine: str) -> None:
+def test_a_client_that_is_left_out_keeps_its_old_state(overrides: list[str], engine: str) -> None:
     federation = federate(*EVERYBODY, "partition=iid", *overrides, f"engine={engine}")
     data = federation.engine.resources.data
     inputs, sample = data.train.inputs, data.clients[2].train_index[0]
     federation.run_round(1)
-    before = [kept(federation, client) for client in range(4)]
+    before = [state_of(federation, client) for client in range(4)]
     assert before[2]
     original = inputs[sample].clone()
     inputs[sample] = torch.nan
     metrics = federation.run_round(2).metrics
     inputs[sample] = original
     assert metrics["clients/quarantined"] == 1
-    assert [equal(kept(federation, client), before[client]) for client in range(4)] == [
+    assert [equal(state_of(federation, client), before[client]) for client in range(4)] == [
         *[False, False, True, False]
     ]
     metrics = federation.run_round(3).metrics
     assert metrics["clients/quarantined"] == 0
-    assert not equal(kept(federation, 2), before[2])
+    assert not equal(state_of(federation, 2), before[2])
 
 
 @pytest.mark.parametrize("engine", ["serial", "vectorized"])
-def test_who_is_left_out_in_its_first_round_stays_a_newcomer(engine: str) -> None:
+def test_a_client_that_is_left_out_in_its_first_round_has_no_state(engine: str) -> None:
     faults = ["faults=unreliable", "faults.nan=1", "faults.drop=0", "faults.straggle=0"]
     federation = federate(*EVERYBODY, "algorithm=scaffold", *faults, f"engine={engine}")
     assert federation.run_round(1).metrics["clients/quarantined"] == 4
     store = federation.engine.resources.store
-    assert [kept(federation, client) for client in range(4)] == [{}] * 4
+    assert [state_of(federation, client) for client in range(4)] == [{}] * 4
     assert list(store.memories("regularizer")) == store.remembered == []

@@ -57,7 +57,7 @@ def test_similar_clients_share_a_distribution(linkage_on: LinkageOn) -> None:
 
 
 @both_linkages
-def test_smaller_clusters_fill_the_distributions_with_most_room_first(
+def test_smaller_clusters_go_where_there_is_most_room(
     linkage_on: LinkageOn,
 ) -> None:
     # K n_k = 8, 6, 4, 2 and a distribution holds 10: {2, 3} join, {1, 2, 3} would have 12.

@@ -1,9 +1,9 @@
-"""A fifth of the clients lies; who notices."""
+"""Accuracy of robust aggregators when a fifth of the clients is Byzantine."""
 
 import pytest
 from federations import federate
 
-LYING = ["faults=byzantine", "faults.attack=sign_flip", "faults.factor=5"]
+ATTACKED = ["faults=byzantine", "faults.attack=sign_flip", "faults.factor=5"]
 ROBUST = {
     "median": ["aggregator=median"],
     "trimmed_mean": ["aggregator=trimmed_mean", "aggregator.trim=0.3"],
@@ -21,8 +21,8 @@ def accuracy(*overrides: str) -> float:
 
 
 @pytest.mark.slow
-def test_some_robust_aggregator_keeps_up_where_the_average_does_not() -> None:
+def test_some_robust_aggregator_keeps_the_accuracy_that_the_average_loses() -> None:
     clean = accuracy()
-    assert accuracy(*LYING) < clean - 0.05
-    found = {name: accuracy(*LYING, *overrides) for name, overrides in ROBUST.items()}
+    assert accuracy(*ATTACKED) < clean - 0.05
+    found = {name: accuracy(*ATTACKED, *overrides) for name, overrides in ROBUST.items()}
     assert max(found.values()) >= clean - 0.05, found
