@@ -41,6 +41,7 @@ class Local(Group):
     epochs: PositiveInt
     batch_size: PositiveInt
     grad_clip: PositiveFloat | None
+    keep_optimizer: bool
 
 
 class Common(BaseModel):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.optim import Optimizer
 
-from fedexp.core.forward import Forward
+from fedexp.core.forward import Forward, cross_entropy
 from fedexp.core.frozen_copies import FrozenCopies, Outputs, full_precision, outputs
 from fedexp.core.hook_view import Batch, LocalData
 from fedexp.core.messages import Tensors
@@ -39,6 +39,7 @@ class ClientModule(LightningModule):
     learning_rate: float  # of this round's local optimizer
     steps: int  # gradient steps taken in this round
     measured: dict[str, Tensors]  # socket -> what its part measures, summed over these steps
+    cross_entropies: list[Tensor] | None  # one a step while they are recorded
     logged: dict[str, float]  # what parts put into the log: name -> value
     directions: dict[
         str, Tensors
@@ -84,6 +85,8 @@ class ClientModule(LightningModule):
         loss, forward = self.objective(batch)
         self.steps += 1
         self.accumulate(self.measure(forward))
+        if self.cross_entropies is not None:
+            self.cross_entropies.append(cross_entropy(forward.logits, forward.targets))
         return loss
 
     def objective(self, batch: Batch, real: Tensor | None = None) -> tuple[Tensor, Forward]:
@@ -116,6 +119,7 @@ class ClientModule(LightningModule):
         """It is this client's turn; the weights are those it starts from, no part has begun."""
         self.data, self.round, self.is_personal, self.steps = data, round, personal, 0
         self.measured, self.logged, self.directions = {}, {}, {}
+        self.cross_entropies = None
         if self.frozen_copies:
             self.frozen_copies.set(self.weights)
 

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -31,3 +33,12 @@ def mean_over(values: Tensor, weights: Tensor | None) -> Tensor:
         return values.mean(dim=0)
     weights = weights.to(values.dtype).reshape(-1, *[1] * (values.dim() - 1))
     return (values.where(weights > 0, 0) * weights).sum(dim=0) / weights.sum().clamp(min=1)
+
+
+@torch.no_grad()
+def cross_entropy(logits: Tensor, targets: Tensor, real: Tensor | None = None) -> Tensor:
+    """Mean cross-entropy over the samples of a batch, a scalar without gradient.
+
+    ``logits`` [B, C], ``targets`` [B] and ``real`` [B] are as in ``Forward``.
+    """
+    return mean_over(F.cross_entropy(logits, targets, reduction="none"), real)

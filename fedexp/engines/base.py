@@ -13,11 +13,12 @@ from fedexp.config.schema import Local
 from fedexp.core.client import ClientModule
 from fedexp.core.frozen_copies import Outputs, full_precision
 from fedexp.core.messages import Message, Tensors, Update
-from fedexp.core.part import Part
+from fedexp.core.part import Memory, Part
 from fedexp.core.prototypes import class_prototypes
 from fedexp.core.randomness import seed_layers
 from fedexp.core.sockets import Head, Personalization, Phase
 from fedexp.data.federated import ClientData, FederatedData, Samples, Subset
+from fedexp.engines.kept_optimizer import optimizer_state, restore_optimizer
 from fedexp.faults.base import Faults
 from fedexp.faults.quarantine import is_finite
 from fedexp.samplers.base import Sampler
@@ -185,10 +186,24 @@ class Engine:
         self._begin_parts(_OWN_PARTS, message, copy)
         return module
 
-    def fit(self, module: ClientModule, phases: Sequence[Phase]) -> Tensor:
-        """Train the module on its client's data; the mean loss over all steps, on the device.
+    def kept_optimizer(self, model: str, state: ClientState) -> Memory | None:
+        """This client's optimizer state of ``model``; None without ``local.keep_optimizer``."""
+        return state.memory(model) if self.resources.local.keep_optimizer else None
 
-        Every call sees the same batches, those of the client and the round.
+    def fit(
+        self, module: ClientModule, phases: Sequence[Phase], kept: Memory | None = None
+    ) -> Tensors:
+        """Train the module on its client's data; every call sees the batches of client and round.
+
+        Args:
+            module: the resident module.
+            phases: the phases of local training.
+            kept: optimizer state to start from, and then the state after training; None starts
+                each phase with a fresh optimizer.
+
+        Returns:
+            Scalars on the device: ``loss``, the mean objective over all steps, and
+            ``cross_entropy``, the mean cross-entropy over the steps of the last phase's last epoch.
         """
         fabric, local = self.resources.fabric, self.resources.local
         batches = module.data.local_batches(module.round, local.batch_size)
@@ -196,7 +211,12 @@ class Engine:
         for phase in phases:
             module.begin_phase(phase)
             optimizer = module.configure_optimizers()
-            for _ in range(phase.epochs):
+            trained = dict(module.trained_parameters())
+            if kept is not None:
+                restore_optimizer(optimizer, [(trained, kept)])
+            for epoch in range(phase.epochs):
+                if phase is phases[-1] and epoch == phase.epochs - 1:
+                    module.cross_entropies = []
                 for step, batch in enumerate(batches):
                     with fabric.autocast():
                         loss = module.training_step(batch, step)
@@ -206,10 +226,15 @@ class Engine:
                     optimizer.step()
                     optimizer.zero_grad()
                     losses.append(loss.detach())
-        return torch.stack(losses).mean()
+            if kept is not None:
+                kept.update(optimizer_state(optimizer, trained))
+        return fit_metrics(losses, module)
 
-    def finish(self, state: ClientState, loss: float, draws: int) -> Update:
-        """The update of the client that the resident module is, after local training."""
+    def finish(self, state: ClientState, metrics: Mapping[str, float], draws: int) -> Update:
+        """The update of the client that the resident module is, after local training.
+
+        ``metrics`` are those of ``fit``.
+        """
         module, parts = self.resources.module, self.resources.parts
         reports = {name: part.report(module, state.memory(name)) for name, part in parts.items()}
         state.personal_model = {name: value.clone() for name, value in module.weights.items()}
@@ -219,7 +244,7 @@ class Engine:
             num_samples=module.data.num_samples,
             weights=shared,
             extras={name: report for name, report in reports.items() if report},
-            metrics={"loss": loss, **module.logged},
+            metrics={**metrics, **module.logged},
             directions=module.directions,
             draws=draws,
         )
@@ -285,6 +310,15 @@ class Engine:
         )
         for name in names:
             self.resources.parts[name].begin(module, message, state.memory(name))
+
+
+def fit_metrics(losses: Sequence[Tensor], module: ClientModule) -> Tensors:
+    """What ``Engine.fit`` returns, given each step's loss; ends the recording in ``module``."""
+    metrics = {"loss": torch.stack(list(losses)).mean()}
+    if module.cross_entropies:
+        metrics["cross_entropy"] = torch.stack(module.cross_entropies).mean()
+    module.cross_entropies = None
+    return metrics
 
 
 def scored(z: Tensor, logits: Tensor, labels: Tensor, head: Head) -> Predictions:

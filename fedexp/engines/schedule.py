@@ -36,6 +36,14 @@ class Schedule:
         rows = [len(each) for each in self._lengths]
         self._index = torch.split(torch.where(real, index, index[:, :1]), rows)
         self._real = torch.split(real.float(), rows)
+        # Whether a client takes a step in its last epoch; an epoch of client k is steps_k / epochs.
+        in_last_epoch = [
+            [step * epochs >= steps * (epochs - 1) for steps in self.steps[: len(taking)]]
+            for step, taking in enumerate(takers)
+        ]
+        self._has_last_epoch = [any(flags) for flags in in_last_epoch]
+        flags = torch.tensor(list(chain(*in_last_epoch)), device=index.device)
+        self._in_last_epoch = torch.split(flags, rows)
 
     def __len__(self) -> int:
         """The most steps that a client takes."""
@@ -44,6 +52,13 @@ class Schedule:
     def rows(self, step: int) -> int:
         """How many clients take this step: the first so many."""
         return sum(steps > step for steps in self.steps)
+
+    def in_last_epoch(self, step: int) -> Tensor | None:
+        """[A] bool: which of the first A clients take this step in their last epoch; None if none.
+
+        Clients with fewer batches come to their last epoch earlier.
+        """
+        return self._in_last_epoch[step] if self._has_last_epoch[step] else None
 
     def batch(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
         """Inputs [A, B, ...], labels [A, B] and ``Forward.real`` [A, B] of the first A clients.

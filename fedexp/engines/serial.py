@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from fedexp.core.messages import Message, Update
 from fedexp.engines.base import Engine
+from fedexp.engines.kept_optimizer import PERSONAL_MODEL, SHARED_MODEL
 from fedexp.state.client_state import ClientState
 
 
@@ -27,9 +28,12 @@ class Serial(Engine):
         """Train the shared model, and then the client's own if it has one."""
         personalization, epochs = self.resources.personalization, self.resources.local.epochs
         before = state.copy()
-        loss = self.fit(self.begin(client, message, state), personalization.phases(epochs))
-        update = self.finish(state, loss.item(), draws)
+        module = self.begin(client, message, state)
+        kept = self.kept_optimizer(SHARED_MODEL, state)
+        metrics = self.fit(module, personalization.phases(epochs), kept)
+        update = self.finish(state, {name: v.item() for name, v in metrics.items()}, draws)
         if own := personalization.personal_phases(epochs):
-            self.fit(self.begin_personal(client, message, state), own)
+            module = self.begin_personal(client, message, state)
+            self.fit(module, own, self.kept_optimizer(PERSONAL_MODEL, state))
             self.finish_personal(state)
         return self.deliver(update, message, state, before)

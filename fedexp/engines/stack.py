@@ -61,9 +61,12 @@ def dense(value: Tensor, like: Tensor | None = None) -> Tensor:
 
     A view where ``value`` has the layout of ``like``, else a copy.
     """
-    like = value if like is None else like
-    order = sorted(range(like.dim()), key=like.stride, reverse=True)
-    return value.permute(order).contiguous()
+    return value.permute(memory_order(value if like is None else like)).contiguous()
+
+
+def memory_order(value: Tensor) -> list[int]:
+    """The dimensions from the one with the largest stride to the one with the smallest."""
+    return sorted(range(value.dim()), key=value.stride, reverse=True)
 
 
 class Stacked(nn.Module):

@@ -4,9 +4,8 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
-import torch
 from lightning import Callback, LightningModule
 from lightning import Trainer as LightningTrainer
 from torch import Tensor
@@ -15,8 +14,11 @@ from torch.utils.data import DataLoader
 from fedexp.config.build import locate
 from fedexp.core.client import ClientModule
 from fedexp.core.hook_view import Batch
+from fedexp.core.messages import Tensors
+from fedexp.core.part import Memory
 from fedexp.core.sockets import Phase
-from fedexp.engines.base import Resources
+from fedexp.engines.base import Resources, fit_metrics
+from fedexp.engines.kept_optimizer import optimizer_state, restore_optimizer
 from fedexp.engines.serial import Serial
 from fedexp.errors import InputError
 
@@ -45,21 +47,26 @@ class Trainer(Serial):
         options: Mapping[str, Any],
     ) -> None:
         super().__init__(resources)
-        self._losses = _Losses()
-        self._callbacks = [self._losses, *map(_callback, callbacks)]
+        self._recorder = _Recorder()
+        self._optimizer_keeper = _OptimizerKeeper()
+        self._callbacks = [self._recorder, self._optimizer_keeper, *map(_callback, callbacks)]
         self._options = dict(options)
         self._trainer(epochs=1)  # a wrong option is found before training
 
-    def fit(self, module: ClientModule, phases: Sequence[Phase]) -> Tensor:
-        """Train the module on its client's data; the mean loss over all steps, on the device."""
+    def fit(
+        self, module: ClientModule, phases: Sequence[Phase], kept: Memory | None = None
+    ) -> Tensors:
+        """As ``Engine.fit``, one ``Trainer.fit`` for each phase."""
         local = self.resources.local
         batches: Any = module.data.local_batches(module.round, local.batch_size)
-        self._losses.seen.clear()
+        self._recorder.losses.clear()
+        self._optimizer_keeper.kept = kept
         for phase in phases:
             module.begin_phase(phase)
+            self._recorder.is_last_phase = phase is phases[-1]
             with _quiet():
                 self._trainer(phase.epochs).fit(module, DataLoader(batches, batch_size=None))
-        return torch.stack(self._losses.seen).mean()
+        return fit_metrics(self._recorder.losses, module)
 
     def _trainer(self, epochs: int) -> LightningTrainer:
         fabric, local = self.resources.fabric, self.resources.local
@@ -85,11 +92,22 @@ class Trainer(Serial):
             raise InputError(f"engine.options: {error}") from error
 
 
-class _Losses(Callback):
-    """The loss of every step, on the device."""
+class _Recorder(Callback):
+    """Records losses and cross-entropies on the device.
+
+    Attributes:
+        losses: the loss of every step.
+        is_last_phase: whether the cross-entropies of the last epoch are recorded, in the module.
+    """
 
     def __init__(self) -> None:
-        self.seen: list[Tensor] = []
+        self.losses: list[Tensor] = []
+        self.is_last_phase = False
+
+    def on_train_epoch_start(self, trainer: LightningTrainer, pl_module: LightningModule) -> None:
+        """Start recording cross-entropies in the last epoch."""
+        if self.is_last_phase and trainer.current_epoch + 1 == trainer.max_epochs:
+            cast(ClientModule, pl_module).cross_entropies = []
 
     def on_train_batch_end(
         self,
@@ -99,8 +117,30 @@ class _Losses(Callback):
         batch: Batch,
         batch_idx: int,
     ) -> None:
-        """Note the loss."""
-        self.seen.append(outputs["loss"].detach())
+        """Record the loss."""
+        self.losses.append(outputs["loss"].detach())
+
+
+class _OptimizerKeeper(Callback):
+    """Restores the kept state of the optimizer before a fit, and keeps it after.
+
+    Attributes:
+        kept: the client's optimizer state; None keeps none.
+    """
+
+    kept: Memory | None = None
+
+    def on_train_start(self, trainer: LightningTrainer, pl_module: LightningModule) -> None:
+        """Restore the state."""
+        if self.kept is not None:
+            trained = dict(cast(ClientModule, pl_module).trained_parameters())
+            restore_optimizer(trainer.optimizers[0], [(trained, self.kept)])
+
+    def on_train_end(self, trainer: LightningTrainer, pl_module: LightningModule) -> None:
+        """Keep the state."""
+        if self.kept is not None:
+            trained = dict(cast(ClientModule, pl_module).trained_parameters())
+            self.kept.update(optimizer_state(trainer.optimizers[0], trained))
 
 
 def _callback(config: Mapping[str, Any]) -> Callback:

@@ -7,18 +7,23 @@ from dataclasses import replace
 
 import torch
 from pydantic import PositiveInt
-from torch import Tensor, nn
+from torch import Tensor
+from torch.func import vmap
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.optim import Optimizer
 
+from fedexp.core.forward import cross_entropy
 from fedexp.core.messages import Message, Tensors, Update
+from fedexp.core.part import Memory
 from fedexp.core.sockets import Phase
 from fedexp.data.federated import ClientData
 from fedexp.engines.base import Engine, Predictions, Resources, scored
 from fedexp.engines.footprint import clients_that_fit
+from fedexp.engines.kept_optimizer import PERSONAL_MODEL, SHARED_MODEL
 from fedexp.engines.schedule import Schedule
-from fedexp.engines.stack import Stack, Stacked, dense
+from fedexp.engines.stack import Stack, Stacked
+from fedexp.engines.stacked_optimizer import PerClientOptimizer, StackedOptimizer
 from fedexp.errors import InputError
+from fedexp.state.client_state import ClientState
 
 
 class Vectorized(Engine):
@@ -116,15 +121,18 @@ class Vectorized(Engine):
             states = {c: turns.enter_context(self.resources.store.open(c)) for c in clients}
             before = {client: state.copy() for client, state in states.items()}
             stack = self._begin_all(clients, lambda c: self.begin(c, message, states[c]))
-            losses = self._fit_all(stack, personalization.phases(epochs)).tolist()
+            kept = self._kept_optimizers(SHARED_MODEL, states)
+            fitted = self._fit_all(stack, personalization.phases(epochs), kept)
+            columns = {name: values.tolist() for name, values in fitted.items()}
             for row, client in enumerate(clients):
                 stack.take(row)
-                updates.append(self.finish(states[client], losses[row], draws[client]))
+                metrics = {name: column[row] for name, column in columns.items()}
+                updates.append(self.finish(states[client], metrics, draws[client]))
             if own := personalization.personal_phases(epochs):
                 stack = self._begin_all(
                     clients, lambda c: self.begin_personal(c, message, states[c])
                 )
-                self._fit_all(stack, own)
+                self._fit_all(stack, own, self._kept_optimizers(PERSONAL_MODEL, states))
                 for row, client in enumerate(clients):
                     stack.take(row)
                     self.finish_personal(states[client])
@@ -138,39 +146,68 @@ class Vectorized(Engine):
             stack.put(row)
         return stack
 
-    def _fit_all(self, stack: Stack, phases: Sequence[Phase]) -> Tensor:
-        """Local training of all rows; returns each one's mean loss over its steps, [K]."""
+    def _kept_optimizers(
+        self, model: str, states: Mapping[int, ClientState]
+    ) -> list[Memory] | None:
+        """``kept_optimizer`` of each client."""
+        if not self.resources.local.keep_optimizer:
+            return None
+        return [state.memory(model) for state in states.values()]
+
+    def _fit_all(
+        self, stack: Stack, phases: Sequence[Phase], kept: Sequence[Memory] | None = None
+    ) -> Tensors:
+        """Local training of all rows; returns what ``fit`` does, [K] instead of scalars.
+
+        ``kept`` has each row's kept state of the optimizer, which the state after training updates.
+        """
         local, module = self.resources.local, self.resources.module
         turns = stack.turns
         batches = [turn["data"].local_batches(turn["round"], local.batch_size) for turn in turns]
         totals = torch.zeros(len(turns), device=module.device)
+        cross_entropies = torch.zeros(len(turns), device=module.device)
         sums: dict[str, Tensors] = {}
         for phase in phases:
             module.begin_phase(phase)
             schedule = Schedule(batches, phase.epochs)
-            optimizer = _StackedOptimizer(stack, local.grad_clip)
+            optimizer = (
+                StackedOptimizer(stack, local.grad_clip)
+                if kept is None
+                else PerClientOptimizer(stack, local.grad_clip, kept)
+            )
             for step in range(len(schedule)):
-                rows = optimizer.keep(schedule.rows(step))
+                rows = optimizer.narrow(schedule.rows(step))
                 with self.resources.fabric.autocast():
-                    losses, measured = self._step.rows(rows, *schedule.batch(step))
+                    inputs, targets, real = schedule.batch(step)
+                    losses, logits, measured = self._step.rows(rows, inputs, targets, real)
                 optimizer.step(losses)
                 totals[: len(losses)] += losses.detach()
                 _add_up(sums, measured, len(turns))
+                counted = schedule.in_last_epoch(step) if phase is phases[-1] else None
+                if counted is not None:
+                    in_step = vmap(cross_entropy)(logits, targets, real)
+                    cross_entropies[: len(losses)] += in_step.where(counted, 0)
             for turn, steps in zip(turns, schedule.steps, strict=True):
                 turn["steps"] += steps
+            if kept is not None and isinstance(optimizer, PerClientOptimizer):
+                for memory, state in zip(kept, optimizer.states(), strict=True):
+                    memory.update(state)
         for row, turn in enumerate(turns):
             turn["measured"] = {
                 socket: {name: value[row].clone() for name, value in tensors.items()}
                 for socket, tensors in sums.items()
             }
-        return totals / torch.tensor([turn["steps"] for turn in turns], device=totals.device)
+        steps = totals.new_tensor([turn["steps"] for turn in turns])
+        steps_of_last_epoch = totals.new_tensor([len(each) for each in batches])
+        return {"loss": totals / steps, "cross_entropy": cross_entropies / steps_of_last_epoch}
 
     def _objective(
         self, inputs: Tensor, targets: Tensor, real: Tensor
-    ) -> tuple[Tensor, dict[str, Tensors]]:
+    ) -> tuple[Tensor, Tensor, dict[str, Tensors]]:
+        """Loss, logits without gradient, and what parts measure."""
         module = self.resources.module
         loss, forward = module.objective((inputs, targets), real)
-        return loss, module.measure(forward)
+        return loss, forward.logits.detach(), module.measure(forward)
 
     @torch.inference_mode()
     def _score_all(self, stack: Stack, clients: Sequence[int]) -> Iterator[Predictions]:
@@ -185,60 +222,6 @@ class Vectorized(Engine):
             stack.take(row)
             predictions = scored(z[row], logits[row], test.labels, module.head)
             yield replace(predictions, validation=self.validate_personal(client))
-
-
-class _StackedOptimizer:
-    """One optimizer over the first rows of a stack: as many as still train."""
-
-    def __init__(self, stack: Stack, grad_clip: float | None) -> None:
-        self._stack, self._grad_clip = stack, grad_clip
-        self._names = [name for name, _ in stack.module.trained_parameters()]
-        # The rows themselves, so that a step is seen in the stack. Autograd gets them as they are,
-        # the optimizer as they lie in memory: fused ones copy what is not contiguous.
-        self._trained = [stack.state[name].detach().requires_grad_() for name in self._names]
-        self._optimized = [nn.Parameter(dense(each.detach())) for each in self._trained]
-        self._optimizer = stack.module.optimizer_for(self._optimized)
-
-    def keep(self, rows: int) -> Tensors:
-        """The state of the first ``rows``, of which those that train ask for gradients."""
-        if self._trained and len(self._trained[0]) > rows:
-            self._trained = [each.detach()[:rows].requires_grad_() for each in self._trained]
-            self._optimized = [_narrow(self._optimizer, each, rows) for each in self._optimized]
-            self._optimizer.param_groups[0]["params"] = self._optimized
-        trained = dict(zip(self._names, self._trained, strict=True))
-        return {name: value[:rows] for name, value in self._stack.state.items()} | trained
-
-    def step(self, losses: Tensor) -> None:
-        """One step of every row on its own loss; ``losses`` [rows]."""
-        gradients = torch.autograd.grad(losses.sum(), self._trained, allow_unused=True)
-        for trained, optimized, gradient in zip(
-            self._trained, self._optimized, gradients, strict=True
-        ):
-            optimized.grad = None if gradient is None else dense(gradient, like=trained)
-        if self._grad_clip is not None:
-            _clip([p.grad for p in self._optimized if p.grad is not None], self._grad_clip)
-        self._optimizer.step()
-
-
-def _narrow(optimizer: Optimizer, parameter: nn.Parameter, rows: int) -> nn.Parameter:
-    """The first rows of a parameter, and what the optimizer remembers of them."""
-    kept = nn.Parameter(parameter.data[:rows])
-    state = optimizer.state.pop(parameter, {})
-    for name, value in state.items():
-        if isinstance(value, Tensor) and value.shape == parameter.shape:
-            state[name] = value[:rows]
-    optimizer.state[kept] = state
-    return kept
-
-
-def _clip(gradients: Iterable[Tensor], max_norm: float) -> None:
-    """Each row's gradients, as one vector, at most ``max_norm`` long."""
-    gradients = list(gradients)
-    squares = [each.square().reshape(len(each), -1).sum(dim=1) for each in gradients]
-    norms = torch.stack(squares).sum(dim=0).sqrt()
-    scale = (max_norm / (norms + 1e-6)).clamp(max=1)  # as torch.nn.utils.clip_grad_norm_
-    for gradient in gradients:
-        gradient.mul_(scale.view(-1, *[1] * (gradient.dim() - 1)))
 
 
 def _add_up(sums: dict[str, Tensors], measured: Mapping[str, Tensors], rows: int) -> None:

@@ -119,6 +119,7 @@ def test_every_part_goes_on_to_the_same_bits(override: str, tmp_path: Path) -> N
         ["evaluation.personal=off"],
         ["algorithm=feddyn", "clients.ram_gib=0.0001"],
         ["evaluation.step_cosine=true", *DROPPING],
+        ["local.keep_optimizer=true", "optimizer=adam", "clients.ram_gib=0.0001"],
     ],
     ids=" ".join,
 )

@@ -1,0 +1,151 @@
+"""The local optimizers of the clients of a stack."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from fedexp.core.messages import Tensors
+from fedexp.core.part import Memory
+from fedexp.engines.kept_optimizer import optimizer_state, restore_optimizer
+from fedexp.engines.stack import Stack, dense, memory_order
+
+
+class StackedOptimizer:
+    """One optimizer over the stacked parameters of the first rows: those that still train.
+
+    Args:
+        stack: the clients.
+        grad_clip: largest norm of each row's gradient; None does not clip.
+    """
+
+    def __init__(self, stack: Stack, grad_clip: float | None) -> None:
+        self._stack, self._grad_clip = stack, grad_clip
+        self._names = [name for name, _ in stack.module.trained_parameters()]
+        # Views of the stack, so that each step changes it. Autograd gets them as they are, the
+        # optimizer contiguous ones: fused optimizers copy what is not contiguous.
+        self._trained = [stack.state[name].detach().requires_grad_() for name in self._names]
+        self._start([dense(each.detach()) for each in self._trained])
+
+    def narrow(self, rows: int) -> Tensors:
+        """Only the first ``rows`` go on training; returns their state, on which gradients flow."""
+        if self._trained and len(self._trained[0]) > rows:
+            self._trained = [each.detach()[:rows].requires_grad_() for each in self._trained]
+            self._keep_first(rows)
+        trained = dict(zip(self._names, self._trained, strict=True))
+        return {name: value[:rows] for name, value in self._stack.state.items()} | trained
+
+    def step(self, losses: Tensor) -> None:
+        """One step of every row on its own loss; ``losses`` [rows]."""
+        gradients = [
+            None if gradient is None else dense(gradient, like=trained)
+            for trained, gradient in zip(
+                self._trained,
+                torch.autograd.grad(losses.sum(), self._trained, allow_unused=True),
+                strict=True,
+            )
+        ]
+        if self._grad_clip is not None:
+            _clip([each for each in gradients if each is not None], self._grad_clip)
+        self._set_gradients(gradients)
+        self._optimizer.step()
+
+    def _start(self, values: Sequence[Tensor]) -> None:
+        """Make the optimizer over ``values`` [K, ...], which share memory with the stack."""
+        self._parameters = [nn.Parameter(value) for value in values]
+        self._optimizer = self._stack.module.optimizer_for(self._parameters)
+
+    def _keep_first(self, rows: int) -> None:
+        """Drop the other rows from the optimizer."""
+        self._parameters = [_narrow(self._optimizer, each, rows) for each in self._parameters]
+        self._optimizer.param_groups[0]["params"] = self._parameters
+
+    def _set_gradients(self, gradients: Sequence[Tensor | None]) -> None:
+        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+            parameter.grad = gradient
+
+
+class PerClientOptimizer(StackedOptimizer):
+    """One optimizer in which each row's parameters have a state of their own, with step counts.
+
+    So each client continues from the state that it kept, however many steps it has taken. Its time
+    grows with the rows, unlike that of ``StackedOptimizer``.
+
+    Args:
+        stack: the clients.
+        grad_clip: largest norm of each row's gradient; None does not clip.
+        memories: each row's kept state.
+    """
+
+    def __init__(self, stack: Stack, grad_clip: float | None, memories: Sequence[Memory]) -> None:
+        super().__init__(stack, grad_clip)
+        # A stack may order the dimensions of a tensor differently in memory; the clients' do not.
+        self._orders = {
+            name: [dim - 1 for dim in memory_order(value)[1:]]
+            for name, value in zip(self._names, self._trained, strict=True)
+        }
+        self._all_rows = [dict(zip(self._names, each, strict=True)) for each in self._rows]
+        kept = [self._permuted(memory, self._orders) for memory in memories]
+        restore_optimizer(self._optimizer, zip(self._all_rows, kept, strict=True))
+
+    def states(self) -> list[Memory]:
+        """What each row is to keep, finished rows included."""
+        inverse = {
+            name: [order.index(dim) for dim in range(len(order))]
+            for name, order in self._orders.items()
+        }
+        return [
+            self._permuted(optimizer_state(self._optimizer, parameters), inverse)
+            for parameters in self._all_rows
+        ]
+
+    def _start(self, values: Sequence[Tensor]) -> None:
+        count = len(self._stack.turns)
+        self._rows = [[nn.Parameter(value[row]) for value in values] for row in range(count)]
+        self._optimizer = self._stack.module.optimizer_for(chain(*self._rows))
+
+    def _keep_first(self, rows: int) -> None:
+        self._rows = self._rows[:rows]
+        training = {id(parameter) for parameter in chain(*self._rows)}
+        for group in self._optimizer.param_groups:
+            group["params"] = [each for each in group["params"] if id(each) in training]
+
+    def _set_gradients(self, gradients: Sequence[Tensor | None]) -> None:
+        for row, parameters in enumerate(self._rows):
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.grad = None if gradient is None else gradient[row]
+
+    def _permuted(self, memory: Memory, orders: Mapping[str, list[int]]) -> Memory:
+        """``memory``, the dimensions of each tensor in the order given for its parameter.
+
+        Tensors with another number of dimensions, such as step counts, stay as they are.
+        """
+        permuted = {}
+        for key, value in memory.items():
+            order = orders.get(key.rpartition("/")[0], [])
+            fits = value.dim() == len(order)
+            permuted[key] = value.permute(order).contiguous() if fits else value
+        return permuted
+
+
+def _narrow(optimizer: Optimizer, parameter: nn.Parameter, rows: int) -> nn.Parameter:
+    """The first rows of a parameter; the optimizer's state of them moves to it."""
+    kept = nn.Parameter(parameter.data[:rows])
+    state = optimizer.state.pop(parameter, {})
+    for name, value in state.items():
+        if isinstance(value, Tensor) and value.shape == parameter.shape:
+            state[name] = value[:rows]
+    optimizer.state[kept] = state
+    return kept
+
+
+def _clip(gradients: Iterable[Tensor], max_norm: float) -> None:
+    """Scale each row's gradients, as one vector, to a norm of at most ``max_norm``."""
+    gradients = list(gradients)
+    squares = [each.square().reshape(len(each), -1).sum(dim=1) for each in gradients]
+    norms = torch.stack(squares).sum(dim=0).sqrt()
+    scale = (max_norm / (norms + 1e-6)).clamp(max=1)  # as torch.nn.utils.clip_grad_norm_
+    for gradient in gradients:
+        gradient.mul_(scale.view(-1, *[1] * (gradient.dim() - 1)))
