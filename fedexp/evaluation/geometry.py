@@ -39,7 +39,8 @@ def mean_angles_within(vectors: Tensor, members: Tensor) -> Tensor:
         [N] degrees, float64; NaN for a set with fewer than two vectors.
     """
     unit = F.normalize(vectors.double(), dim=1)
-    angles = _degrees(unit @ unit.T).fill_diagonal_(0)
+    angles = _degrees(unit @ unit.T)
+    angles.fill_diagonal_(0)
     kept = (members & (vectors.norm(dim=1) > 0)).double()
     sizes = kept.sum(dim=1)
     means: Tensor = ((kept @ angles) * kept).sum(dim=1) / (sizes * (sizes - 1))

@@ -23,6 +23,8 @@ class JsonLines(Tracker):
     rounds that its checkpoint has, so that later ones, which are trained again, do not stand twice.
     """
 
+    essential = True
+
     def __init__(self, run: RunInfo) -> None:
         path = run.folder / FILE_NAME
         write_atomically(path, b"".join(map(_line, run.past)))

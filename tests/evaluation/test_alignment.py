@@ -68,7 +68,7 @@ def test_a_step_counts_by_its_direction_not_its_length() -> None:
     )
 
 
-def test_a_parameter_that_a_direction_does_not_name_has_not_moved() -> None:
+def test_a_parameter_missing_from_a_direction_counts_as_zero() -> None:
     step = {"b": torch.tensor([2.0])}
     found = aligned([moved(0, {"head": step})])
     whole = vector({name: MERGED[name] - START[name] for name in ("a", "b")})
@@ -76,7 +76,7 @@ def test_a_parameter_that_a_direction_does_not_name_has_not_moved() -> None:
 
 
 @pytest.mark.parametrize("bad", [0.0, math.nan, math.inf])
-def test_what_has_no_direction_is_left_out(bad: float) -> None:
+def test_steps_that_are_zero_or_not_finite_are_left_out(bad: float) -> None:
     broken = moved(1, scale=bad)
     assert aligned([moved(0), broken]) == aligned([moved(0)])
     assert aligned([broken]) == {}
@@ -93,7 +93,7 @@ def test_without_shared_parameters_there_is_nothing_to_compare() -> None:
 TINY = ["clients.count=4", "local.epochs=1", "data.subset=100", "evaluation.personal=off"]
 
 
-def test_a_round_says_how_its_clients_point() -> None:
+def test_a_round_reports_the_mean_cosine_of_its_clients() -> None:
     federation = federate(*TINY, "clients.per_round=3", "evaluation.step_cosine=true")
     before = {name: w.clone() for name, w in federation.server.weights.items()}
     seen: list[Update] = []
@@ -125,7 +125,7 @@ def test_one_client_alone_is_the_global_step() -> None:
     assert metrics["geometry/local_step_cosine"] == pytest.approx(1, abs=1e-9)
 
 
-def test_off_is_not_even_looked_at() -> None:
+def test_off_measures_nothing() -> None:
     federation = federate(*TINY, "clients.per_round=1")
     assert not any("step_cosine" in name for name in federation.run_round(1).metrics)
     assert federation.evaluator.contribution() == Contribution()

@@ -106,7 +106,7 @@ def test_likelihood_ratios_by_a_loop(shadows: int) -> None:
     np.testing.assert_allclose(likelihood_ratios(target, values, inside), expected, rtol=1e-10)
 
 
-def test_shadows_that_agree_to_the_bit_still_tell_members() -> None:
+def test_bit_identical_shadows_still_rank_members_first() -> None:
     inside = halves(2, 4, seed=0)
     scores = likelihood_ratios(np.array([1.0, 0.0]), np.where(inside, 1.0, 0.0), inside)
     assert scores[0] > 0 > scores[1]
@@ -124,7 +124,7 @@ def test_each_sample_is_in_half_of_the_shadows(size: int) -> None:
 
 
 @pytest.mark.parametrize(("samples", "expected"), [(50, 50), (10_000, 98), (33, 32)])
-def test_who_is_attacked(samples: int, expected: int) -> None:
+def test_members_and_others_match_in_size_and_classes(samples: int, expected: int) -> None:
     """A hundred samples less those of the client that is gone; 33 = 2 * 16 + 1 would end alone."""
     federation = federate(*OVERFITTED, "clients.count=50", "data.subset=100")
     data = federation.engine.resources.data
@@ -162,7 +162,7 @@ def test_memorised_samples_are_found_and_an_untrained_model_knows_nothing() -> N
     assert attacked(federation, 2) == {name: last[name] for name in untrained}
 
 
-def test_the_attack_leaves_the_model_and_its_objective_alone() -> None:
+def test_the_attack_does_not_change_the_model_or_its_objective() -> None:
     federation = federate(
         *OVERFITTED,
         "local.epochs=1",
@@ -181,7 +181,7 @@ def test_the_attack_leaves_the_model_and_its_objective_alone() -> None:
         assert torch.equal(weight, federation.server.weights[name])
 
 
-def test_shadows_feel_no_pull_to_the_server_and_start_where_the_federation_did(
+def test_shadows_start_from_the_initial_weights_without_a_regularizer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     federation = federate(*OVERFITTED, *LIRA, "local.epochs=1", "algorithm=fedprox")
@@ -217,7 +217,7 @@ def test_the_loss_attack_alone_trains_nothing(monkeypatch: pytest.MonkeyPatch) -
     }
 
 
-def test_off_is_never_asked() -> None:
+def test_off_runs_no_attack() -> None:
     federation = federate(*OVERFITTED, "rounds=1", "local.epochs=1")
     federation.evaluator.attack = lambda message: pytest.fail("attacked")
     metrics = federation.run_round(1).metrics

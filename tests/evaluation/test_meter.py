@@ -2,6 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from federations import federate
 
 from fedexp.core.messages import Message, Update
 from fedexp.evaluation.meter import Meter
@@ -74,3 +75,12 @@ def test_time_waiting_is_training_and_the_rest_is_the_server(
     metrics = meter.metrics()
     assert metrics["time/train_s"] == 10
     assert metrics["time/server_s"] == 2
+
+
+@pytest.mark.parametrize("engine", ["serial", "vectorized"])
+def test_a_round_reports_the_cross_entropy_beside_the_objective(engine: str) -> None:
+    small = ["clients.count=4", "clients.per_round=2", "local.epochs=2", "data.subset=100"]
+    federation = federate(*small, "algorithm=fedprox", "regularizer.mu=10", f"engine={engine}")
+    metrics = federation.run_round(1).metrics
+    assert 0 < metrics["train/cross_entropy"] < metrics["train/loss"]  # the proximal term
+    assert metrics["train/cross_entropy_std"] > 0

@@ -67,7 +67,7 @@ def test_any_size_stays_bounded_and_labelled(clients: int, classes: int) -> None
     assert bool(texts(similarity, 0)) == (classes <= 12)
 
 
-def test_nobody_holds_anything() -> None:
+def test_a_partition_without_samples() -> None:
     figure = partition_heatmap(torch.zeros(3, 2, dtype=torch.int64), ["cat", "dog"])
     assert pixels(figure).size > 0
     assert texts(figure, 1) == []

@@ -41,7 +41,7 @@ def test_read_back_as_a_frame(tmp_path: Path) -> None:
     assert frame.dtypes.map(str).tolist() == ["int64", "float64", "float64", "float64"]
 
 
-def test_what_a_checkpoint_holds_replaces_what_came_after_it(tmp_path: Path) -> None:
+def test_a_resumed_run_drops_the_lines_after_its_checkpoint(tmp_path: Path) -> None:
     tracker = JsonLines(RunInfo(tmp_path))
     for each in (1, 2, 3):
         tracker.log(Record(each, {"train/loss": math.nan if each == 2 else 1.0}, {"cat": 0.5}))
@@ -71,7 +71,7 @@ def test_a_full_disk_is_an_error_at_once(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     tracker.finish(None)
-    assert (tmp_path / "metrics.jsonl").read_bytes() == b'{"round": '  # nothing is tried again
+    assert (tmp_path / "metrics.jsonl").read_bytes() == b'{"round": '  # not written twice
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -12,7 +12,7 @@ def drawn(federation: Federation) -> list[set[str]]:
     return names + [set(federation.run_round(round).figures) for round in (1, 2, 3)]
 
 
-def test_what_is_drawn_when() -> None:
+def test_which_figures_are_drawn_in_which_round() -> None:
     similarity = {"heatmap/prototype_similarity"}
     assert drawn(federate(*SMALL, "tracking.heatmap_every=2")) == [
         {"heatmap/partition"},
@@ -22,7 +22,7 @@ def test_what_is_drawn_when() -> None:
     ]
 
 
-def test_features_of_the_clients_that_trained() -> None:
+def test_features_are_drawn_of_clients_that_trained() -> None:
     federation = federate(*SMALL, "tracking.feature_clients=[0,1,2,3]", "tracking.heatmap_every=9")
     assert "features/clients" in drawn(federation)[3]
     figure = federation.figures(federation.server.broadcast(3))["features/clients"]
@@ -30,7 +30,7 @@ def test_features_of_the_clients_that_trained() -> None:
     assert [axes.get_title() for axes in figure.axes] == [f"client {c}" for c in remembered]
 
 
-def test_nobody_chosen_has_trained(caplog: pytest.LogCaptureFixture) -> None:
+def test_no_chosen_client_has_trained(caplog: pytest.LogCaptureFixture) -> None:
     federation = federate(*SMALL, "clients.per_round=1", "tracking.feature_clients=[0,1,2,3]")
     assert "features/clients" not in federation.figures(federation.server.broadcast(3))
     assert "none of them has trained" in caplog.text

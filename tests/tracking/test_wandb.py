@@ -48,7 +48,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.message for each in caplog.records if each.name == "fedexp.tracking.wandb"]
 
 
-def test_offline_record_tells_what_metrics_jsonl_tells(tmp_path: Path) -> None:
+def test_offline_record_equals_metrics_jsonl(tmp_path: Path) -> None:
     config = {"seed": 3, "partition": {"beta": 0.3, "options": [1, None]}}
     run = RunInfo(tmp_path, config=config, choices={"model": "mlp"})
     tracker = Trackers([JsonLines(run), WandbTracker(run, settings())])
@@ -175,7 +175,7 @@ def test_an_offline_start_after_a_failed_one_keeps_the_id(
     assert len(warnings(caplog)) == 1
 
 
-def test_a_resumed_run_tells_its_whole_history_under_the_same_id(tmp_path: Path) -> None:
+def test_a_resumed_run_logs_its_whole_history_under_the_same_id(tmp_path: Path) -> None:
     """The last offline record replaces the others when they are synced."""
     rounds = [Record(each, {"global/accuracy": each / 4}, {"cat": each / 4}) for each in (1, 2, 3)]
     run = RunInfo(tmp_path, run_id="abc123")
@@ -240,7 +240,7 @@ def test_no_start_at_all_is_one_warning(
 
 
 @pytest.mark.parametrize("method", ["log", "finish"])
-def test_a_failure_turns_it_off_and_does_not_raise(
+def test_an_error_turns_it_off_and_does_not_raise(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     tracker = WandbTracker(RunInfo(tmp_path), settings())
