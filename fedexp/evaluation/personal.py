@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedexp.data.federated import ClientData
-from fedexp.engines.base import Predictions
+from fedexp.engines.predictions import Predictions
 
 
 def weighted_accuracy(correct_per_class: Tensor, total_per_class: Tensor, weights: Tensor) -> float:

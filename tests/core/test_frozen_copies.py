@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 import torch
-from federations import federate, seat
+from federations import begin_client, federate
 from test_client import fit_with_trainer
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from fedexp.core.client import ClientModule
+from fedexp.core.client_protocol import Batch
 from fedexp.core.frozen_copies import FrozenCopy
-from fedexp.core.hook_view import Batch
 from fedexp.core.messages import Tensors
 from fedexp.federation import Federation
 
@@ -25,7 +25,7 @@ def equal(a: Tensors, b: Tensors) -> bool:
 def seated(federation: Federation, client: int, round: int) -> ClientModule:
     """The resident module where this client's local training starts, in train mode."""
     engine: Any = federation.engine
-    module: ClientModule = seat(engine, client, federation.server.broadcast(round))
+    module: ClientModule = begin_client(engine, client, federation.server.broadcast(round))
     return module.train()
 
 

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from fedexp.engines.base import Predictions
+from fedexp.engines.predictions import Predictions
 from fedexp.evaluation.geometry import (
     global_angles,
     local_angles,
