@@ -96,14 +96,14 @@ def test_set_copies_in_place_what_is_named() -> None:
 # Within the client.
 
 
-def test_references_are_no_part_of_the_model() -> None:
+def test_frozen_copies_are_not_part_of_the_model() -> None:
     plain, moon = (federate(*SMALL, f"loss={name}") for name in ("cross_entropy", "moon"))
     one, other = plain.engine.resources.module, moon.engine.resources.module
     assert one.weights.keys() == other.weights.keys()
     assert dict(one.named_parameters()).keys() == dict(other.named_parameters()).keys()
     assert plain.server.weights.keys() == moon.server.weights.keys()
-    stacked = {name for name, _ in other.named_buffers() if name.startswith("references.")}
-    assert len(stacked) == 2 * len(other.weights)
+    copied = {name for name, _ in other.named_buffers() if name.startswith("frozen_copies.")}
+    assert len(copied) == 2 * len(other.weights)
 
 
 @contextmanager
