@@ -5,7 +5,7 @@ from lightning.fabric import Fabric
 from torch import nn
 
 from fedexp.cli.command import config_folder
-from fedexp.cli.resume import plain
+from fedexp.cli.resume import to_dict
 from fedexp.config.schema import Config, validate
 from fedexp.core.client import ClientModule
 from fedexp.core.messages import Message
@@ -27,7 +27,7 @@ def compose(*overrides: str) -> Config:
         overrides = ("algorithm=fedavg", *overrides)
     with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
         cfg = hydra.compose("config", list(overrides))
-    return validate(plain(cfg, overrides))
+    return validate(to_dict(cfg, overrides))
 
 
 def federate(*overrides: str) -> Federation:
@@ -38,7 +38,7 @@ def federate(*overrides: str) -> Federation:
     return assemble(planned, fabric, data, Trackers([]))
 
 
-def seat(engine: Engine, client: int, message: Message) -> ClientModule:
+def begin_client(engine: Engine, client: int, message: Message) -> ClientModule:
     """The resident module as this client at the start of local training."""
     with engine.resources.store.open(client) as state:
         return engine.begin(client, message, state)

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import PositiveInt
-
+from fedexp.config.schema import Epochs
 from fedexp.core.sockets import Personalization, Phase
 
 
@@ -19,7 +18,7 @@ class FedBABU(Personalization):
             evaluated, as in the paper; "local" is the client's latest local model.
     """
 
-    def __init__(self, tuning_epochs: PositiveInt, tune_from: Literal["global", "local"]) -> None:
+    def __init__(self, tuning_epochs: Epochs, tune_from: Literal["global", "local"]) -> None:
         super().__init__()
         self.tuning_epochs = tuning_epochs
         self.tunes_local = tune_from == "local"

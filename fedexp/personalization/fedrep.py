@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from pydantic import PositiveInt
-
+from fedexp.config.schema import Epochs
 from fedexp.core.sockets import Phase
 from fedexp.personalization.fedper import FedPer, GlobalModel
 
@@ -18,7 +17,7 @@ class FedRep(FedPer):
         global_model: as in ``FedPer``.
     """
 
-    def __init__(self, head_epochs: PositiveInt, global_model: GlobalModel) -> None:
+    def __init__(self, head_epochs: Epochs, global_model: GlobalModel) -> None:
         super().__init__(global_model)
         self.head_epochs = head_epochs
 

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedexp.core.client_protocol import Client
 from fedexp.core.forward import Forward
-from fedexp.core.hook_view import Client
 from fedexp.core.messages import Message
 from fedexp.core.part import Memory
 from fedexp.core.sockets import Head, Loss, Personalization, Phase

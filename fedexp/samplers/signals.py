@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedexp.core.client_protocol import Client
 from fedexp.core.forward import Forward
-from fedexp.core.hook_view import Client
 from fedexp.core.messages import Tensors, Update
 from fedexp.core.part import Setting
 from fedexp.errors import InputError

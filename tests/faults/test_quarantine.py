@@ -112,4 +112,4 @@ def test_a_client_that_is_left_out_in_its_first_round_has_no_state(engine: str) 
     assert federation.run_round(1).metrics["clients/quarantined"] == 4
     store = federation.engine.resources.store
     assert [state_of(federation, client) for client in range(4)] == [{}] * 4
-    assert list(store.memories("regularizer")) == store.remembered == []
+    assert list(store.memories("regularizer")) == store.clients_with_model == []

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import federate, seat
+from federations import begin_client, federate
 from torch import Tensor
 from torch.func import grad, vmap
 
@@ -260,7 +260,7 @@ def test_the_dataset_normalizer_takes_one_pass_in_eval_mode_without_gradient() -
     module.backbone.register_forward_hook(
         lambda layer, _, z: passes.append((layer.training, z.requires_grad, len(z)))
     )
-    module = seat(engine, 3, federation.server.broadcast(2))
+    module = begin_client(engine, 3, federation.server.broadcast(2))
     assert passes == [(False, False, module.data.num_samples)]
 
 

@@ -64,7 +64,7 @@ def restored(folder: Path, *overrides: str) -> tuple[Federation, int]:
     found = Checkpoints(folder, 2).latest()
     assert found is not None
     store = federation.engine.resources.store
-    found.restore(federation.server, store, torch.device("cpu"), mine=list)
+    found.restore(federation.server, store, torch.device("cpu"), local_clients=list)
     return federation, found.round
 
 
@@ -137,7 +137,9 @@ def test_a_checkpoint_is_read_without_running_anything_from_it(tmp_path: Path) -
     found = torch.load(folder / "server.pt", weights_only=True)
     assert digest(found["weights"]) == digest(federation.server.weights)
     clients = sorted(folder.glob("clients/*.pt"))
-    assert [int(path.stem) for path in clients] == federation.engine.resources.store.remembered
+    assert [
+        int(path.stem) for path in clients
+    ] == federation.engine.resources.store.clients_with_model
     state = torch.load(clients[0], weights_only=True)
     assert set(state) == {"memories", "private", "separate_model", "personal_model"}
     assert "regularizer" in state["memories"]
