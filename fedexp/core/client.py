@@ -92,15 +92,44 @@ class ClientModule(LightningModule):
 
         ``real`` [B] is as in ``Forward``.
         """
+        loss, forward = self.data_loss(batch, real)
+        with full_precision(forward.z):
+            pull = self.personalization.pull if self.is_personal else self.regularizer
+            penalty: Tensor | float = pull(self.trained_parameters())
+        return loss + penalty, forward
+
+    def data_loss(self, batch: Batch, real: Tensor | None = None) -> tuple[Tensor, Forward]:
+        """The local objective without the penalty on the parameters, and its forward pass."""
         inputs, targets = batch
         z, logits = self.outputs(inputs)
         forward = Forward(z, logits, targets, real)
         references = self.frozen_copies(inputs)
         with full_precision(z):
             loss: Tensor = self.loss(forward, **references) + self.personalization.term(forward)
-            pull = self.personalization.pull if self.is_personal else self.regularizer
-            penalty: Tensor | float = pull(self.trained_parameters())
-        return loss + penalty, forward
+        return loss, forward
+
+    def loss_gradient(self, batch_size: int = 1000) -> Tensors:
+        """Name -> gradient of the mean loss over this client's training data, every parameter.
+
+        The loss is the objective without the penalty on the parameters; the data are not augmented.
+        In train mode, like the gradients of local training: BatchNorm normalises with the
+        statistics of each batch and dropout is active. Weights and running statistics stay as they
+        are.
+        """
+        self.train()
+        self.train_only(("",))
+        names, parameters = zip(*self.tensor_index.parameters(), strict=True)
+        buffers = {name: w.clone() for name, w in self.weights.items() if name not in names}
+        sums = [torch.zeros_like(parameter) for parameter in parameters]
+        if self.data.num_samples % batch_size == 1:
+            batch_size -= 1  # BatchNorm needs two samples
+        for batch in self.data.batches(batch_size):
+            share = len(batch[1]) / self.data.num_samples
+            loss = share * self.data_loss(batch)[0]
+            found = torch.autograd.grad(loss, parameters, materialize_grads=True)
+            sums = [total + gradient for total, gradient in zip(sums, found, strict=True)]
+        self.load(buffers)
+        return dict(zip(names, sums, strict=True))
 
     def configure_optimizers(self) -> Optimizer:
         """A fresh optimizer for this round over the parameters that are being trained."""

@@ -91,6 +91,12 @@ class Client(Protocol):
     def features(self, batch_size: int = 1000) -> tuple[Tensor, Tensor]:
         """Features z [n_k, d] and labels [n_k] of the training data, in eval mode."""
 
+    def loss_gradient(self, batch_size: int = 1000) -> Tensors:
+        """Name -> gradient of the mean loss over the training data, every parameter.
+
+        Of the objective without the regularizer, in train mode, without augmentation.
+        """
+
     def logits_with(self, weights: Tensors, inputs: Tensor) -> Tensor:
         """Logits [B, C] in eval mode with ``weights`` in place of the model's own."""
 

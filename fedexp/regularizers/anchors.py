@@ -1,12 +1,17 @@
-"""What regularizers share: anchors to pull towards, and arithmetic on named tensors."""
+"""Shared by regularizers: anchors to pull towards, client sizes, sums of named tensors."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Self
 
 import torch
 from torch import Tensor, nn
 
 from fedexp.core.messages import Tensors
 from fedexp.core.part import Setting
+
+Scaling = Literal["none", "samples"]
+"""Whether a quantity is divided by a client's relative size n_k / mean(n)."""
 
 
 class Anchors(nn.Module):
@@ -50,14 +55,32 @@ class Anchors(nn.Module):
         return {name: value.to(self[name].device) for name, value in tensors.items()}
 
 
+@dataclass(frozen=True)
+class Population:
+    """The clients that can ever take part: those that have data.
+
+    Attributes:
+        clients: N.
+        samples: training samples of all of them.
+    """
+
+    clients: int
+    samples: int
+
+    @classmethod
+    def of(cls, setting: Setting) -> Self:
+        """The population of this experiment."""
+        sizes = setting.client_sizes
+        return cls(int((sizes > 0).sum()), int(sizes.sum()))
+
+    def relative_size(self, num_samples: int) -> float:
+        """s_k = n_k / mean(n) of a client with so many samples."""
+        return num_samples * self.clients / self.samples
+
+
 def shared_parameters(setting: Setting) -> dict[str, torch.Size]:
-    """Name -> shape of the parameters that travel: those that a server's term can speak of."""
+    """Name -> shape of the parameters that travel, the only ones that the server knows."""
     return {name: s for name, s in setting.parameter_shapes.items() if name in setting.shared}
-
-
-def population(setting: Setting) -> int:
-    """N as far as it can ever take part: the clients that have data."""
-    return int((setting.client_sizes > 0).sum())
 
 
 def total(terms: Sequence[Tensor]) -> Tensor | float:

@@ -1,4 +1,4 @@
-"""SCAFFOLD: each client's gradients are corrected by how they differ from everybody's."""
+"""SCAFFOLD: control variates correct each client's gradients for the difference between clients."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from fedexp.core.part import Memory, Setting
 from fedexp.core.sockets import Regularizer
 from fedexp.regularizers.anchors import (
     Anchors,
+    Population,
+    Scaling,
     combine,
-    population,
     prefixed,
     shared_parameters,
     total,
@@ -30,55 +31,82 @@ LOGGER = logging.getLogger(__name__)
 class ControlVariates(Regularizer):
     """<c - c_k, w> over the trained shared parameters (Karimireddy et al., ICML 2020, Alg. 1).
 
-    It turns a local gradient g into g - c_k + c. The client's control variate c_k estimates its own
-    gradient, the server's c the population's. After training (option II)
+    It turns a local gradient g into g - c_k + c. The client's control variate c_k estimates the
+    client's gradient, the server's c the mean gradient of the population. After training,
 
-        c_k <- c_k - c + (w^t - w_k) / (steps * learning rate),
+        option I:   c_k <- the gradient of the client's loss at the received model w^t
+        option II:  c_k <- c_k - c + (w^t - w_k) / (steps * learning rate)
 
-    the client reports by how much that changed, and c moves by the sum of these changes over N, so
-    that it stays the mean of all c_k; N counts the clients that have data. All start from zero: in
-    the first round the server sends none. The server's learning rate is the aggregator's; with the
-    mean of the cohort, ``aggregator=uniform``, it is the paper's 1.
+    the client reports the change of c_k, and c moves by the sum of these changes over N, so that it
+    stays the mean of all c_k; N counts the clients that have data. All start from zero: in the
+    first round the server sends none. The server's learning rate is the aggregator's; with the mean
+    of the cohort, ``aggregator=uniform``, it is the paper's 1.
 
-    At rest c is zero, so that ``weighting``, not the aggregator, says whose optimum that is: of the
-    mean of all clients' objectives (``uniform``, paper), or of their mean weighted by samples, as c
-    then is (``samples``). The aggregator should weigh alike.
+    Option II costs nothing. Its last term is the mean of the round's gradients with plain SGD. For
+    SGD with momentum ``steps`` is replaced by ``unit_distance``, which makes it a weighted mean of
+    them; divided by ``steps``, it would be up to 1 / (1 - momentum) times as long, and the
+    recursion would diverge. An adaptive step is no such mean. Weight decay counts as part of the
+    gradient, and a clipped gradient as it was clipped. ``steps`` are those of the whole round, also
+    for a parameter that a personalization trains in one of several phases: its variates are too
+    short.
 
-    That c_k is a mean of gradients is an identity of plain SGD. Momentum m makes the last term up
-    to 1 / (1 - m) times as long, with which the recursion diverges, and an adaptive step is no
-    gradient: both are warned of, once. Weight decay counts as part of the gradient, and a clipped
-    gradient as it was clipped. ``steps`` are those of the whole round, also for a parameter that a
-    personalization trains in one of several phases: its variates are then too short.
+    Option I holds for every optimizer and costs a forward and a backward pass over the client's
+    data. The gradient is that of the objective without the penalty on the parameters, in train
+    mode, because the gradients that it corrects are (BatchNorm normalises with each batch's
+    statistics); but over all samples at once, unaugmented, unclipped and without weight decay.
+    Where the loss is much steeper at w^t than where local training leads, the correction outweighs
+    the gradients and training diverges: so it did with ``head=etf`` and SGD, and option II did not.
+
+    At the fixed point c is zero, and ``weighting``, not the aggregator, decides of which objective
+    it is the optimum: the mean of all clients' objectives (``uniform``, paper), or their mean
+    weighted by samples (``samples``). The aggregator should weight alike.
+
+    The implementation released with FedPTR's baselines is ``weighting=samples`` and
+    ``correction_scaling=samples`` with ``aggregator=uniform``.
 
     Args:
-        weighting: whether all clients count the same in c, or by their samples.
+        weighting: whether all clients count the same in c, or the change of c_k is multiplied by
+            the client's relative size s_k = n_k / mean(n).
+        estimate: of a client's gradient: ``gradient`` (option I), ``steps`` (option II, which warns
+            once if the local optimizer is not SGD), or ``auto``: ``steps`` with SGD, else
+            ``gradient``.
+        correction_scaling: ``samples`` divides c by s_k where it corrects a gradient, not in
+            option II.
     """
 
     summed = True
 
-    def __init__(self, weighting: Literal["uniform", "samples"]) -> None:
+    def __init__(
+        self,
+        weighting: Literal["uniform", "samples"],
+        estimate: Literal["auto", "steps", "gradient"],
+        correction_scaling: Scaling,
+    ) -> None:
         super().__init__()
-        self.weighting = weighting
+        self.weighting, self.estimate = weighting, estimate
+        self.correction_scaling = correction_scaling
 
     def setup(self, setting: Setting) -> None:
-        """Room for c - c_k; the server's c is not there yet, which is zero."""
+        """A buffer for c - c_k; there is no c yet, which stands for zero."""
         self.correction = Anchors(shared_parameters(setting))
-        self.population = population(setting)
-        self.samples = int(setting.client_sizes.sum())
+        self.population = Population.of(setting)
         self.mean: Tensors = {}
-        self._warned = False
+        self._chosen: str | None = None
 
     def broadcast(self, round: int) -> Tensors:
-        """The server's c, from the second round."""
+        """c, from the second round."""
         return prefixed("variate", self.mean)
 
     def begin(self, client: Client, message: Message, memory: Memory) -> None:
-        """How this client's gradients are corrected."""
+        """Set this client's correction; estimate its gradient at w^t if that is asked for."""
         self._message = message
-        self.correction.fill(combine(self._sent(), with_prefix("variate", memory), -1))
-        if not self._warned:
-            self._warned = True
-            _warn_unless_plain_sgd(client.optimizer_for([nn.Parameter(torch.zeros(1))]))
+        self.correction.fill(combine(self._received(client), with_prefix("variate", memory), -1))
+        if self._chosen is None:
+            self._optimizer = client.optimizer_for([nn.Parameter(torch.zeros(1))])
+            self._chosen = _choose(self.estimate, self._optimizer)
+        if self._chosen == "gradient":
+            gradient = client.loss_gradient()
+            memory.update(prefixed("gradient", {n: gradient[n] for n in self.correction}))
 
     def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
         """The linear term, a scalar."""
@@ -87,26 +115,28 @@ class ControlVariates(Regularizer):
         )
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """The change of c_k, as much as it counts."""
-        start, weights = self._message.weights, client.weights
-        distance = client.steps * client.learning_rate
-        step = {name: (start[name] - weights[name]) / distance for name in self.correction}
-        change = prefixed("variate", combine(step, self._expected(memory), -1))
+        """The change of c_k, multiplied by s_k if clients count by their samples."""
+        if self._chosen == "gradient":
+            found = {n: memory.pop(f"gradient/{n}") for n in self.correction}
+            old = with_prefix("variate", memory)
+        else:
+            found, old = self._mean_step(client), self._expected_step(client, memory)
+        change = prefixed("variate", combine(found, old, -1))
         memory.update(combine(memory, change))
         if self.weighting == "uniform":
             return change
-        share = client.data.num_samples * self.population / self.samples
-        return {name: share * value for name, value in change.items()}
+        size = self.population.relative_size(client.data.num_samples)
+        return {name: size * value for name, value in change.items()}
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """Move the server's c; the weights are what the aggregator made of them."""
+        """Move c; the weights stay as the aggregator merged them."""
         changes = with_prefix("variate", sums)
-        steps = {n: (s / self.population).to(current[n].dtype) for n, s in changes.items()}
+        steps = {n: (s / self.population.clients).to(current[n].dtype) for n, s in changes.items()}
         self.mean = combine(self.mean, steps)
         return merged
 
     def server_state(self) -> dict[str, Any]:
-        """The server's c."""
+        """c."""
         return {"mean": dict(self.mean)}
 
     def load_server_state(self, state: dict[str, Any]) -> None:
@@ -114,19 +144,58 @@ class ControlVariates(Regularizer):
         self.mean = self.correction.beside(state["mean"])
 
     def _sent(self) -> Tensors:
-        """The server's c as it came."""
+        """c as the server sent it."""
         return with_prefix("variate", self._message.extras.get("regularizer", {}))
 
-    def _expected(self, memory: Memory) -> Tensors:
-        """The mean step at which c_k stays as it is."""
+    def _received(self, client: Client) -> Tensors:
+        """c as it enters this client's gradients."""
+        if self.correction_scaling == "none":
+            return self._sent()
+        size = self.population.relative_size(client.data.num_samples)
+        return {name: value / size for name, value in self._sent().items()}
+
+    def _mean_step(self, client: Client) -> Tensors:
+        """The (weighted) mean of the round's gradients, from the step that they made."""
+        start, weights = self._message.weights, client.weights
+        distance = unit_distance(self._optimizer, client.steps) * client.learning_rate
+        return {name: (start[name] - weights[name]) / distance for name in self.correction}
+
+    def _expected_step(self, client: Client, memory: Memory) -> Tensors:
+        """The mean step at which c_k does not change."""
         return self._sent()
 
 
-def _warn_unless_plain_sgd(optimizer: Optimizer) -> None:
-    if not isinstance(optimizer, torch.optim.SGD):
-        name = type(optimizer).__name__.lower()
-        LOGGER.warning("optimizer=%s: control variates are meant for plain SGD", name)
-    elif momentum := optimizer.defaults["momentum"]:
-        LOGGER.warning(
-            "optimizer.momentum=%g: control variates may diverge with momentum; 0 is safe", momentum
+def unit_distance(optimizer: Optimizer, steps: int) -> float:
+    """How far a constant gradient of 1 moves a parameter in ``steps`` steps at learning rate 1.
+
+    With SGD this is the sum of the weights with which the gradients enter the parameter (Wang et
+    al., NeurIPS 2020, the norm of a_i): ``steps`` without momentum. Other optimizers: ``steps``.
+    """
+    momentum = optimizer.defaults.get("momentum", 0)
+    if not momentum:
+        return steps
+    velocity = distance = 0.0
+    for _ in range(steps):
+        velocity = momentum * velocity + 1
+        distance += 1 + momentum * velocity if optimizer.defaults["nesterov"] else velocity
+    return distance
+
+
+def _choose(estimate: str, optimizer: Optimizer) -> str:
+    """``steps`` or ``gradient``; the log says so where the optimizer is not SGD."""
+    if estimate == "gradient":
+        return "gradient"
+    if isinstance(optimizer, torch.optim.SGD):
+        return "steps"
+    name = type(optimizer).__name__.lower()
+    if estimate == "auto":
+        LOGGER.info(
+            "regularizer.estimate=auto: the steps of optimizer=%s are no sums of gradients; "
+            "control variates are full gradients at the received model",
+            name,
         )
+        return "gradient"
+    LOGGER.warning(
+        "regularizer.estimate=steps: control variates may diverge with optimizer=%s", name
+    )
+    return "steps"

@@ -1,4 +1,4 @@
-"""FedDC: the local drift is told apart from the local model, and gradients are corrected too."""
+"""FedDC: the local drift is stored apart from the local model, and gradients are corrected."""
 
 from __future__ import annotations
 
@@ -11,15 +11,22 @@ from torch import Tensor
 from fedexp.core.client_protocol import Client
 from fedexp.core.messages import Message, Tensors
 from fedexp.core.part import Memory, Setting
-from fedexp.regularizers.anchors import combine, prefixed, total, with_prefix
+from fedexp.regularizers.anchors import Scaling, combine, prefixed, total, with_prefix
 from fedexp.regularizers.control_variates import ControlVariates
 from fedexp.regularizers.dynamic import Dynamic
 
 
-class LastSteps(ControlVariates):
-    """Control variates that are the last mean step as it was taken, corrections and all."""
+class CorrectedSteps(ControlVariates):
+    """g_k <- g_k - g + the mean step, with g as it entered this client's gradients."""
 
-    def _expected(self, memory: Memory) -> Tensors:
+    def _expected_step(self, client: Client, memory: Memory) -> Tensors:
+        return self._received(client)
+
+
+class LastSteps(ControlVariates):
+    """g_k <- the mean step."""
+
+    def _expected_step(self, client: Client, memory: Memory) -> Tensors:
         return with_prefix("variate", memory)
 
 
@@ -29,9 +36,13 @@ class DriftCorrection(Dynamic):
     Gao et al., CVPR 2022. The drift is the sum of a client's steps, d_k <- d_k + w_k - w^t, and the
     server adds drifts to the mean of the cohort's models. g_k is a client's mean step in its last
     round, (w^t - w_k) / (steps * learning rate), and g the population's mean of these. (The paper
-    writes the updates -g_k * steps * learning rate for them, hence its other sign.) So the first
-    term and the server do what FedDyn does, and the second what SCAFFOLD does: what is said of
-    their optimizers and aggregators holds here too.
+    uses the updates -g_k * steps * learning rate in their place, hence its other sign.) So the
+    first term and the server do what FedDyn does, and the second term what SCAFFOLD does; what
+    ``Dynamic`` and ``ControlVariates`` say of optimizers and aggregators holds here too.
+
+    ``estimate=corrected`` and ``last`` allow for momentum like SCAFFOLD's option II, and warn once
+    if the local optimizer is not SGD. ``gradient``, SCAFFOLD's option I, is in neither the paper
+    nor its implementation.
 
     Traffic: g comes with the weights from the second round, the change of g_k goes with the update,
     and so does d_k with ``drifts=cohort``.
@@ -39,15 +50,20 @@ class DriftCorrection(Dynamic):
     alpha = 0 switches everything off, g - g_k too, and is FedAvg to the bit. It is not the limit of
     a small alpha, with which the drifts and g - g_k remain.
 
+    The implementation released with FedPTR's baselines has ``samples`` for ``weighting``,
+    ``alpha_scaling`` and ``correction_scaling``, with ``aggregator=uniform``.
+
     Args:
         alpha: the penalty's strength.
-        estimate: ``corrected`` (released): g_k as SCAFFOLD has it, g_k - g + the mean step; or
-            ``last`` (paper), the mean step itself.
-        drifts: which drifts the server adds the mean of: those of ``all`` clients (released), which
-            cancel out in the end; or the ``cohort``'s, the mean of w_k + d_k, which is the same if
-            all take part and never comes to rest if not.
+        estimate: ``corrected`` (released): g_k as SCAFFOLD has it, g_k - g + the mean step;
+            ``last`` (paper): the mean step itself; or ``gradient``: the gradient at w^t.
+        drifts: the server adds the mean drift of ``all`` clients (released), which is zero at the
+            fixed point, or of the ``cohort`` (paper): the mean of w_k + d_k, the same if all take
+            part; if not, it has no fixed point.
         weighting: whether all clients count the same in g, or by their samples. The aggregator
-            should weigh alike, and with it do the drifts of ``all``.
+            should weight alike, and with it do the drifts of ``all``.
+        alpha_scaling: as in ``Dynamic``.
+        correction_scaling: ``samples`` divides g by n_k / mean(n), also in ``corrected``.
     """
 
     summed = True
@@ -55,16 +71,20 @@ class DriftCorrection(Dynamic):
     def __init__(
         self,
         alpha: NonNegativeFloat,
-        estimate: Literal["corrected", "last"],
+        estimate: Literal["corrected", "last", "gradient"],
         drifts: Literal["all", "cohort"],
         weighting: Literal["uniform", "samples"],
+        alpha_scaling: Scaling,
+        correction_scaling: Scaling,
     ) -> None:
-        super().__init__(alpha)
-        self.variates = (ControlVariates if estimate == "corrected" else LastSteps)(weighting)
+        super().__init__(alpha, alpha_scaling)
+        kind = LastSteps if estimate == "last" else CorrectedSteps
+        source: Literal["steps", "gradient"] = "gradient" if estimate == "gradient" else "steps"
+        self.variates = kind(weighting, source, correction_scaling)
         self.drifts = drifts
 
     def setup(self, setting: Setting) -> None:
-        """Room for both halves."""
+        """The buffers of both terms."""
         super().setup(setting)
         self.variates.setup(setting)
 
@@ -73,16 +93,17 @@ class DriftCorrection(Dynamic):
         return self.variates.broadcast(round)
 
     def begin(self, client: Client, message: Message, memory: Memory) -> None:
-        """Where this client starts, how far it has drifted, how its gradients are corrected."""
+        """Set where this client starts, its drift and its gradients' correction."""
         super().begin(client, message, memory)
-        self.variates.begin(client, message, memory)
+        if self.alpha > 0:
+            self.variates.begin(client, message, memory)
 
     def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
         """The penalty and the linear term, a scalar."""
         shared = [(name, value) for name, value in parameters if name in self.start]
         gaps = [value + self.drift[name] - self.start[name] for name, value in shared]
         penalty = 0.5 * self.alpha * total([gap.square().sum() for gap in gaps])
-        return penalty + self.variates.forward(shared)
+        return self._scaled(penalty) + self.variates.forward(shared)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
         """The change of g_k, and the drift if the server averages the cohort's."""

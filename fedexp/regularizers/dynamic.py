@@ -1,10 +1,11 @@
-"""FedDyn: local objectives are bent until their optima agree with the global one."""
+"""FedDyn: dynamic regularization, which aligns the local optima with the global one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
+import torch
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
@@ -14,8 +15,9 @@ from fedexp.core.part import Memory, Setting
 from fedexp.core.sockets import Regularizer
 from fedexp.regularizers.anchors import (
     Anchors,
+    Population,
+    Scaling,
     combine,
-    population,
     prefixed,
     shared_parameters,
     total,
@@ -32,42 +34,61 @@ class Dynamic(Regularizer):
         h <- h - (alpha / N) sum_cohort (w_k - w^t),
         w^(t+1) = mean_cohort w_k - h / alpha,
 
-    so that h is the mean of all h_k; N counts the clients that have data. What is kept is not h_k
-    but the drift d_k = -h_k / alpha, the sum of a client's steps, and instead of h the population's
-    mean drift, which is what the server adds. Only the weights cross the network.
+    so that h is the mean of all h_k; N counts the clients that have data. What is stored is not h_k
+    but the drift d_k = -h_k / alpha, the sum of a client's steps, and instead of h the mean drift
+    of the population, which the server adds. Only the weights cross the network.
 
-    Where it comes to rest every w_k is w^t and h is zero, so that the gradients of all F_k, which
-    are the h_k, sum to zero. It needs ``aggregator=uniform``, from whose mean the server knows the
-    sum of the steps. With ``sample_weighted`` that optimum is of the objective weighted by samples
-    if all clients take part, and of none in particular if not; an aggregator that takes a step of
-    its own does not fit.
+    At the fixed point every w_k is w^t and h is zero, so that the gradients of all F_k, which are
+    the h_k, sum to zero. This needs ``aggregator=uniform``, from whose mean the server knows the
+    sum of the steps. With ``sample_weighted`` the fixed point is the optimum of the objective
+    weighted by samples if all clients take part, and of no particular objective if not; an
+    aggregator with a server optimizer does not fit.
 
     alpha = 0 switches everything off and is FedAvg to the bit. It is not the limit of a small
     alpha, with which the server adds the drift all the same.
+
+    ``alpha_scaling=samples`` is what the implementation released with FedPTR's baselines does. That
+    one takes (alpha_k/2) ||w||^2 as the optimizer's weight decay, which gradient clipping leaves
+    out; here the whole gradient is clipped.
+
+    Args:
+        alpha: the penalty's strength.
+        alpha_scaling: ``none`` (paper): the same alpha for all clients; ``samples``:
+            alpha_k = alpha * mean(n) / n_k.
     """
 
-    def __init__(self, alpha: NonNegativeFloat) -> None:
+    relative_strength: Tensor
+
+    def __init__(self, alpha: NonNegativeFloat, alpha_scaling: Scaling) -> None:
         super().__init__()
-        self.alpha = alpha
+        self.alpha, self.alpha_scaling = alpha, alpha_scaling
 
     def setup(self, setting: Setting) -> None:
-        """Room for w^t and d_k; the mean drift is not there yet, which is zero."""
+        """Buffers for w^t, d_k and alpha_k / alpha; no mean drift yet, which stands for zero."""
         shapes = shared_parameters(setting)
         self.start, self.drift = Anchors(shapes), Anchors(shapes)
-        self.population = population(setting)
+        self.register_buffer("relative_strength", torch.ones(()), persistent=False)
+        self.population = Population.of(setting)
         self.mean_drift: Tensors = {}
 
     def begin(self, client: Client, message: Message, memory: Memory) -> None:
-        """Where this client starts, and how far it has drifted."""
+        """Set where this client starts, its drift and its alpha_k."""
         self.start.set(client.weights)
         self.drift.fill(with_prefix("drift", memory))
+        if self.alpha_scaling == "samples":
+            size = self.population.relative_size(client.data.num_samples)
+            self.relative_strength.fill_(1 / size)
 
     def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
         """The penalty, a scalar."""
         shared = [(name, value) for name, value in parameters if name in self.start]
         linear = total([(self.drift[name] * value).sum() for name, value in shared])
-        spring = total([(value - self.start[name]).square().sum() for name, value in shared])
-        return self.alpha * (linear + 0.5 * spring)
+        squares = total([(value - self.start[name]).square().sum() for name, value in shared])
+        return self._scaled(self.alpha * (linear + 0.5 * squares))
+
+    def _scaled(self, penalty: Tensor | float) -> Tensor | float:
+        """The same with alpha_k in place of alpha."""
+        return penalty if self.alpha_scaling == "none" else penalty * self.relative_strength
 
     def report(self, client: Client, memory: Memory) -> Tensors:
         """Nothing; the drift grows by the step just taken."""
@@ -82,7 +103,7 @@ class Dynamic(Regularizer):
         if self.alpha == 0:
             return merged
         step = {name: merged[name] - current[name] for name in self.start}
-        self.mean_drift = combine(self.mean_drift, step, clients / self.population)
+        self.mean_drift = combine(self.mean_drift, step, clients / self.population.clients)
         return combine(merged, self.mean_drift)
 
     def server_state(self) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""A small synthetic dataset, learnt so that training on it repeats a step of the global model.
+"""Trajectory matching: learn a small synthetic dataset on which training repeats a given step.
 
-What MTT does for dataset distillation (Cazenavette et al., CVPR 2022) and FedPTR for federated
-learning: gradients reach the images through the gradient steps taken on them.
+As in MTT for dataset distillation (Cazenavette et al., CVPR 2022) and in FedPTR for federated
+learning, the images are learnt by backpropagation through the gradient steps taken on them.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +16,9 @@ from fedexp.core.messages import Tensors
 
 FunctionalLoss = Callable[[Tensors, Tensor, Tensor], Tensor]
 """(parameters, inputs, labels) -> the loss, a scalar; twice differentiable."""
+
+Augment = Callable[[], Callable[[Tensor], Tensor]]
+"""Draws a transform of the images, the same at every call and differentiable, for an inner step."""
 
 
 def match_trajectory(
@@ -30,6 +34,7 @@ def match_trajectory(
     step_lr: float = 1e-5,
     momentum: float = 0.5,
     recompute: bool = False,
+    augment: Augment | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Learn images and a step size that lead from ``start`` to ``end`` (FedPTR, Alg. 2).
 
@@ -49,6 +54,7 @@ def match_trajectory(
         step_lr: learning rate of the step size.
         momentum: of both; it starts at zero.
         recompute: as in ``matching_loss``.
+        augment: as in ``matching_loss``.
 
     Returns:
         The images, the step size (it may have become negative) and the losses [outer_steps], each
@@ -64,7 +70,7 @@ def match_trajectory(
     losses = []
     for _ in range(outer_steps):
         loss = matching_loss(
-            functional_loss, start, end, images, labels, size, inner_steps, recompute
+            functional_loss, start, end, images, labels, size, inner_steps, recompute, augment
         )
         images.grad, size.grad = torch.autograd.grad(loss, (images, size))
         optimizer.step()
@@ -81,6 +87,7 @@ def matching_loss(
     step_size: Tensor,
     inner_steps: int,
     recompute: bool = False,
+    augment: Augment | None = None,
 ) -> Tensor:
     """||w_R - end||^2 / ||start - end||^2: how far from ``end`` the inner steps arrive, a scalar.
 
@@ -98,19 +105,25 @@ def matching_loss(
         recompute: take each inner step again in the backward pass instead of keeping the
             activations of all of them: the memory of one step and R copies of the parameters. The
             result is the same up to the order of sums.
+        augment: asked before each inner step for the transform that its images go through; a step
+            that is recomputed uses the same one again. None uses the images as they are.
     """
 
-    def step(images: Tensor, size: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
-        loss = functional_loss(dict(zip(start, values, strict=True)), images, labels)
+    def step(
+        transform: Callable[[Tensor], Tensor] | None, images: Tensor, size: Tensor, *values: Tensor
+    ) -> tuple[Tensor, ...]:
+        inputs = images if transform is None else transform(images)
+        loss = functional_loss(dict(zip(start, values, strict=True)), inputs, labels)
         gradients = torch.autograd.grad(loss, values, create_graph=True, materialize_grads=True)
         return tuple(w - size * g for w, g in zip(values, gradients, strict=True))
 
     values = tuple(value.detach().requires_grad_() for value in start.values())
     for _ in range(inner_steps):
+        this_step = partial(step, None if augment is None else augment())
         if recompute:
-            values = _Recomputed.apply(step, synthetic, step_size, *values)
+            values = _Recomputed.apply(this_step, synthetic, step_size, *values)
         else:
-            values = step(synthetic, step_size, *values)
+            values = this_step(synthetic, step_size, *values)
     arrived = dict(zip(start, values, strict=True))
     return squared_distance(arrived, end) / squared_distance(start, end)
 
@@ -140,10 +153,10 @@ def squared_distance(a: Tensors, b: Tensors) -> Tensor:
 
 
 class _Recomputed(torch.autograd.Function):
-    """A step whose graph is built when gradients come back, and dropped again.
+    """A step that keeps its inputs only and is run again, with a graph, in the backward pass.
 
-    Not ``torch.utils.checkpoint``: a step contains a backward pass of its own, which would ask for
-    what is to be forgotten.
+    Not ``torch.utils.checkpoint``: a step contains a backward pass of its own, which would make it
+    recompute at once.
     """
 
     @staticmethod
@@ -152,19 +165,19 @@ class _Recomputed(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         ctx.step = step
         ctx.save_for_backward(*inputs)
-        return tuple(output.detach() for output in _taken(step, inputs)[1])
+        return tuple(output.detach() for output in _run_on_leaves(step, inputs)[1])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        leaves, outputs = _taken(ctx.step, ctx.saved_tensors)
+        leaves, outputs = _run_on_leaves(ctx.step, ctx.saved_tensors)
         return (None, *torch.autograd.grad(outputs, leaves, gradients))
 
 
-def _taken(
+def _run_on_leaves(
     step: Callable[..., tuple[Tensor, ...]], inputs: tuple[Tensor, ...]
 ) -> tuple[list[Tensor], tuple[Tensor, ...]]:
-    """The step from leaves of their own: (leaves, outputs)."""
+    """Run the step on detached copies of its inputs: (these leaves, outputs)."""
     leaves = [value.detach().requires_grad_() for value in inputs]
     with torch.enable_grad():
         return leaves, step(*leaves)

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
-import torch.nn.functional as F
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
-from torch import Tensor
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from torch import Generator, Tensor
 
-from fedexp.core.client_protocol import Client, LocalData
+from fedexp.core.client_protocol import Client
 from fedexp.core.compatibility import SECOND_DERIVATIVES
 from fedexp.core.description import Description
 from fedexp.core.functional import functional
 from fedexp.core.messages import Message, Tensors, Update
-from fedexp.core.part import Functional, Memory, Setting
+from fedexp.core.part import Memory, Setting
 from fedexp.core.randomness import torch_generator
 from fedexp.core.sockets import Regularizer
 from fedexp.errors import InputError
-from fedexp.regularizers.anchors import Anchors, prefixed, shared_parameters, total, with_prefix
+from fedexp.regularizers.anchors import Anchors, shared_parameters, total
 from fedexp.regularizers.figures import synthetic_images
-from fedexp.regularizers.matching import FunctionalLoss, match_trajectory, project
+from fedexp.regularizers.layers import Grouping, layers_of
+from fedexp.regularizers.look_ahead import LookAhead
+from fedexp.regularizers.matching import match_trajectory, project
+from fedexp.regularizers.synthetic import (
+    Start,
+    client_start,
+    noise,
+    real_images,
+    synthetic_labels,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,36 +39,41 @@ if TYPE_CHECKING:
 __all__ = ["Trajectory", "match_trajectory", "real_images"]
 
 _EPS = 1e-12
+_MOST_DISTANCES = 30
 
 
 class Trajectory(Regularizer):
     """sum over layers j of (lam_j / 2) ||w_j - w~_j||^2 (Chen et al., arXiv 2312.14380).
 
-    w~ is the next global model as a small synthetic dataset D~ foresees it. D~, with an inner step
-    size, is learnt so that gradient steps on it lead from w^(t-m) to w^t; further steps on it from
-    w^t lead to w~. Each round goes back to w^t for this; D~ and the step size stay and are learnt
-    further, the momentum of learning them does not. What is descended on D~ is the plain
-    cross-entropy of the global model in eval mode, whatever the loss and the head's adaptation to
-    a client.
+    w~ is the next global model as predicted by a small synthetic dataset D~. D~ and an inner step
+    size are learnt so that gradient steps on D~ lead from w^(t-m) to w^t; further steps on it from
+    w^t lead to w~. Each round restarts from w^t for this; D~ and the step size are kept and learnt
+    further, the momentum of learning them is not. The loss on D~ is the plain cross-entropy of the
+    global model in eval mode, whatever the loss and the head's adaptation to a client.
 
-    A layer is one parameter tensor, weight and bias each one of their own. A parameter that is
-    where it was m rounds ago takes no part. Without a model m rounds older there is no term; nor is
-    there in a round in which all of w^t equals w^(t-m). If learning D~ ends in numbers that are not
-    finite, D~ and the step size stay what they were; a w~ that is not finite is no term either.
-    ``trajectory/diverged`` counts both.
+    D~ is not learnt from parameters that equal those of m rounds ago; they are pulled to w^t.
+    Without a model m rounds older there is no term, nor in a round in which all of w^t equals
+    w^(t-m). If learning D~ ends in numbers that are not finite, D~ and the step size stay what they
+    were; a w~ that is not finite is no term either. ``trajectory/diverged`` counts both.
 
-    One memory belongs to each client (``side=client``), which then counts the models that it has
-    itself received, or to the server (``side=server``, FedPTR-S), which sends w~ with the message.
-    In it are ``synthetic`` [C * ipc, *input_shape], ``step_size``, the number of models ``seen``,
-    and the last m of these as ``<slot>/<name>``.
+    With ``side=client`` each client has a D~ and a memory of its own and counts the models that it
+    has itself received; with ``side=server`` (FedPTR-S) the server has one and sends w~ with the
+    message. ``LookAhead`` says what the memory holds.
 
     Args:
-        side: who keeps D~: each client, starting from its own images and, for the classes that it
-            lacks, noise; or the server, starting from noise.
+        side: who learns D~.
         lag: m.
+        wait: rounds to wait beyond the first in which there is a model m rounds older. With 1 it
+            acts when t > m, counting from t = 0, as in the paper's Algorithm 2.
         ipc: images of each class in D~; their labels are fixed.
+        init: what a client's D~ starts from: for the classes that it holds ``images`` of its own,
+            drawn with replacement (paper), or ``distinct_images``, which repeat only if it has
+            fewer than ``ipc``; noise for the other classes; or ``noise`` for all. The server has no
+            images and always starts from noise.
         outer_steps: H, updates of D~ and of the step size in a round.
         inner_steps: R, gradient steps on D~ in each of them.
+        augment: ``dsa``: Differentiable Siamese Augmentation of D~ before every inner step, not in
+            the projection.
         step_size: of the inner steps, to begin with.
         image_lr: learning rate of the images.
         step_lr: learning rate of the step size.
@@ -69,7 +82,10 @@ class Trajectory(Regularizer):
         project_lr: their learning rate.
         lam: strength of the pull.
         adaptive: lam_j = lam / ||w_j - w~_j||, a constant for the gradient, so that each layer is
-            pulled alike however far it is; else lam_j = lam.
+            pulled with the same force at any distance; else lam_j = lam.
+        layers: what counts as one layer j; see ``layers_of``. What belongs to none is not pulled.
+        log_distances: log ||w_j - w~_j|| after local training as ``trajectory/distance/<layer>``,
+            of the first 30 layers.
         update_every: D~ is learnt every so many rounds, and w~ projected in all of them; None
             learns it once.
         recompute: see ``matching_loss``.
@@ -82,9 +98,12 @@ class Trajectory(Regularizer):
         self,
         side: Literal["client", "server"],
         lag: PositiveInt,
+        wait: NonNegativeInt,
         ipc: PositiveInt,
+        init: Start,
         outer_steps: PositiveInt,
         inner_steps: PositiveInt,
+        augment: Literal["none", "dsa"],
         step_size: float,
         image_lr: NonNegativeFloat,
         step_lr: NonNegativeFloat,
@@ -93,13 +112,16 @@ class Trajectory(Regularizer):
         project_lr: PositiveFloat,
         lam: NonNegativeFloat,
         adaptive: bool,
+        layers: Grouping,
+        log_distances: bool,
         update_every: PositiveInt | None,
         recompute: bool,
     ) -> None:
         super().__init__()
-        self.side, self.lag, self.ipc, self.step_size = side, lag, ipc, step_size
-        self.lam, self.adaptive, self.update_every = lam, adaptive, update_every
-        self._match = partial(
+        self.side, self.ipc, self.init, self.augment = side, ipc, init, augment
+        self.lam, self.adaptive = lam, adaptive
+        self.layers, self.log_distances = layers, log_distances
+        match = partial(
             match_trajectory,
             outer_steps=outer_steps,
             inner_steps=inner_steps,
@@ -108,14 +130,23 @@ class Trajectory(Regularizer):
             momentum=momentum,
             recompute=recompute,
         )
-        self._project = partial(project, steps=project_steps, lr=project_lr)
+        self._make_look_ahead = partial(
+            LookAhead,
+            lag=lag,
+            wait=wait,
+            step_size=step_size,
+            update_every=update_every,
+            augment=augment == "dsa",
+            match=match,
+            project=partial(project, steps=project_steps, lr=project_lr),
+        )
         self._round = 0
         self._memory: Memory = {}
         self._projected: Tensors = {}
         self._metrics: dict[str, float] = {}
 
     def setup(self, setting: Setting) -> None:
-        """Anchors for w~, and whether there is one. Raises InputError if a side cannot work."""
+        """Anchors for w~, and whether there is one. Raises InputError if an option cannot work."""
         self.setting = setting
         shared = shared_parameters(setting)
         private = sorted(setting.parameter_shapes.keys() - shared.keys())
@@ -124,20 +155,35 @@ class Trajectory(Regularizer):
                 f"regularizer.side=server: needs the whole model, but {private[0]} stays with the "
                 "clients; use side=client"
             )
+        if self.augment == "dsa" and len(setting.input_shape) != 3:
+            raise InputError(
+                "regularizer.augment=dsa: needs images [channels, height, width], but inputs have "
+                f"the shape {list(setting.input_shape)}; use augment=none"
+            )
         self.anchors = Anchors(shared)
         self.register_buffer("active", torch.zeros(()), persistent=False)
+        self._layer_of = layers_of(shared, self.layers)
+        self.look_ahead = self._make_look_ahead(names=frozenset(shared))
 
     def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
         """The penalty, a scalar; 0 without w~."""
-        differences = [value - self.anchors[n] for n, value in parameters if n in self.anchors]
-        return 0.5 * self.lam * self.active * total([self._pull(each) for each in differences])
+        pulls = [self._pull(square) for square in self._squared_distances(parameters).values()]
+        return 0.5 * self.lam * self.active * total(pulls)
 
-    def _pull(self, difference: Tensor) -> Tensor:
-        """||w_j - w~_j||^2, over its norm if the strength adapts to the layer."""
-        square = difference.square().sum()
+    def _squared_distances(self, parameters: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
+        """Layer -> ||w_j - w~_j||^2."""
+        squares: dict[str, Tensor] = {}
+        for name, value in parameters:
+            if (layer := self._layer_of.get(name)) is not None:
+                square = (value - self.anchors[name]).square().sum()
+                squares[layer] = squares[layer] + square if layer in squares else square
+        return squares
+
+    def _pull(self, square: Tensor) -> Tensor:
+        """The squared distance, divided by the distance if the strength adapts to the layer."""
         return square / (square.detach().sqrt() + _EPS) if self.adaptive else square
 
-    # The server's half: nothing to do unless it is the server that looks ahead.
+    # The server's half: it acts only with side=server.
 
     def broadcast(self, round: int) -> Tensors:
         """w~, if there is one."""
@@ -149,18 +195,24 @@ class Trajectory(Regularizer):
         self._metrics = {}
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """The weights as they are; look ahead from them for the next round."""
+        """The weights as they are; with ``side=server``, predict the model after them."""
         if self.side == "server":
             assert self.setting.functional is not None
             if not self._memory:
-                self._remember(self._memory, current)
-            model = self.setting.functional(self._round + 1, merged)
-            ahead, self._metrics = self._look_ahead(self._memory, merged, model, self._draw_noise)
+                self.look_ahead.remember(self._memory, current)
+            ahead, self._metrics = self.look_ahead(
+                self._memory,
+                merged,
+                self.setting.functional(self._round + 1, merged),
+                self._labels(),
+                partial(noise, self.setting, self.ipc, self.active.device),
+                self._augmentation_generator(self._round),
+            )
             self._projected = {name: merged[name] for name in self.anchors} | ahead if ahead else {}
         return merged
 
     def metrics(self) -> dict[str, float]:
-        """What there is to say about D~."""
+        """How learning D~ went at the server."""
         return self._metrics
 
     def figures(self, memories: Mapping[int, Memory], about: Description) -> dict[str, Figure]:
@@ -185,120 +237,39 @@ class Trajectory(Regularizer):
     # The client's half.
 
     def begin(self, client: Client, message: Message, memory: Memory) -> None:
-        """Set the anchors to w~, which is the server's or this client's own."""
+        """Set the anchors to w~, which the server sent or this client predicts."""
         if self.side == "server":
             ahead = message.extras.get("regularizer", {})
         else:
-            model = functional(client, message)
-            draw = partial(self._draw_images, client.data, message.round)
-            ahead, noted = self._look_ahead(memory, message.weights, model, draw)
-            client.logged.update(noted)
+            data, device = client.data, self.active.device
+            ahead, metrics = self.look_ahead(
+                memory,
+                message.weights,
+                functional(client, message),
+                self._labels(),
+                partial(
+                    client_start, self.setting, self.ipc, device, data, message.round, self.init
+                ),
+                self._augmentation_generator(message.round, data.client),
+            )
+            client.logged.update(metrics)
         self.active.fill_(bool(ahead))
         if ahead:
             self.anchors.set(message.weights | ahead)
             steps = {name: value - message.weights[name] for name, value in ahead.items()}
             client.directions["projected"] = steps
 
-    # What both sides do.
-
-    def _look_ahead(
-        self, memory: Memory, weights: Tensors, model: Functional, draw: Callable[[], Tensor]
-    ) -> tuple[Tensors, dict[str, float]]:
-        """w~ of the parameters that move, empty if there is none; and numbers for the log.
-
-        Args:
-            memory: whose look ahead it is; takes in ``weights``, and D~ as it becomes.
-            weights: w^t.
-            model: the global model.
-            draw: D~ to begin with.
-        """
-        past = self._remember(memory, weights)
-        moving = {name: old for name, old in past.items() if not torch.equal(old, weights[name])}
-        if not moving:
-            return {}, {}
-        now = {name: weights[name] for name in moving}
-        loss = partial(_cross_entropy, model)
-        noted = {"trajectory/diverged": 0.0}
-        if self._is_due(memory):
-            noted |= self._learn(memory, loss, moving, now, draw)
-        if "synthetic" not in memory:
-            return {}, noted
-        noted["trajectory/step_size"] = memory["step_size"].item()
-        ahead = self._project(loss, now, memory["synthetic"], self._labels())
-        if not all(map(_finite, ahead.values())):
-            return {}, noted | {"trajectory/diverged": 1.0}
-        return ahead, noted
-
-    def _learn(
-        self,
-        memory: Memory,
-        loss: FunctionalLoss,
-        past: Tensors,
-        now: Tensors,
-        draw: Callable[[], Tensor],
-    ) -> dict[str, float]:
-        """Learn D~ and the step size further, if that stays finite; and numbers for the log."""
-        begun = "synthetic" in memory
-        images = memory["synthetic"] if begun else draw()
-        size = memory["step_size"] if begun else torch.tensor(self.step_size).to(images)
-        images, size, losses = self._match(loss, past, now, images, self._labels(), size)
-        if not (_finite(images) and _finite(size)):
-            return {"trajectory/diverged": 1.0}
-        memory.update(synthetic=images, step_size=size)
-        return {"trajectory/matching_loss": losses[-1].item()}
-
-    def _is_due(self, memory: Memory) -> bool:
-        """Whether D~ is to be learnt now."""
-        if "synthetic" not in memory or self.update_every is None:
-            return "synthetic" not in memory
-        return (int(memory["seen"]) - 1 - self.lag) % self.update_every == 0
-
-    def _remember(self, memory: Memory, weights: Tensors) -> Tensors:
-        """Put the model in the place of the one m models ago, and return that, if there is one."""
-        seen = int(memory.get("seen", 0))
-        slot = str(seen % self.lag)
-        past = with_prefix(slot, memory)
-        # Nobody writes into weights that were sent, so they need not be copied for each client.
-        memory.update(prefixed(slot, {name: weights[name] for name in self.anchors}))
-        memory["seen"] = torch.tensor(seen + 1)
-        return past
+    def report(self, client: Client, memory: Memory) -> Tensors:
+        """Nothing; the distances to w~ are logged on request."""
+        if self.log_distances and self.active and self._layer_of:
+            squares = self._squared_distances(client.weights.items())
+            lengths = torch.stack(list(squares.values())[:_MOST_DISTANCES]).sqrt().tolist()
+            names = (f"trajectory/distance/{layer}" for layer in squares)
+            client.logged.update(zip(names, lengths, strict=False))
+        return {}
 
     def _labels(self) -> Tensor:
-        """Of D~: ``ipc`` times each class."""
-        classes = torch.arange(self.setting.num_classes, device=self.active.device)
-        return classes.repeat_interleave(self.ipc)
+        return synthetic_labels(self.setting.num_classes, self.ipc, self.active.device)
 
-    def _draw_noise(self, *key: int) -> Tensor:
-        """D~ of Gaussian noise, [C * ipc, *input_shape]."""
-        shape = (self.setting.num_classes * self.ipc, *self.setting.input_shape)
-        generator = torch_generator(self.setting.seed, "synthetic", *key)
-        return torch.randn(shape, generator=generator).to(self.active.device)
-
-    def _draw_images(self, data: LocalData, round: int) -> Tensor:
-        """D~ of the client's images, and noise for the classes that it lacks."""
-        images = self._draw_noise(round, data.client)
-        for label in data.class_counts.nonzero().flatten().tolist():
-            rows = slice(label * self.ipc, (label + 1) * self.ipc)
-            images[rows] = real_images(data, label, self.ipc, self.setting.seed, round)
-        return images
-
-
-def real_images(data: LocalData, label: int, count: int, seed: int, round: int) -> Tensor:
-    """``count`` random images of one class that the client holds, as the model sees them.
-
-    Without augmentation, [count, *input_shape]. A client with fewer of them repeats them in turn.
-    """
-    held = (data.labels == label).nonzero().flatten()
-    generator = torch_generator(seed, "synthetic", round, data.client, label)
-    order = torch.randperm(len(held), generator=generator).to(held.device)
-    return data.inputs(held[order[torch.arange(count) % len(held)]])
-
-
-def _cross_entropy(
-    model: Functional, parameters: Tensors, inputs: Tensor, labels: Tensor
-) -> Tensor:
-    return F.cross_entropy(model(parameters, inputs), labels)
-
-
-def _finite(tensor: Tensor) -> bool:
-    return bool(tensor.isfinite().all())
+    def _augmentation_generator(self, *key: int) -> Generator:
+        return torch_generator(self.setting.seed, "augment synthetic", *key)

@@ -73,6 +73,40 @@ def test_seat_copies_in_place_and_leaves_other_names() -> None:
     assert pointers == {name: w.data_ptr() for name, w in module.weights.items()}
 
 
+@pytest.mark.parametrize("batch_size", [1000, 12])
+def test_the_loss_gradient_is_that_of_the_mean_over_all_samples(batch_size: int) -> None:
+    """Without the pull, whatever the batches, and nothing is left behind."""
+    federation = federate("regularizer=proximal", "regularizer.mu=5", "data.subset=200")
+    module = seat(federation.engine, 1, federation.server.broadcast(1))
+    module.regularizer.anchors.set({n: w + 1 for n, w in module.weights.items()})  # type: ignore
+    before = {name: w.clone() for name, w in module.weights.items()}
+    found = module.loss_gradient(batch_size)
+    inputs, labels = next(module.data.batches(10_000))
+    names, parameters = zip(*module.named_parameters(), strict=True)
+    loss = torch.nn.functional.cross_entropy(module(inputs), labels)
+    for name, expected in zip(names, torch.autograd.grad(loss, parameters), strict=True):
+        torch.testing.assert_close(found[name], expected, rtol=1e-5, atol=1e-7)
+    assert found.keys() == set(names)
+    assert equal(module.weights, before)
+    assert all(parameter.grad is None for parameter in parameters)
+
+
+def test_the_loss_gradient_is_in_train_mode_and_keeps_running_statistics() -> None:
+    few = ["clients.count=4", "clients.per_round=2", "data.subset=100"]
+    federation = federate("model=resnet10", "model.norm=batch", *few)
+    module = seat(federation.engine, 1, federation.server.broadcast(1))
+    module.load({n: w + 3 for n, w in module.weights.items() if n.endswith("running_mean")})
+    before = {name: w.clone() for name, w in module.weights.items()}
+    found = module.loss_gradient()
+    assert equal(module.weights, before)
+    module.train()
+    inputs, labels = next(module.data.batches(1000))
+    loss = torch.nn.functional.cross_entropy(module(inputs), labels)
+    weight = module.head.get_parameter("linear.weight")
+    (expected,) = torch.autograd.grad(loss, [weight])
+    torch.testing.assert_close(found["head.linear.weight"], expected)
+
+
 def test_train_only_freezes_the_rest() -> None:
     module = federate("clients.count=4", "clients.per_round=2").engine.resources.module
     module.train_only(("head.",))

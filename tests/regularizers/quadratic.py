@@ -112,13 +112,15 @@ class OneNumber:
         self.part = part
         part.setup(Setting(0, 9, 1, 1, len(counts), 2, counts, shapes, frozenset({"w"})))
         self.memories: list[Memory] = [{} for _ in counts]
+        self.sizes: list[int] = counts.sum(dim=1).tolist()
+        self.slope = 0.0  # of the client's loss at the received w
 
     def begin(self, client: int, w: float) -> None:
         """This client receives w."""
         self.weights = {"w": torch.tensor([w]), "v": torch.tensor([7.0])}
         extras = {"regularizer": self.part.broadcast(1)}
         message = Message(1, {"w": torch.tensor([w])}, extras)
-        self.part.begin(self._client(1, 1), message, self.memories[client])
+        self.part.begin(self._client(client, 1, 1), message, self.memories[client])
 
     def gradient(self, w: float) -> float:
         """What the part adds to the gradient at w."""
@@ -130,7 +132,7 @@ class OneNumber:
     def end(self, client: int, w: float, steps: int, lr: float) -> Tensors:
         """It has trained w; what does it report?"""
         self.weights["w"] = torch.tensor([w])
-        return self.part.report(self._client(steps, lr), self.memories[client])
+        return self.part.report(self._client(client, steps, lr), self.memories[client])
 
     def merge(self, current: float, merged: float, *reports: Tensors) -> float:
         """The server's next w."""
@@ -144,10 +146,15 @@ class OneNumber:
         assert result["mean"] == 3
         return float(result["w"])
 
-    def _client(self, steps: int, lr: float) -> Any:
-        def optimizer(parameters: Any, round: int) -> torch.optim.Optimizer:
+    def _client(self, client: int, steps: int, lr: float) -> Any:
+        def optimizer_for(parameters: Any) -> torch.optim.Optimizer:
             return torch.optim.SGD(parameters, lr)
 
         return SimpleNamespace(
-            weights=self.weights, steps=steps, learning_rate=lr, optimizer=optimizer
+            weights=self.weights,
+            steps=steps,
+            learning_rate=lr,
+            optimizer_for=optimizer_for,
+            loss_gradient=lambda: {"w": torch.tensor([self.slope]), "v": torch.tensor([9.0])},
+            data=SimpleNamespace(num_samples=self.sizes[client]),
         )

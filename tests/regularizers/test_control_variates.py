@@ -1,5 +1,6 @@
 import io
 import logging
+from typing import Any
 
 import numpy as np
 import pytest
@@ -7,14 +8,14 @@ import torch
 from federations import federate
 from quadratic import CLIENTS, LR, NAME, STEPS, OneNumber, Parabolas
 
-from fedexp.regularizers.control_variates import ControlVariates
+from fedexp.regularizers.control_variates import ControlVariates, unit_distance
 
 SMALL = ["clients.count=5", "clients.per_round=3", "local.epochs=1", "data.subset=300"]
 KEY = f"variate/{NAME}"
 
 
 def test_two_rounds_by_hand() -> None:
-    scene = OneNumber(ControlVariates("uniform"))
+    scene = OneNumber(ControlVariates("uniform", "steps", "none"))
     scene.begin(0, w=1.0)
     assert scene.gradient(5.0) == 0
     report = scene.end(0, w=0.5, steps=2, lr=0.5)  # c_0 = (1 - 0.5) / (2 * 0.5)
@@ -33,14 +34,16 @@ def test_two_rounds_by_hand() -> None:
 
 
 def test_clients_without_data_are_not_counted() -> None:
-    scene = OneNumber(ControlVariates("uniform"), class_counts=torch.tensor([[3], [0], [0], [2]]))
+    scene = OneNumber(
+        ControlVariates("uniform", "steps", "none"), class_counts=torch.tensor([[3], [0], [0], [2]])
+    )
     scene.begin(0, w=1.0)
     scene.merge(1.0, 0.5, scene.end(0, w=0.5, steps=1, lr=1.0))
     assert scene.part.broadcast(2)["variate/w"].item() == pytest.approx(0.5 / 2)
 
 
 def test_private_parameters_alone_are_not_corrected() -> None:
-    scene = OneNumber(ControlVariates("uniform"))
+    scene = OneNumber(ControlVariates("uniform", "steps", "none"))
     scene.begin(0, w=1.0)
     assert scene.part([("v", torch.tensor([7.0], requires_grad=True))]) == 0
     assert set(scene.end(0, w=0.5, steps=1, lr=1.0)) == {"variate/w"}
@@ -150,24 +153,145 @@ def test_a_server_goes_on_where_it_was() -> None:
     assert revived.broadcast(3)[KEY].any()
 
 
+def distance_of_sgd(momentum: float, nesterov: bool, steps: int, gradients: Any) -> float:
+    """How far torch's SGD moves a parameter at learning rate 1, given the gradient of each step."""
+    w = torch.zeros(1, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.SGD([w], lr=1.0, momentum=momentum, nesterov=nesterov)
+    for step in range(steps):
+        w.grad = torch.tensor([gradients(step)], dtype=torch.float64)
+        optimizer.step()
+    return -float(w.detach())
+
+
+@pytest.mark.parametrize(("momentum", "nesterov"), [(0.0, False), (0.9, False), (0.5, True)])
+def test_unit_distance_is_that_of_a_constant_gradient(momentum: float, nesterov: bool) -> None:
+    optimizer = torch.optim.SGD(
+        [torch.nn.Parameter(torch.zeros(1))], lr=0.3, momentum=momentum, nesterov=nesterov
+    )
+    for steps in (1, 2, 7):
+        expected = distance_of_sgd(momentum, nesterov, steps, lambda step: 1.0)
+        assert unit_distance(optimizer, steps) == pytest.approx(expected, rel=1e-12)
+    if not momentum:
+        assert unit_distance(optimizer, 7) == 7
+
+
 @pytest.mark.parametrize(
-    ("overrides", "warning"),
+    ("estimate", "momentum"), [("steps", 0.9), ("auto", 0.5), ("gradient", 0.9), ("gradient", 0.0)]
+)
+def test_rounds_with_momentum_against_numpy(estimate: str, momentum: float) -> None:
+    """Option II divides by the sum of weights of the gradients; option I takes that at w^t."""
+    rounds, lr = 5, 0.05
+    scene = Parabolas(
+        *("regularizer=control_variates", f"regularizer.estimate={estimate}", "optimizer=sgd"),
+        *(f"optimizer.momentum={momentum}", f"optimizer.lr={lr}", "clients.per_round=2"),
+    )
+    weights = [sum(momentum**age for age in range(STEPS - step)) for step in range(STEPS)]
+    w, c, own = np.zeros(2), np.zeros(2), np.zeros((CLIENTS, 2))
+    for cohort in scene.cohorts(rounds):
+        trained, before = [], own.copy()
+        for k in cohort:
+            local, velocity = w.copy(), np.zeros(2)
+            seen = []
+            for _ in range(STEPS):
+                seen.append(scene.curvature[k] * local - scene.pull[k])
+                velocity = momentum * velocity + seen[-1] - before[k] + c
+                local = local - lr * velocity
+            own[k] = seen[0] if estimate == "gradient" else np.average(seen, 0, weights)
+            trained.append(local)
+        w = np.mean(trained, axis=0)
+        c = c + (own - before).mean(axis=0)
+    scene.run(rounds)
+    np.testing.assert_allclose(scene.w, w, atol=2e-5)
+    np.testing.assert_allclose(scene.part.broadcast(0)[KEY], c, atol=2e-5)
+    for k in range(CLIENTS):
+        memory = scene.memory(k)
+        assert memory.keys() <= {KEY}
+        np.testing.assert_allclose(memory.get(KEY, np.zeros(2)), own[k], atol=2e-5)
+
+
+@pytest.mark.parametrize("estimate", ["steps", "gradient"])
+def test_with_momentum_it_ends_at_the_global_optimum(estimate: str) -> None:
+    scene = Parabolas(
+        *("regularizer=control_variates", f"regularizer.estimate={estimate}"),
+        *("optimizer.momentum=0.9", "optimizer.lr=0.02", "clients.per_round=4"),
+    )
+    scene.run(40)
+    np.testing.assert_allclose(scene.w, scene.optimum, atol=5e-3)
+
+
+def test_option_one_by_hand() -> None:
+    scene = OneNumber(ControlVariates("uniform", "gradient", "none"))
+    scene.slope = 3.0
+    scene.begin(0, w=1.0)
+    assert scene.gradient(5.0) == 0
+    assert scene.end(0, w=0.5, steps=2, lr=0.5) == {"variate/w": 3.0}
+    assert set(scene.memories[0]) == {"variate/w"}
+    scene.slope = 4.0
+    scene.begin(0, w=1.0)
+    assert scene.gradient(5.0) == -3.0  # the server has not merged: c is zero
+    assert scene.end(0, w=9.9, steps=7, lr=0.1) == {"variate/w": 1.0}
+    assert scene.memories[0] == {"variate/w": 4.0}
+
+
+def test_the_implementation_released_with_fedptr_against_numpy() -> None:
+    """Gradient - c_k + c / s_k; c_k <- c_k - c + mean step; c <- c + (1/N) sum s_k (change)."""
+    rounds = 6
+    scene = Parabolas(
+        *("regularizer=control_variates", "regularizer.weighting=samples"),
+        *("regularizer.correction_scaling=samples", "clients.per_round=2"),
+    )
+    size = scene.sizes / scene.sizes.mean()
+    assert size.max() / size.min() > 1.5
+    w, c, own = np.zeros(2), np.zeros(2), np.zeros((CLIENTS, 2))
+    for cohort in scene.cohorts(rounds):
+        trained, before = [], own.copy()
+        for k in cohort:
+            local = w.copy()
+            for _ in range(STEPS):
+                gradient = scene.curvature[k] * local - scene.pull[k]
+                local = local - LR * (gradient - before[k] + c / size[k])
+            own[k] = before[k] - c + (w - local) / (STEPS * LR)
+            trained.append(local)
+        w = np.mean(trained, axis=0)
+        c = c + sum(size[k] * (own[k] - before[k]) for k in cohort) / CLIENTS
+    scene.run(rounds)
+    np.testing.assert_allclose(scene.w, w, atol=2e-5)
+    np.testing.assert_allclose(scene.part.broadcast(0)[KEY], c, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "level", "start"),
     [
-        (["optimizer=sgd", "optimizer.momentum=0.9"], "optimizer.momentum=0.9: "),
-        (["optimizer=adam"], "optimizer=adam: "),
-        (["optimizer=sgd", "optimizer.momentum=0"], None),
+        (["optimizer=adam"], logging.INFO, "regularizer.estimate=auto: "),
+        (
+            ["optimizer=adam", "regularizer.estimate=steps"],
+            logging.WARNING,
+            "regularizer.estimate=",
+        ),
+        (["optimizer=adam", "regularizer.estimate=gradient"], None, ""),
+        (["optimizer.momentum=0.9"], None, ""),
     ],
 )
-def test_it_warns_once_unless_steps_are_gradients(
-    overrides: list[str], warning: str | None, caplog: pytest.LogCaptureFixture
+def test_it_says_once_how_it_deals_with_an_adaptive_optimizer(
+    overrides: list[str], level: int | None, start: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     federation = federate(*SMALL, "regularizer=control_variates", *overrides)
-    with caplog.at_level(logging.WARNING, "fedexp.regularizers"):
+    with caplog.at_level(logging.INFO, "fedexp.regularizers"):
         for round in (1, 2):
             federation.run_round(round)
-    found = [record.getMessage() for record in caplog.records]
-    assert len(found) == (warning is not None)
-    assert warning is None or found[0].startswith(warning)
+    found = [(record.levelno, record.getMessage()) for record in caplog.records]
+    assert [each for each, _ in found] == ([] if level is None else [level])
+    assert all(message.startswith(start) for _, message in found)
+
+
+def test_option_one_in_serial_and_vectorized() -> None:
+    options = ["algorithm=scaffold", "regularizer.estimate=gradient"]
+    serial, stacked = (federate(*SMALL, *options, f"engine={e}") for e in ("serial", "vectorized"))
+    for round in (1, 2, 3):
+        serial.run_round(round)
+        stacked.run_round(round)
+    for name, value in serial.server.weights.items():
+        torch.testing.assert_close(value, stacked.server.weights[name], atol=1e-5, rtol=1e-4)
 
 
 def test_with_a_fixed_head_and_prototypes() -> None:

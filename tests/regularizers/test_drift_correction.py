@@ -14,7 +14,7 @@ SMALL = ["clients.count=5", "clients.per_round=3", "local.epochs=1", "data.subse
 @pytest.mark.parametrize(("estimate", "own"), [("corrected", 0.75), ("last", 0.5)])
 def test_two_rounds_by_hand(estimate: str, own: float) -> None:
     """With alpha = 0.5, everybody in the second round."""
-    scene = OneNumber(DriftCorrection(0.5, estimate, "all", "uniform"))  # type: ignore[arg-type]
+    scene = OneNumber(DriftCorrection(0.5, estimate, "all", "uniform", "none", "none"))  # type: ignore[arg-type]
     scene.begin(0, w=1.0)
     assert scene.gradient(3.0) == pytest.approx(0.5 * (3 - 1))
     report = scene.end(0, w=0.5, steps=2, lr=0.5)  # g_0 = 0.5, d_0 = -0.5
@@ -37,7 +37,7 @@ def test_two_rounds_by_hand(estimate: str, own: float) -> None:
 
 
 def test_the_penalty_by_hand() -> None:
-    scene = OneNumber(DriftCorrection(0.5, "corrected", "all", "uniform"))
+    scene = OneNumber(DriftCorrection(0.5, "corrected", "all", "uniform", "none", "none"))
     scene.begin(0, w=1.0)
     scene.merge(1.0, 0.5, scene.end(0, w=0.5, steps=2, lr=0.5))
     scene.begin(0, w=2.0)
@@ -46,7 +46,7 @@ def test_the_penalty_by_hand() -> None:
 
 
 def test_private_parameters_alone_are_not_held() -> None:
-    scene = OneNumber(DriftCorrection(0.5, "corrected", "cohort", "uniform"))
+    scene = OneNumber(DriftCorrection(0.5, "corrected", "cohort", "uniform", "none", "none"))
     scene.begin(0, w=1.0)
     assert scene.part([("v", torch.tensor([9.0], requires_grad=True))]) == 0
     assert set(scene.end(0, w=0.5, steps=1, lr=1.0)) == {"variate/w", "drift/w"}
@@ -81,6 +81,42 @@ def test_rounds_of_partial_cohorts_against_numpy(estimate: str, drifts: str) -> 
         memory = scene.memory(k)
         np.testing.assert_allclose(memory.get(f"drift/{NAME}", 0), drift[k], atol=2e-5)
         np.testing.assert_allclose(memory.get(f"variate/{NAME}", 0), own[k], atol=2e-5)
+
+
+def test_the_implementation_released_with_fedptr_against_numpy() -> None:
+    """alpha / s_k, g / s_k; g_k <- g_k - g / s_k + mean step; g <- g + (1/N) sum s_k (change)."""
+    rounds, alpha = 6, 0.3
+    scene = Parabolas(
+        *("regularizer=drift_correction", f"regularizer.alpha={alpha}", "clients.per_round=2"),
+        *("regularizer.weighting=samples", "regularizer.alpha_scaling=samples"),
+        "regularizer.correction_scaling=samples",
+    )
+    size = scene.sizes / scene.sizes.mean()
+    w, g, own, drift = np.zeros(2), np.zeros(2), np.zeros((CLIENTS, 2)), np.zeros((CLIENTS, 2))
+    for cohort in scene.cohorts(rounds):
+        trained, before = [], own.copy()
+        for k in cohort:
+            local = w.copy()
+            for _ in range(STEPS):
+                gradient = scene.curvature[k] * local - scene.pull[k]
+                pull = alpha / size[k] * (local + drift[k] - w)
+                local = local - LR * (gradient + pull + g / size[k] - before[k])
+            own[k] = before[k] - g / size[k] + (w - local) / (STEPS * LR)
+            drift[k] += local - w
+            trained.append(local)
+        w = np.mean(trained, axis=0) + drift.mean(axis=0)
+        g = g + sum(size[k] * (own[k] - before[k]) for k in cohort) / CLIENTS
+    scene.run(rounds)
+    np.testing.assert_allclose(scene.w, w, atol=3e-5)
+    np.testing.assert_allclose(scene.part.broadcast(0)[f"variate/{NAME}"], g, atol=3e-5)
+
+
+def test_gradients_as_estimates_by_hand() -> None:
+    scene = OneNumber(DriftCorrection(0.5, "gradient", "all", "uniform", "none", "none"))
+    scene.slope = 3.0
+    scene.begin(0, w=1.0)
+    assert scene.end(0, w=0.5, steps=2, lr=0.5) == {"variate/w": 3.0}
+    assert scene.memories[0] == {"variate/w": 3.0, "drift/w": -0.5}
 
 
 def test_an_absent_client_keeps_what_it_remembers() -> None:
@@ -145,7 +181,7 @@ def test_what_crosses_the_network(drifts: str, up: int) -> None:
 
 def test_a_server_goes_on_where_it_was() -> None:
     def part() -> OneNumber:
-        return OneNumber(DriftCorrection(0.5, "corrected", "all", "uniform"))
+        return OneNumber(DriftCorrection(0.5, "corrected", "all", "uniform", "none", "none"))
 
     scene = part()
     scene.begin(0, w=1.0)

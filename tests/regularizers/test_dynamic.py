@@ -14,7 +14,7 @@ KEY = f"drift/{NAME}"
 
 def test_two_rounds_by_hand() -> None:
     """With alpha = 0.5; h_0 and h are the paper's."""
-    scene = OneNumber(Dynamic(0.5))
+    scene = OneNumber(Dynamic(0.5, "none"))
     scene.begin(0, w=1.0)
     assert scene.gradient(3.0) == pytest.approx(0.5 * (3 - 1))
     assert scene.end(0, w=0.6, steps=2, lr=0.1) == {}  # h_0 = -0.5 * (0.6 - 1) = 0.2
@@ -36,7 +36,7 @@ def test_two_rounds_by_hand() -> None:
 
 def test_the_penalty_by_hand() -> None:
     """-h w + alpha / 2 (w - w^t)^2 = -0.2 * 3 + 0.25 * 2.6^2."""
-    scene = OneNumber(Dynamic(0.5))
+    scene = OneNumber(Dynamic(0.5, "none"))
     scene.begin(0, w=1.0)
     scene.end(0, w=0.6, steps=2, lr=0.1)
     scene.begin(0, w=0.4)
@@ -45,7 +45,7 @@ def test_the_penalty_by_hand() -> None:
 
 
 def test_its_gradient_by_finite_differences() -> None:
-    part = OneNumber(Dynamic(0.3)).part.double()
+    part = OneNumber(Dynamic(0.3, "none")).part.double()
     part.start.set({"w": torch.tensor([0.4])})
     part.drift.set({"w": torch.tensor([-1.7])})
     w = torch.tensor([2.0], dtype=torch.float64, requires_grad=True)
@@ -53,7 +53,7 @@ def test_its_gradient_by_finite_differences() -> None:
 
 
 def test_private_parameters_alone_are_not_held() -> None:
-    scene = OneNumber(Dynamic(0.5))
+    scene = OneNumber(Dynamic(0.5, "none"))
     scene.begin(0, w=1.0)
     assert scene.part([("v", torch.tensor([9.0], requires_grad=True))]) == 0
     scene.end(0, w=0.5, steps=1, lr=1.0)
@@ -61,7 +61,7 @@ def test_private_parameters_alone_are_not_held() -> None:
 
 
 def test_clients_without_data_are_not_counted() -> None:
-    scene = OneNumber(Dynamic(0.5), class_counts=torch.tensor([[3], [0], [0], [2]]))
+    scene = OneNumber(Dynamic(0.5, "none"), class_counts=torch.tensor([[3], [0], [0], [2]]))
     assert scene.merge(1.0, 0.6, {}) == pytest.approx(0.6 - 0.4 / 2)
 
 
@@ -87,6 +87,40 @@ def test_rounds_of_partial_cohorts_against_numpy() -> None:
     for k in range(CLIENTS):
         drift = scene.memory(k).get(KEY, np.zeros(2))
         np.testing.assert_allclose(-alpha * drift, own[k], atol=1e-5)
+
+
+def test_the_implementation_released_with_fedptr_against_numpy() -> None:
+    """alpha_k = alpha * mean(n) / n_k; the cohort's mean plus the mean over all of summed steps."""
+    rounds, alpha = 6, 0.5
+    scene = Parabolas(
+        *("regularizer=dynamic", f"regularizer.alpha={alpha}", "clients.per_round=2"),
+        "regularizer.alpha_scaling=samples",
+    )
+    w, drift = np.zeros(2), np.zeros((CLIENTS, 2))
+    for cohort in scene.cohorts(rounds):
+        trained = []
+        for k in cohort:
+            alpha_k = alpha * scene.sizes.mean() / scene.sizes[k]
+            local = w.copy()
+            for _ in range(STEPS):
+                gradient = scene.curvature[k] * local - scene.pull[k]
+                local = local - LR * (gradient + alpha_k * (local - w + drift[k]))
+            drift[k] += local - w
+            trained.append(local)
+        w = np.mean(trained, axis=0) + drift.mean(axis=0)
+    scene.run(rounds)
+    np.testing.assert_allclose(scene.w, w, atol=2e-5)
+    assert np.ptp(scene.sizes) > 5
+
+
+def test_scaled_by_samples_in_serial_and_vectorized() -> None:
+    options = ["algorithm=feddyn", "regularizer.alpha_scaling=samples"]
+    serial, stacked = (federate(*SMALL, *options, f"engine={e}") for e in ("serial", "vectorized"))
+    for round in (1, 2, 3):
+        serial.run_round(round)
+        stacked.run_round(round)
+    for name, value in serial.server.weights.items():
+        torch.testing.assert_close(value, stacked.server.weights[name], atol=1e-5, rtol=1e-4)
 
 
 def test_an_absent_client_keeps_its_drift() -> None:
@@ -138,12 +172,12 @@ def test_it_costs_what_fedavg_costs() -> None:
 
 
 def test_a_server_goes_on_where_it_was() -> None:
-    scene = OneNumber(Dynamic(0.5))
+    scene = OneNumber(Dynamic(0.5, "none"))
     scene.merge(1.0, 0.6, {})
     file = io.BytesIO()
     torch.save(scene.part.server_state(), file)
     file.seek(0)
-    revived = OneNumber(Dynamic(0.5))
+    revived = OneNumber(Dynamic(0.5, "none"))
     revived.part.load_server_state(torch.load(file, weights_only=True))
     assert revived.merge(0.4, 0.65, {}, {}) == scene.merge(0.4, 0.65, {}, {})
     assert revived.merge(0.7, 0.7, {}) != 0.7

@@ -1,5 +1,6 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -127,6 +128,30 @@ def test_recomputing_gives_the_same_numbers() -> None:
     again = match_trajectory(*problem, outer_steps=5, inner_steps=4, image_lr=1.0, recompute=True)
     for a, b in zip(kept, again, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_each_inner_step_has_a_transform_of_its_own(recompute: bool) -> None:
+    """Asked once for each step, and the same again where a step is recomputed: by gradcheck."""
+    loss, start, end = network()
+    x, y = images()
+    size = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+    factors: list[float] = []
+
+    def augment() -> Callable[[Tensor], Tensor]:
+        factors.append(1.0 + len(factors) % 3)
+        return partial(torch.mul, other=torch.tensor(factors[-1], dtype=torch.float64))
+
+    def distance(x: Tensor, size: Tensor) -> Tensor:
+        return matching_loss(loss, start, end, x, y, size, 3, recompute, augment)
+
+    by_hand = start
+    for factor in (1, 2, 3):
+        by_hand = project(loss, by_hand, factor * x, y, steps=1, lr=0.3)
+    expected = squared_distance(by_hand, end) / squared_distance(start, end)
+    torch.testing.assert_close(distance(x, size), expected)
+    assert factors == [1, 2, 3]
+    assert torch.autograd.gradcheck(distance, (x.requires_grad_(), size))
 
 
 class Kept:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
@@ -32,10 +33,15 @@ LABELS = np.array([0, 0, 1, 1])
 
 def linear(round: int, weights: Tensors) -> Functional:
     """A global model with logits = x W^T."""
-    return lambda given, inputs: inputs @ (weights | given)["w"].T
+    return lambda given, inputs: inputs.flatten(1) @ (weights | given)["w"].T
 
 
-def part(shapes: dict[str, Size] | None = None, private: str = "", **overrides: Any) -> Trajectory:
+def part(
+    shapes: dict[str, Size] | None = None,
+    private: str = "",
+    input_shape: tuple[int, ...] = (FEATURES,),
+    **overrides: Any,
+) -> Trajectory:
     """The part for a model of ``w`` [2, 3] and ``b`` [2], which the model above does not use."""
     shapes = shapes or {"w": Size([CLASSES, FEATURES]), "b": Size([CLASSES])}
     small: dict[str, Any] = {"ipc": 2, "outer_steps": 2, "inner_steps": 2, "image_lr": 1.0}
@@ -44,7 +50,7 @@ def part(shapes: dict[str, Size] | None = None, private: str = "", **overrides: 
         Setting(
             *(0, 9, CLASSES, FEATURES, 1, 1, torch.ones(1, CLASSES), shapes),
             shared=frozenset(shapes) - {private},
-            input_shape=(FEATURES,),
+            input_shape=input_shape,
             functional=linear,
         )
     )
@@ -62,6 +68,11 @@ def after(server: Trajectory, current: Tensors, merged: Tensors) -> Tensors:
     server.aggregate([])
     assert server.correct(current, merged, {}, 1) is merged
     return server.broadcast(0)
+
+
+def replace_matching(server: Trajectory, match: Any) -> None:
+    """Let this stand in for learning D~."""
+    server.look_ahead = replace(server.look_ahead, match=match)
 
 
 def descended(w: Tensor, images: Tensor, steps: int, lr: float) -> np.ndarray:
@@ -157,6 +168,56 @@ def test_several_clients_at_once() -> None:
     torch.testing.assert_close(pulls, expected)
 
 
+TWO_LAYERS = {
+    "conv.weight": torch.tensor([[3.0, 4.0]]),  # distances to zero: 5, 12, 2
+    "conv.bias": torch.tensor([12.0]),
+    "norm.weight": torch.tensor([2.0]),
+}
+
+
+@pytest.mark.parametrize(
+    ("layers", "lengths"),
+    [
+        ("tensor", {"conv.weight": 5, "conv.bias": 12, "norm.weight": 2}),
+        ("module", {"conv": 13, "norm": 2}),
+        ("weight", {"conv.weight": 5}),
+    ],
+)
+def test_what_a_layer_is(layers: str, lengths: dict[str, float]) -> None:
+    made = anchored(
+        {name: torch.zeros_like(value) for name, value in TWO_LAYERS.items()},
+        layers=layers,
+        lam=0.3,
+        log_distances=True,
+    )
+    w = {name: value.clone().requires_grad_() for name, value in TWO_LAYERS.items()}
+    penalty = made(w.items())
+    penalty.backward()
+    assert penalty.item() == pytest.approx(0.15 * sum(lengths.values()))
+    for name, value in w.items():
+        length = lengths.get(name, lengths.get(name.rpartition(".")[0]))
+        expected = torch.zeros_like(value) if length is None else 0.3 * value.detach() / length
+        found = torch.zeros_like(value) if value.grad is None else value.grad
+        torch.testing.assert_close(found, expected)
+    client: Any = SimpleNamespace(weights=TWO_LAYERS, logged={})
+    assert made.report(client, {}) == {}
+    wanted = {f"trajectory/distance/{layer}": length for layer, length in lengths.items()}
+    assert client.logged == pytest.approx(wanted)
+
+
+def test_distances_are_logged_on_request_of_at_most_thirty_layers() -> None:
+    many = {f"w{number}": torch.ones(1) for number in range(40)}
+    for log_distances, count in ((True, 30), (False, 0)):
+        made = anchored(many, log_distances=log_distances)
+        client: Any = SimpleNamespace(weights=many, logged={})
+        made.report(client, {})
+        assert len(client.logged) == count
+    made = anchored(many, log_distances=True)
+    begin(made, Message(3, many))
+    made.report(client, {})
+    assert client.logged == {}
+
+
 # Looking ahead, at the server.
 
 
@@ -185,16 +246,18 @@ def test_images_and_step_size_are_learnt_further() -> None:
 
 @pytest.mark.parametrize("lag", [1, 3])
 def test_a_model_of_m_rounds_ago_is_needed_and_used(
-    lag: int, monkeypatch: pytest.MonkeyPatch
+    lag: int,
 ) -> None:
     server = part(side="server", lag=lag)
     steps = []
 
-    def watch(loss: Any, start: Tensors, end: Tensors, images: Tensor, *rest: Any) -> Any:
+    def watch(
+        loss: Any, start: Tensors, end: Tensors, images: Tensor, *rest: Any, **options: Any
+    ) -> Any:
         steps.append((start["w"], end["w"]))
         return images, torch.tensor(0.01), torch.zeros(1)
 
-    monkeypatch.setattr(server, "_match", watch)
+    replace_matching(server, watch)
     models = [model(number) for number in range(7)]
     for round in range(1, 6):  # w^t is models[t]
         sent = after(server, models[round], models[round + 1])
@@ -203,6 +266,44 @@ def test_a_model_of_m_rounds_ago_is_needed_and_used(
     assert len(steps) == len(expected)
     for found, wanted in zip(steps, expected, strict=True):
         assert all(map(torch.equal, found, wanted))
+
+
+@pytest.mark.parametrize("lag", [1, 2])
+def test_waiting_delays_the_first_projection_and_the_rounds_of_learning(lag: int) -> None:
+    server = part(side="server", lag=lag, wait=1, update_every=2)
+    learnt, sent = [], []
+    for round in range(1, 8):  # w^t is model(t + 1), with t = 0 the first
+        sent.append(bool(after(server, model(round), model(round + 1))))
+        learnt.append("trajectory/matching_loss" in server.metrics())
+    first = lag + 1  # t > m
+    assert sent == [t >= first for t in range(1, 8)]
+    assert learnt == [t >= first and (t - first) % 2 == 0 for t in range(1, 8)]
+
+
+def test_augmentation_is_drawn_anew_each_round_and_not_used_in_the_projection() -> None:
+    """Only images can be augmented; here of two by two pixels."""
+    shapes = {"w": Size([CLASSES, 4])}
+    weights = [
+        {"w": torch.randn(CLASSES, 4, generator=torch.Generator().manual_seed(n))} for n in range(4)
+    ]
+    found = {}
+    for augment, recompute in (("none", True), ("dsa", True), ("dsa", False)):
+        server = part(
+            shapes, side="server", input_shape=(1, 2, 2), augment=augment, recompute=recompute
+        )
+        for old, new in pairwise(weights):
+            sent = after(server, old, new)
+        images = server.server_state()["memory"]["synthetic"]
+        expected = descended(weights[-1]["w"], images.flatten(1), 5, 0.01)
+        np.testing.assert_allclose(sent["w"], expected, rtol=1e-4)
+        found[augment, recompute] = images
+    torch.testing.assert_close(found["dsa", True], found["dsa", False])
+    assert not torch.allclose(found["none", True], found["dsa", True])
+
+
+def test_only_images_are_augmented() -> None:
+    with pytest.raises(InputError, match=r"^regularizer\.augment=dsa: needs images .*\[3\]"):
+        part(augment="dsa")
 
 
 def test_a_round_in_which_nothing_moves_is_skipped() -> None:
@@ -217,13 +318,16 @@ def test_a_round_in_which_nothing_moves_is_skipped() -> None:
     assert after(server, model(2), model(3))
 
 
-def test_what_does_not_move_is_not_projected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_move_is_not_projected() -> None:
     server = part(side="server")
     names = []
-    match = server._match
-    monkeypatch.setattr(
-        server, "_match", lambda *given: (names.append(given[1].keys()), match(*given))[1]
-    )
+    match = server.look_ahead.match
+
+    def watch(*given: Any, **options: Any) -> Any:
+        names.append(given[1].keys())
+        return match(*given, **options)
+
+    replace_matching(server, watch)
     sent = after(server, model(1, bias=4), model(2, bias=4))
     assert sent["b"].tolist() == [4, 4]
     assert names == [{"w"}]
@@ -425,6 +529,49 @@ def test_clients_begin_with_their_own_images_and_noise() -> None:
                 assert found.mean().abs() < 4 / found.numel() ** 0.5
                 assert found.std() == pytest.approx(1, abs=0.3)
     assert repeated
+
+
+def test_with_replacement_images_may_repeat() -> None:
+    data = federate("clients.count=2", "clients.per_round=2").engine.resources.data.clients[0]
+    label = int(data.class_counts.argmax())
+    count = int(data.class_counts[label])
+    distinct = real_images(data, label, count, seed=0, round=2)
+    drawn = real_images(data, label, count, seed=0, round=2, replacement=True)
+    assert len(distinct.flatten(1).unique(dim=0)) == count
+    assert len(drawn.flatten(1).unique(dim=0)) < 0.8 * count
+    assert len(drawn) == count
+
+
+@pytest.mark.parametrize("init", ["images", "distinct_images", "noise"])
+def test_what_a_client_starts_from(init: str) -> None:
+    federation = fedptr(f"regularizer.init={init}", "regularizer.image_lr=0")
+    resources = federation.engine.resources
+    weights_after(federation, 2)
+    inputs, labels = next(resources.data.clients[0].batches(1000))
+    synthetic = resources.store.memories("regularizer")[0]["synthetic"]
+    own = {tuple(image.flatten().tolist()) for image in inputs}
+    found = [tuple(image.flatten().tolist()) in own for image in synthetic]
+    held = set(labels.tolist()) if init != "noise" else set()
+    assert found == [label in held for label in range(10) for _ in range(2)]
+
+
+@pytest.mark.parametrize("side", ["client", "server"])
+def test_augmented_in_serial_and_vectorized(side: str) -> None:
+    options = ["regularizer.augment=dsa", "regularizer.log_distances=true", "model=convnet"]
+    small = ["model.width=4", "model.depth=1", "regularizer.layers=module"]
+    serial, stacked = (
+        fedptr(*options, *small, f"engine={engine}", side=side)
+        for engine in ("serial", "vectorized")
+    )
+    for round in (1, 2, 3):
+        expected, found = serial.run_round(round).metrics, stacked.run_round(round).metrics
+    distances = {name for name in expected if name.startswith("trajectory/distance/")}
+    assert {name.rpartition("/")[2] for name in distances} >= {"head.linear"}
+    for name in distances:
+        assert found[name] == pytest.approx(expected[name], rel=1e-2)
+        assert found[name] > 0
+    for name, value in serial.server.weights.items():
+        torch.testing.assert_close(value, stacked.server.weights[name], atol=1e-4, rtol=1e-3)
 
 
 def test_real_images_are_drawn_by_client_and_round() -> None:

@@ -1,0 +1,186 @@
+"""Differentiable Siamese Augmentation of a synthetic dataset (Zhao and Bilen, ICML 2021).
+
+Six operations, of which one is drawn for each training step; every image draws parameters of its
+own. All are differentiable in the images. The constants are those of the MTT code for dataset
+distillation (Cazenavette et al., CVPR 2022).
+
+Images are [n, channels, height, width] and normalized: 0 is the mean colour. Parameters are [n].
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Generator, Tensor
+
+Transform = Callable[[Tensor], Tensor]
+"""Images to images of the same shape, the same at every call."""
+
+_SHIFT = 0.125
+_CUTOUT = 0.5
+_SCALE = 1.2
+_DEGREES = 15.0
+
+
+def draw_transform(
+    shape: tuple[int, ...], generator: Generator, device: torch.device | str = "cpu"
+) -> Transform:
+    """One of the six operations with random parameters, for images of this shape.
+
+    Args:
+        shape: [n, channels, height, width].
+        generator: a CPU generator; how much is drawn from it depends on the operation.
+        device: where the images are.
+    """
+    operation = _OPERATIONS[int(torch.randint(len(_OPERATIONS), (), generator=generator))]
+    return operation(shape, generator, torch.device(device))
+
+
+def color(images: Tensor, brightness: Tensor, saturation: Tensor, contrast: Tensor) -> Tensor:
+    """Add ``brightness``; scale each pixel's distance to its gray value, then to the image's mean.
+
+    Neutral at 0, 1, 1. The gray value of a pixel is its mean over channels.
+    """
+    images = images + _per_image(brightness)
+    gray = images.mean(dim=1, keepdim=True)
+    images = (images - gray) * _per_image(saturation) + gray
+    mean = images.mean(dim=(1, 2, 3), keepdim=True)
+    return (images - mean) * _per_image(contrast) + mean
+
+
+def shift(images: Tensor, down: Tensor, right: Tensor) -> Tensor:
+    """Move each image by whole pixels; zeros come in. Neutral at 0, 0."""
+    rows, columns = _pixels(images)
+    return _sampled(images, rows - _per_row(down), columns - _per_row(right))
+
+
+def cutout(images: Tensor, row: Tensor, column: Tensor, size: tuple[int, int]) -> Tensor:
+    """Zero a rectangle of ``size`` around a pixel, as far as it is inside; neutral at size 0."""
+    rows, columns = _pixels(images)
+    top, left = _per_row(row - size[0] // 2), _per_row(column - size[1] // 2)
+    inside = (rows >= top) & (rows < top + size[0]) & (columns >= left) & (columns < left + size[1])
+    return images.masked_fill(inside[:, None], 0)
+
+
+def flip(images: Tensor, flipped: Tensor) -> Tensor:
+    """Mirror the images left to right where ``flipped`` [n] bool is true."""
+    return torch.where(_per_image(flipped), images.flip(-1), images)
+
+
+def scale(images: Tensor, vertical: Tensor, horizontal: Tensor) -> Tensor:
+    """Sample each image at ``vertical`` and ``horizontal`` times the distance to its centre.
+
+    So a factor above 1 shrinks. Bilinear, zeros outside; neutral at 1, 1.
+    """
+    rows, columns, centre = _around_centre(images)
+    return _sampled(
+        images,
+        rows * _per_row(vertical) + centre[0],
+        columns * _per_row(horizontal) + centre[1],
+    )
+
+
+def rotate(images: Tensor, angle: Tensor) -> Tensor:
+    """Turn each image counter-clockwise by ``angle`` in radians; bilinear, zeros outside."""
+    rows, columns, centre = _around_centre(images)
+    sine, cosine = _per_row(angle.sin()), _per_row(angle.cos())
+    return _sampled(
+        images,
+        rows * cosine + columns * sine + centre[0],
+        columns * cosine - rows * sine + centre[1],
+    )
+
+
+def _draw_color(shape: tuple[int, ...], generator: Generator, device: torch.device) -> Transform:
+    brightness, saturation, contrast = torch.rand(3, shape[0], generator=generator).to(device)
+    return lambda images: color(images, brightness - 0.5, 2 * saturation, contrast + 0.5)
+
+
+def _draw_shift(shape: tuple[int, ...], generator: Generator, device: torch.device) -> Transform:
+    down, right = (
+        torch.randint(-most, most + 1, shape[:1], generator=generator).to(device)
+        for most in _rounded(shape, _SHIFT)
+    )
+    return lambda images: shift(images, down, right)
+
+
+def _draw_cutout(shape: tuple[int, ...], generator: Generator, device: torch.device) -> Transform:
+    size = _rounded(shape, _CUTOUT)
+    # An even square has its centre between pixels, of which there is one more.
+    row, column = (
+        torch.randint(pixels + 1 - side % 2, shape[:1], generator=generator).to(device)
+        for pixels, side in zip(shape[2:], size, strict=True)
+    )
+    return lambda images: cutout(images, row, column, size)
+
+
+def _draw_flip(shape: tuple[int, ...], generator: Generator, device: torch.device) -> Transform:
+    flipped = (torch.rand(shape[0], generator=generator) < 0.5).to(device)
+    return lambda images: flip(images, flipped)
+
+
+def _draw_scale(shape: tuple[int, ...], generator: Generator, device: torch.device) -> Transform:
+    draws = torch.rand(2, shape[0], generator=generator).to(device)
+    vertical, horizontal = 1 / _SCALE + draws * (_SCALE - 1 / _SCALE)
+    return lambda images: scale(images, vertical, horizontal)
+
+
+def _draw_rotate(shape: tuple[int, ...], generator: Generator, device: torch.device) -> Transform:
+    draws = torch.rand(shape[0], generator=generator).to(device)
+    angle = (2 * draws - 1) * math.radians(_DEGREES)
+    return lambda images: rotate(images, angle)
+
+
+_OPERATIONS = (_draw_color, _draw_shift, _draw_cutout, _draw_flip, _draw_scale, _draw_rotate)
+
+
+def _rounded(shape: tuple[int, ...], ratio: float) -> tuple[int, int]:
+    """This share of height and width in whole pixels, halves rounded up."""
+    return int(shape[2] * ratio + 0.5), int(shape[3] * ratio + 0.5)
+
+
+def _per_image(values: Tensor) -> Tensor:
+    return values.view(-1, 1, 1, 1)
+
+
+def _per_row(values: Tensor) -> Tensor:
+    return values.view(-1, 1, 1)
+
+
+def _pixels(images: Tensor) -> tuple[Tensor, Tensor]:
+    """Row and column numbers of the pixels: [1, height, 1] and [1, 1, width]."""
+    height, width = images.shape[2:]
+    rows = torch.arange(height, device=images.device)
+    return rows.view(1, -1, 1), torch.arange(width, device=images.device).view(1, 1, -1)
+
+
+def _around_centre(images: Tensor) -> tuple[Tensor, Tensor, tuple[float, float]]:
+    """``_pixels`` relative to the centre of the image, and the centre."""
+    height, width = images.shape[2:]
+    centre = (height - 1) / 2, (width - 1) / 2
+    rows, columns = _pixels(images)
+    return rows - centre[0], columns - centre[1], centre
+
+
+def _sampled(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Each image at fractional positions [n, height, width], bilinear, zeros outside.
+
+    Not ``grid_sample``, whose backward pass on a GPU has no deterministic algorithm.
+    """
+    rows, columns = torch.broadcast_tensors(rows.to(images.dtype), columns.to(images.dtype))
+    top, left = rows.floor(), columns.floor()
+    result = torch.zeros_like(images)
+    for row, weight in ((top, top + 1 - rows), (top + 1, rows - top)):
+        for column, share in ((left, left + 1 - columns), (left + 1, columns - left)):
+            result = result + _at(images, row.long(), column.long()) * (weight * share)[:, None]
+    return result
+
+
+def _at(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Each image at whole positions [n, height, width]; zero outside."""
+    count, channels, height, width = images.shape
+    inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
+    place = rows.clamp(0, height - 1) * width + columns.clamp(0, width - 1)
+    index = place.view(count, 1, -1).expand(count, channels, -1)
+    found = images.flatten(2).gather(2, index).view(count, channels, *place.shape[1:])
+    return found * inside[:, None]

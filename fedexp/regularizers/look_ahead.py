@@ -1,0 +1,130 @@
+"""FedPTR's prediction of the next global model, the same for a client and for the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor
+
+from fedexp.core.messages import Tensors
+from fedexp.core.part import Functional, Memory
+from fedexp.regularizers.anchors import prefixed, with_prefix
+from fedexp.regularizers.dsa import draw_transform
+from fedexp.regularizers.matching import Augment, FunctionalLoss
+
+
+@dataclass(frozen=True)
+class LookAhead:
+    """Learns D~ from the last step of the global model and projects the next one, w~.
+
+    The memory holds ``synthetic`` (D~ [C * ipc, *input_shape]), ``step_size``, the number of models
+    ``seen``, and the last m of these as ``<slot>/<name>``.
+
+    Attributes:
+        names: the parameters that are predicted.
+        lag: m.
+        wait: models to wait for beyond the first of which there is one m models older.
+        step_size: of the inner steps, to begin with.
+        update_every: D~ is learnt every so many models and w~ projected for each; None learns once.
+        augment: whether Differentiable Siamese Augmentation precedes every inner step.
+        match: ``match_trajectory`` with its hyper-parameters.
+        project: ``project`` with its hyper-parameters.
+    """
+
+    names: frozenset[str]
+    lag: int
+    wait: int
+    step_size: float
+    update_every: int | None
+    augment: bool
+    match: Callable[..., tuple[Tensor, Tensor, Tensor]]
+    project: Callable[..., Tensors]
+
+    def __call__(
+        self,
+        memory: Memory,
+        weights: Tensors,
+        model: Functional,
+        labels: Tensor,
+        draw: Callable[[], Tensor],
+        generator: Generator,
+    ) -> tuple[Tensors, dict[str, float]]:
+        """w~ of the parameters that changed since w^(t-m), empty if there is none; and metrics.
+
+        Args:
+            memory: of the client or the server; ``weights`` and the new D~ are stored in it.
+            weights: w^t.
+            model: the global model.
+            labels: of D~ [C * ipc].
+            draw: D~ to begin with.
+            generator: of the augmentation.
+        """
+        past = self.remember(memory, weights)
+        changed = {name: old for name, old in past.items() if not torch.equal(old, weights[name])}
+        if not changed or int(memory["seen"]) <= self.lag + self.wait:
+            return {}, {}
+        now = {name: weights[name] for name in changed}
+        loss = partial(_cross_entropy, model)
+        metrics = {"trajectory/diverged": 0.0}
+        if self._is_due(memory):
+            metrics |= self._learn(memory, loss, changed, now, labels, draw, generator)
+        if "synthetic" not in memory:
+            return {}, metrics
+        metrics["trajectory/step_size"] = memory["step_size"].item()
+        ahead = self.project(loss, now, memory["synthetic"], labels)
+        if not all(map(_finite, ahead.values())):
+            return {}, metrics | {"trajectory/diverged": 1.0}
+        return ahead, metrics
+
+    def remember(self, memory: Memory, weights: Tensors) -> Tensors:
+        """Store a model in place of the one m models older, which is returned if there is one."""
+        seen = int(memory.get("seen", 0))
+        slot = str(seen % self.lag)
+        past = with_prefix(slot, memory)
+        # Weights that were sent are never written into, so that clients can share them.
+        memory.update(prefixed(slot, {n: w for n, w in weights.items() if n in self.names}))
+        memory["seen"] = torch.tensor(seen + 1)
+        return past
+
+    def _is_due(self, memory: Memory) -> bool:
+        """Whether D~ is to be learnt now."""
+        if "synthetic" not in memory or self.update_every is None:
+            return "synthetic" not in memory
+        return (int(memory["seen"]) - 1 - self.lag - self.wait) % self.update_every == 0
+
+    def _learn(
+        self,
+        memory: Memory,
+        loss: FunctionalLoss,
+        past: Tensors,
+        now: Tensors,
+        labels: Tensor,
+        draw: Callable[[], Tensor],
+        generator: Generator,
+    ) -> dict[str, float]:
+        """Learn D~ and the step size further, if that stays finite; and metrics."""
+        begun = "synthetic" in memory
+        images = memory["synthetic"] if begun else draw()
+        size = memory["step_size"] if begun else torch.tensor(self.step_size).to(images)
+        augment: Augment | None = None
+        if self.augment:
+            augment = partial(draw_transform, tuple(images.shape), generator, images.device)
+        images, size, losses = self.match(loss, past, now, images, labels, size, augment=augment)
+        if not (_finite(images) and _finite(size)):
+            return {"trajectory/diverged": 1.0}
+        memory.update(synthetic=images, step_size=size)
+        return {"trajectory/matching_loss": losses[-1].item()}
+
+
+def _cross_entropy(
+    model: Functional, parameters: Tensors, inputs: Tensor, labels: Tensor
+) -> Tensor:
+    return F.cross_entropy(model(parameters, inputs), labels)
+
+
+def _finite(tensor: Tensor) -> bool:
+    return bool(tensor.isfinite().all())
