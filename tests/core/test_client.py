@@ -77,7 +77,7 @@ def test_seat_copies_in_place_and_leaves_other_names() -> None:
 def test_the_loss_gradient_is_that_of_the_mean_over_all_samples(batch_size: int) -> None:
     """Without the pull, whatever the batches, and nothing is left behind."""
     federation = federate("regularizer=proximal", "regularizer.mu=5", "data.subset=200")
-    module = seat(federation.engine, 1, federation.server.broadcast(1))
+    module = begin_client(federation.engine, 1, federation.server.broadcast(1))
     module.regularizer.anchors.set({n: w + 1 for n, w in module.weights.items()})  # type: ignore
     before = {name: w.clone() for name, w in module.weights.items()}
     found = module.loss_gradient(batch_size)
@@ -94,7 +94,7 @@ def test_the_loss_gradient_is_that_of_the_mean_over_all_samples(batch_size: int)
 def test_the_loss_gradient_is_in_train_mode_and_keeps_running_statistics() -> None:
     few = ["clients.count=4", "clients.per_round=2", "data.subset=100"]
     federation = federate("model=resnet10", "model.norm=batch", *few)
-    module = seat(federation.engine, 1, federation.server.broadcast(1))
+    module = begin_client(federation.engine, 1, federation.server.broadcast(1))
     module.load({n: w + 3 for n, w in module.weights.items() if n.endswith("running_mean")})
     before = {name: w.clone() for name, w in module.weights.items()}
     found = module.loss_gradient()

@@ -371,10 +371,20 @@ METHODS: dict[str, dict[str, Values]] = {
     "fedptr": {
         "fedavg": {"aggregator.weighting": "samples"},
         "fedprox": {"aggregator.weighting": "samples", "regularizer.mu": 2e-4},
-        "scaffold": {"aggregator.weighting": "uniform", "regularizer.weighting": "samples"},
+        "scaffold": {
+            "aggregator.weighting": "uniform",
+            "regularizer.weighting": "samples",
+            "regularizer.correction_scaling": "samples",
+        },
         "feddyn": {"regularizer.alpha": 0.01, "regularizer.alpha_scaling": "samples"},
-        "feddc": {"regularizer.alpha": 0.1, "regularizer.alpha_scaling": "samples"},
-        "fedptr": {"regularizer.side": "client"},
+        "feddc": {
+            "regularizer.alpha": 0.1,
+            "regularizer.alpha_scaling": "samples",
+            "regularizer.correction_scaling": "samples",
+            "regularizer.estimate": "corrected",
+            "regularizer.drifts": "all",
+        },
+        "fedptr": {"regularizer.side": "client", "regularizer.init": "images"},
         "fedptr_s": {"regularizer.side": "server"},
     },
 }
