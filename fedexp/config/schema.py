@@ -60,7 +60,9 @@ class Data(Common):
 
     subset: PositiveInt | None
     validation: Annotated[float, Field(ge=0, lt=1)]
-    augment: Literal["none", "flip", "crop_flip"]
+    augment: Literal[
+        "none", "flip", "crop_flip", "crop_flip_mean", "half_crop_flip", "crop_flip_rotate"
+    ]
     cache: Path
 
 

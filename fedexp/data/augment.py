@@ -1,12 +1,17 @@
 """Augmentation of a whole batch of images at once, each image with draws of its own."""
 
+import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
 Augmentation = Callable[[Tensor, Generator], Tensor]
+
+MAX_DEGREES = 15
+"""Largest rotation of ``crop_flip_rotate``, either way."""
 
 
 def flip(images: Tensor, generator: Generator) -> Tensor:
@@ -15,13 +20,22 @@ def flip(images: Tensor, generator: Generator) -> Tensor:
     return torch.where(mirrored.to(images.device), images.flip(-1), images)
 
 
-def crop(images: Tensor, generator: Generator, padding: int = 4) -> Tensor:
-    """Shift each of ``images`` [B, C, H, W] by up to ``padding`` pixels; black comes in.
+def crop(
+    images: Tensor, generator: Generator, padding: int = 4, fill: Tensor | None = None
+) -> Tensor:
+    """Pad each of ``images`` [B, C, H, W] and cut H x W out at a random place.
 
-    The same as padding with zeros and cropping back to H x W at a random place.
+    Args:
+        images: a batch.
+        generator: decides the places.
+        padding: pixels on each side; the largest shift.
+        fill: [C] value of each channel in the padding, or [1] for all; None is zero, black.
     """
     batch, _, height, width = images.shape
     padded = F.pad(images, [padding] * 4)
+    if fill is not None:
+        padded = fill.to(images).view(1, -1, 1, 1).expand_as(padded).clone()
+        padded[..., padding : padding + height, padding : padding + width] = images
     offset = torch.randint(0, 2 * padding + 1, (2, batch, 1), generator=generator)
     rows = (offset[0] + torch.arange(height)).to(images.device)
     columns = (offset[1] + torch.arange(width)).to(images.device)
@@ -31,13 +45,63 @@ def crop(images: Tensor, generator: Generator, padding: int = 4) -> Tensor:
     return shifted.permute(0, 3, 1, 2)
 
 
-def crop_flip(images: Tensor, generator: Generator) -> Tensor:
+def rotate(images: Tensor, generator: Generator, degrees: float = MAX_DEGREES) -> Tensor:
+    """Turn each of ``images`` [B, C, H, W] about its centre by up to ``degrees`` either way.
+
+    A pixel takes the value of the nearest one of the image; from outside comes black.
+    """
+    batch, channels, height, width = images.shape
+    angle = (2 * torch.rand(batch, 1, 1, generator=generator) - 1) * math.radians(degrees)
+    cosine, sine = angle.cos().to(images.device), angle.sin().to(images.device)
+    y = torch.arange(height, device=images.device).view(-1, 1) - (height - 1) / 2
+    x = torch.arange(width, device=images.device).view(1, -1) - (width - 1) / 2
+    row = (cosine * y - sine * x + (height - 1) / 2).round().long()
+    column = (sine * y + cosine * x + (width - 1) / 2).round().long()
+    inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
+    source = row.clamp(0, height - 1) * width + column.clamp(0, width - 1)
+    turned = images.flatten(2).gather(2, source.view(batch, 1, -1).expand(-1, channels, -1))
+    return torch.where(inside.unsqueeze(1), turned.view_as(images), 0)
+
+
+def crop_flip(images: Tensor, generator: Generator, fill: Tensor | None = None) -> Tensor:
     """Random crop with padding 4, then random horizontal flip: the usual one for CIFAR."""
-    return flip(crop(images, generator), generator)
+    return flip(crop(images, generator, fill=fill), generator)
+
+
+def half_crop_flip(images: Tensor, generator: Generator, fill: Tensor) -> Tensor:
+    """Random horizontal flip, then a random crop of every other image on average (FedPTR)."""
+    flipped = flip(images, generator)
+    cropped = crop(flipped, generator, fill=fill)
+    chosen = torch.rand(len(images), 1, 1, 1, generator=generator) < 0.5
+    return torch.where(chosen.to(images.device), cropped, flipped)
+
+
+def crop_flip_rotate(images: Tensor, generator: Generator) -> Tensor:
+    """Random crop with padding 4, flip, and rotation by up to 15 degrees (FedGELA, CIFAR-100)."""
+    return rotate(crop_flip(images, generator), generator)
 
 
 AUGMENTATIONS: dict[str, Augmentation | None] = {
     "none": None,
     "flip": flip,
     "crop_flip": crop_flip,
+    "crop_flip_rotate": crop_flip_rotate,
 }
+
+MEAN_PADDED: dict[str, Callable[..., Tensor]] = {
+    "crop_flip_mean": crop_flip,
+    "half_crop_flip": half_crop_flip,
+}
+"""Augmentations that pad with the mean colour."""
+
+
+def augmentation(name: str, fill: Tensor) -> Augmentation | None:
+    """The augmentation with this name, None for ``none``.
+
+    Args:
+        name: a key of ``AUGMENTATIONS`` or ``MEAN_PADDED``.
+        fill: [C] mean of each channel, on the scale of the images.
+    """
+    if name in MEAN_PADDED:
+        return partial(MEAN_PADDED[name], fill=fill)
+    return AUGMENTATIONS[name]

@@ -1,4 +1,4 @@
-"""What a reader yields: a dataset as a few tensors."""
+"""A dataset as a few tensors, and the base class of the readers that load one."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from fedexp.errors import InputError
 class Split:
     """Inputs [n, *input_shape] (uint8 images, or float32 already normalised), labels [n] int64.
 
-    ``users`` [n] names who each sample came from (for the natural partition), or None.
+    ``users`` [n] is the user of each sample (for the natural partition), or None.
     """
 
     inputs: Tensor
@@ -51,8 +51,19 @@ class Dataset:
                 raise InputError(f"data: the {name} split of {self.description.name} {problem}")
 
 
+def check_constants(
+    mean: tuple[float, ...] | None, std: tuple[float, ...] | None, channels: int
+) -> None:
+    """Raises InputError if ``data.mean`` or ``data.std`` has not one number for each channel."""
+    for key, constants in (("mean", mean), ("std", std)):
+        if constants is not None and len(constants) != channels:
+            raise InputError(
+                f"data.{key}={list(constants)}: must have {channels} numbers, one for each channel"
+            )
+
+
 def _misfit(split: Split, about: Description) -> str | None:
-    """What is wrong with a split, None if nothing."""
+    """What is wrong with a split; None if it fits the description."""
     inputs, labels = split.inputs, split.labels
     if len(inputs) != len(labels):
         return f"has {len(inputs)} inputs and {len(labels)} labels"
@@ -67,7 +78,7 @@ def _misfit(split: Split, about: Description) -> str | None:
 
 
 class Source(ABC):
-    """A reader: says cheaply what it will load, then loads it.
+    """A reader: describes a dataset cheaply, then loads it.
 
     Constructor arguments are the keys of its YAML file. Nothing is ever written below ``root``.
     """

@@ -1,4 +1,4 @@
-"""A dataset dealt out to clients: one tensor, an index for each client, a batch is a gather."""
+"""A partitioned dataset: one tensor on the device, index tensors for the clients."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,13 +10,13 @@ from torch.utils.data import IterableDataset
 
 from fedexp.core.hook_view import Batch
 from fedexp.core.randomness import torch_generator
-from fedexp.data.augment import AUGMENTATIONS, Augmentation
+from fedexp.data.augment import Augmentation, augmentation
 from fedexp.data.dataset import Dataset, Split
 from fedexp.data.split import class_counts
 
 
 class Samples:
-    """One split; uint8 images become floats only in the batch that needs them."""
+    """One split on a device; uint8 images are normalised batch by batch."""
 
     def __init__(
         self, split: Split, mean: Sequence[float], std: Sequence[float], device: torch.device
@@ -46,7 +46,7 @@ class Samples:
         return inputs, self.labels.index_select(0, index)
 
     def batches(self, batch_size: int, index: Tensor | None = None) -> Iterator[Batch]:
-        """All samples, or those at ``index``, in order and as they are."""
+        """All samples, or those at ``index``, in order and without augmentation."""
         if index is None:
             index = torch.arange(len(self), device=self.labels.device)
         for chunk in torch.split(index, batch_size):
@@ -54,7 +54,7 @@ class Samples:
 
 
 class Subset:
-    """Some samples of a split, as they are; what scores a model on a split can take it instead.
+    """Some samples of a split, without augmentation; has what evaluation uses of ``Samples``.
 
     Args:
         samples: the split.
@@ -136,8 +136,8 @@ class ClientData:
     train_index: Tensor
     test_index: Tensor
     federation: "FederatedData"
-    validation_index: Tensor = field(default_factory=_no_samples)
-    validation_positions: Tensor = field(default_factory=_no_samples)
+    validation_index: Tensor = field(default_factory=_no_samples, kw_only=True)
+    validation_positions: Tensor = field(default_factory=_no_samples, kw_only=True)
 
     @property
     def num_samples(self) -> int:
@@ -166,7 +166,7 @@ class ClientData:
         )
 
     def batches(self, batch_size: int) -> Iterator[Batch]:
-        """The training samples once, in order, without augmentation: for what a client reports."""
+        """The training samples once, in order and without augmentation."""
         return self.federation.train.batches(batch_size, self.train_index)
 
 
@@ -177,7 +177,7 @@ class FederatedData:
         dataset: the samples.
         train_indices: for each client, the positions in the training split that it trains on.
         test_indices: for each client, its positions in the test split.
-        augment: a key of ``AUGMENTATIONS``.
+        augment: name of the augmentation of training images (``fedexp.data.augment``).
         seed: seed of the run; batches are keyed by it.
         device: of the tensors.
         validation_indices: for each client, the positions in the training split that it holds out;
@@ -206,7 +206,9 @@ class FederatedData:
         self.description = dataset.description
         self.train = Samples(dataset.train, dataset.mean, dataset.std, device)
         self.test = Samples(dataset.test, dataset.mean, dataset.std, device)
-        self.augment = AUGMENTATIONS[augment]
+        # Only uint8 images have a mean: others are normalised, so that it is zero.
+        fill = torch.tensor([round(255 * mean) for mean in dataset.mean] or [0])
+        self.augment = augmentation(augment, fill)
         self.seed = seed
         counts = class_counts(
             dataset.train.labels.numpy(), train_indices, dataset.description.num_classes
@@ -222,15 +224,15 @@ class FederatedData:
                 torch.from_numpy(train).to(device),
                 torch.from_numpy(test).to(device),
                 self,
-                validation,
-                position,
+                validation_index=validation,
+                validation_positions=position,
             )
             for client, (train, test, validation, position) in enumerate(
                 zip(
                     train_indices,
                     test_indices,
                     held_out,
-                    positions.split([len(index) for index in held_out]),
+                    torch.split(positions, [len(index) for index in held_out]),
                     strict=True,
                 )
             )

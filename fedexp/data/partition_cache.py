@@ -1,4 +1,4 @@
-"""Partition once: who holds which sample is kept on disk, named by all that it depends on."""
+"""Partitions kept on disk, in files named by a hash of everything that they depend on."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from fedexp.state.atomic import atomic_path
 
 
 def fingerprint(*parts: object) -> str:
-    """A name for these values: arrays count by dtype, shape and content, others by their repr."""
+    """A hash of these values: arrays by dtype, shape and content, others by their repr."""
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         if isinstance(part, np.ndarray):
@@ -26,7 +26,7 @@ def fingerprint(*parts: object) -> str:
 def cached_partition(
     path: Path, num_samples: int, num_clients: int, compute: Callable[[], list[np.ndarray]]
 ) -> list[np.ndarray]:
-    """The partition kept at ``path``; made by ``compute`` if it is absent or damaged.
+    """The partition kept at ``path``; computed and written if the file is absent or damaged.
 
     Args:
         path: a ``.npz`` file; its folders are created.
@@ -49,7 +49,7 @@ def cached_partition(
 
 
 def _load(path: Path, num_samples: int, num_clients: int) -> np.ndarray | None:
-    """The owner of each sample, or None if there is no such file or it does not hold that."""
+    """The owner [n] of each sample, or None if the file is absent or damaged."""
     try:
         with np.load(path, allow_pickle=False) as file:
             owner: np.ndarray = file["owner"]

@@ -1,11 +1,11 @@
 """The two-dimensional spiral of FedNH's motivating example (Dai et al., AAAI 2023)."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
-from pydantic import NonNegativeFloat, NonNegativeInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
 from fedexp.core.description import Description
 from fedexp.core.randomness import numpy_generator
@@ -13,37 +13,50 @@ from fedexp.data.dataset import Dataset, Source, Split
 
 NUM_ARMS = 6
 POINTS = 3000
+FULL_SIZES = (POINTS,) * NUM_ARMS
 IMBALANCED_SIZES = (3000, 1500, 750, 375, 187, 93)
 
 
 class Spiral(Source):
-    """Six spiral arms of 3,000 points, one class each; float32 inputs [n, 2], used as they are.
+    """Six spiral arms, one class each; float32 inputs [n, 2], used as they are.
 
-    Point i = 1..3000 of arm k = 1..6 lies at ``(r sin w, r cos w)`` with ``b ~ N(0, noise^2)``,
-    ``r = 1 + 9 (i - 1) / 2999`` and ``w = k pi/3 + turn_k (i - 1) / 2999 + b``.
+    Point i = 1..n of arm k = 1..6 is at ``(r sin w, r cos w)`` with noise b,
+    ``r = 1 + 9 (i - 1) / (n - 1)`` and ``w = k pi/3 + turn_k (i - 1) / (n - 1) + b``. Arms have
+    n = 3,000 points.
 
     The paper's text has ``turn_k = k pi/3`` and b ~ N(0, 1). Drawn so, a noise of one radian hides
     the arms, and even without noise the outer ends of arms 1 and 4, 2 and 5, 3 and 6 coincide. The
-    defaults, equal turns of pi/3 and ``noise=0.15``, show the six separate arms of its Figure 1.
+    defaults of the config, equal turns of pi/3 and b ~ N(0, 0.15^2), show the six separate arms of
+    its Figure 1. Its released notebook has equal turns, b uniform in [0, 0.5), smaller classes as
+    coarser arms, and 100 test points a class.
 
     Args:
-        noise: standard deviation of the angle, in radians.
+        noise: standard deviation of the angle in radians; its range for uniform noise.
+        noise_law: ``normal``, b ~ N(0, noise^2), or ``uniform`` in [0, noise).
         turn: ``equal`` (every arm turns by pi/3) or ``proportional`` (arm k turns by k pi/3).
-        imbalanced: keep random subsets of 3000, 1500, 750, 375, 187 and 93 training points. The
-            test split has all six arms in full, with noise of its own.
+        imbalanced: 3000, 1500, 750, 375, 187 and 93 training points, arm by arm.
+        thinning: how an arm gets fewer than 3,000 points: ``subset``, random ones of the 3,000, or
+            ``coarser``, an arm of fewer points from end to end.
+        test_points: of each arm in the test split, with noise of its own.
         seed: of the points; independent of the seed of the run.
     """
 
     def __init__(
         self,
         noise: NonNegativeFloat,
+        noise_law: Literal["normal", "uniform"],
         turn: Literal["equal", "proportional"],
         imbalanced: bool,
+        thinning: Literal["subset", "coarser"],
+        test_points: Annotated[int, Field(ge=1, le=POINTS)],
         seed: NonNegativeInt,
     ) -> None:
         self.noise = noise
+        self.noise_law = noise_law
         self.turn = turn
         self.imbalanced = imbalanced
+        self.thinning = thinning
+        self.test_points = test_points
         self.seed = seed
 
     def describe(self) -> Description:
@@ -52,27 +65,38 @@ class Spiral(Source):
 
     def load(self, cache: Path) -> Dataset:
         """The dataset; nothing is cached."""
-        full = (POINTS,) * NUM_ARMS
         return Dataset(
             self.describe(),
-            train=self._draw("train", IMBALANCED_SIZES if self.imbalanced else full),
-            test=self._draw("test", full),
+            train=self._draw("train", IMBALANCED_SIZES if self.imbalanced else FULL_SIZES),
+            test=self._draw("test", (self.test_points,) * NUM_ARMS),
         )
 
     def _draw(self, split: str, sizes: tuple[int, ...]) -> Split:
-        """All points of every arm, then a random subset of the given size of each."""
+        """Arms of the given numbers of points."""
         generator = numpy_generator(self.seed, f"spiral/{split}")
-        points = self._arms(generator.standard_normal((NUM_ARMS, POINTS)))
-        kept = [generator.choice(POINTS, size, replace=False) for size in sizes]
-        inputs = np.concatenate([arm[index] for arm, index in zip(points, kept, strict=True)])
+        if self.thinning == "coarser":
+            noise = [self._noise(generator, size) for size in sizes]
+            arms = [self._arm(number, b) for number, b in enumerate(noise, start=1)]
+        else:
+            noise = list(self._noise(generator, NUM_ARMS, POINTS))
+            arms = [
+                self._arm(number, b)[generator.choice(POINTS, size, replace=False)]
+                for number, (b, size) in enumerate(zip(noise, sizes, strict=True), start=1)
+            ]
         labels = np.repeat(np.arange(NUM_ARMS), sizes)
-        return Split(torch.from_numpy(inputs).to(torch.float32), torch.from_numpy(labels))
+        inputs = torch.from_numpy(np.concatenate(arms)).to(torch.float32)
+        return Split(inputs, torch.from_numpy(labels))
 
-    def _arms(self, standard_noise: np.ndarray) -> np.ndarray:
-        """Coordinates [6, 3000, 2] for standard normal noise [6, 3000]."""
-        way = np.linspace(0, 1, POINTS)
-        start = np.arange(1, NUM_ARMS + 1)[:, None] * np.pi / 3
+    def _noise(self, generator: np.random.Generator, *shape: int) -> np.ndarray:
+        """Noise of the angle, in radians."""
+        draw = generator.standard_normal if self.noise_law == "normal" else generator.random
+        return self.noise * draw(shape)
+
+    def _arm(self, number: int, noise: np.ndarray) -> np.ndarray:
+        """Coordinates [n, 2] of arm 1 to 6 for noise [n]."""
+        way = np.linspace(0, 1, len(noise))
+        start = number * np.pi / 3
         turn = start if self.turn == "proportional" else np.pi / 3
-        angle = start + way * turn + self.noise * standard_noise
+        angle = start + way * turn + noise
         radius = 1 + 9 * way
         return np.stack([radius * np.sin(angle), radius * np.cos(angle)], axis=-1)

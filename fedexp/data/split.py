@@ -11,13 +11,13 @@ from fedexp.errors import InputError
 def match(labels_test: np.ndarray, counts: np.ndarray, seed: int) -> list[np.ndarray]:
     """Give every client a test split distributed over classes like its training data.
 
-    Test samples of class c go to clients in proportion to their training samples of class c. Those
-    of a class that somebody holds go to exactly one client each; those of other classes to no one.
+    Test samples of class c go to clients in proportion to their training samples of class c, each
+    to exactly one client. Classes that no client has are left out.
 
     Args:
         labels_test: [n] class of each test sample.
         counts: [N, C] training samples of each class at each client.
-        seed: decides which samples, and who gets the remainders.
+        seed: decides the samples and the remainders.
 
     Returns:
         For each client, its sorted indices into the test set; possibly none.
@@ -121,8 +121,22 @@ def deal(
     Args:
         labels: [n] class of each sample.
         counts: [N, C] samples of each class for each client; a column must not sum to more than the
-            class has. What it leaves over goes to no one.
+            class has. Samples left over are given to no client.
         generator: decides which samples.
+
+    Returns:
+        For each client, its sorted indices into ``labels``.
+    """
+    return deal_in_order(labels, counts, generator.permutation(len(labels)))
+
+
+def deal_in_order(labels: np.ndarray, counts: np.ndarray, order: np.ndarray) -> list[np.ndarray]:
+    """As ``deal``, with samples in a given order: of each class client 0 gets the first, and so on.
+
+    Args:
+        labels: [n] class of each sample.
+        counts: [N, C] samples of each class for each client.
+        order: [n] the samples in the order in which they are given out.
 
     Returns:
         For each client, its sorted indices into ``labels``.
@@ -130,8 +144,7 @@ def deal(
     num_clients, num_classes = counts.shape
     left_over = np.bincount(labels, minlength=num_classes) - counts.sum(axis=0)
     counts = np.vstack([counts, left_over])
-    shuffled = generator.permutation(len(labels))
-    by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    by_class = order[np.argsort(labels[order], kind="stable")]
     owner = np.empty(len(labels), dtype=np.int64)
     owner[by_class] = np.repeat(np.tile(np.arange(num_clients + 1), num_classes), counts.T.ravel())
     return by_owner(owner, num_clients)
@@ -140,10 +153,8 @@ def deal(
 def by_owner(owner: np.ndarray, num_clients: int) -> list[np.ndarray]:
     """Turn the owner of each sample into the samples of each client.
 
-    Since a sample has one owner, none can be given out twice.
-
     Args:
-        owner: [n] number of the client that holds each sample, ``num_clients`` if nobody does.
+        owner: [n] number of the client that holds each sample, ``num_clients`` if none does.
         num_clients: N.
 
     Returns:

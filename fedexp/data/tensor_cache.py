@@ -1,4 +1,4 @@
-"""Decode once: a uint8 array kept on disk, memory-mapped when it is large."""
+"""A uint8 array kept on disk, so that images are decoded once; memory-mapped if it is large."""
 
 import shutil
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def cached_array(
     fill: Callable[[Images], None],
     map_above: int = MAP_ABOVE,
 ) -> Images:
-    """The uint8 array [*shape] kept at ``path``; made by ``fill`` if it is absent or damaged.
+    """The uint8 array [*shape] kept at ``path``; filled and written if absent or damaged.
 
     Args:
         path: a ``.npy`` file; its folders are created.
@@ -48,7 +48,7 @@ def cached_array(
 
 
 def _load(path: Path, shape: tuple[int, ...], map_above: int) -> Images | None:
-    """The array, or None if there is no such file or it does not hold what it should."""
+    """The array, or None if the file is absent, damaged or of another shape."""
     try:
         large = path.stat().st_size > map_above
         array: Images = np.load(path, mmap_mode="c" if large else None, allow_pickle=False)

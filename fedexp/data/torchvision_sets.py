@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from pydantic import PositiveFloat
 from torchvision.datasets import CIFAR10, CIFAR100, SVHN, FashionMNIST
 
 from fedexp.core.description import Description
 from fedexp.data.cifar100_classes import CLASSES, SUPERCLASSES
-from fedexp.data.dataset import Dataset, Source, Split
+from fedexp.data.dataset import Dataset, Source, Split, check_constants
 from fedexp.errors import InputError
 
 CIFAR10_CLASSES = "airplane automobile bird cat deer dog frog horse ship truck"
@@ -36,7 +37,7 @@ def _svhn(root: Path, train: bool, download: bool) -> Split:
 
 @dataclass(frozen=True)
 class _Known:
-    """What is known about one of the sets.
+    """Shape, constants and files of one set.
 
     Attributes:
         read: (root, train, download) -> split.
@@ -44,7 +45,7 @@ class _Known:
         classes: names in label order.
         mean: of each channel, of inputs in [0, 1].
         std: of each channel, of inputs in [0, 1].
-        files: where the data lie, relative to root.
+        files: paths of the files, relative to root.
         by_hand: how a user puts them there, with ``{root}``.
         superclasses: the group of each class, if there are groups.
     """
@@ -125,6 +126,11 @@ class TorchvisionDataset(Source):
         name: which set.
         root: the folder in which torchvision keeps it; ``~`` is expanded.
         download: fetch what is absent into ``root`` (the only thing that writes there).
+        mean: of each channel, of inputs in [0, 1]; None takes the set's usual constants.
+        std: likewise.
+
+    Raises:
+        InputError: ``mean`` or ``std`` has not one number for each channel.
     """
 
     def __init__(
@@ -132,11 +138,16 @@ class TorchvisionDataset(Source):
         name: Literal["cifar10", "cifar100", "fashion_mnist", "svhn"],
         root: Path,
         download: bool,
+        mean: tuple[float, ...] | None,
+        std: tuple[PositiveFloat, ...] | None,
     ) -> None:
         self.name = name
         self.root = root.expanduser()
         self.download = download
         self._known = _KNOWN[name]
+        check_constants(mean, std, channels=self._known.input_shape[0])
+        self.mean = mean or self._known.mean
+        self.std = std or self._known.std
 
     def describe(self) -> Description:
         """Shape and classes. Raises InputError if a file is absent and may not be downloaded."""
@@ -155,8 +166,8 @@ class TorchvisionDataset(Source):
             self.describe(),
             train=self._read(train=True),
             test=self._read(train=False),
-            mean=self._known.mean,
-            std=self._known.std,
+            mean=self.mean,
+            std=self.std,
         )
 
     def _read(self, train: bool) -> Split:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fedexp.data import image_folder
+from fedexp.data import image_decoding, image_folder
 from fedexp.data.image_folder import ImageFolder, channel_statistics
 from fedexp.data.tensor_cache import cached_array
 from fedexp.errors import InputError
@@ -211,13 +211,13 @@ def test_images_are_decoded_once_until_one_changes(
 ) -> None:
     cache = tmp_path / "cache"
     first = reader(both).load(cache)
-    decode, decoded = ImageFolder._decode, []
+    decode, decoded = image_decoding.decode, []
 
-    def counted(self: ImageFolder, path: Path) -> Any:
+    def counted(path: Path, *arguments: Any) -> Any:
         decoded.append(path)
-        return decode(self, path)
+        return decode(path, *arguments)
 
-    monkeypatch.setattr(ImageFolder, "_decode", counted)
+    monkeypatch.setattr(image_decoding, "decode", counted)
     assert torch.equal(reader(both).load(cache).train.inputs, first.train.inputs)
     assert decoded == []
     change(both)
@@ -239,8 +239,8 @@ def test_several_chunks_and_threads_keep_the_order(
     single: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = reader(single).load(tmp_path / "one")
-    monkeypatch.setattr(image_folder, "CHUNK", 5)
-    monkeypatch.setattr(image_folder, "SMALL", 0)
+    monkeypatch.setattr(image_decoding, "CHUNK", 5)
+    monkeypatch.setattr(image_decoding, "SMALL", 0)
     found = reader(single).load(tmp_path / "many")
     assert torch.equal(found.train.inputs, expected.train.inputs)
     assert torch.equal(found.test.inputs, expected.test.inputs)
@@ -252,7 +252,7 @@ def test_the_progress_bar_is_for_many_images_and_leaves_stdout_alone(
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes the captured stream for a terminal
     reader(single).load(tmp_path / "few")
     assert capsys.readouterr() == ("", "")
-    monkeypatch.setattr(image_folder, "PROGRESS_ABOVE", 11)
+    monkeypatch.setattr(image_decoding, "PROGRESS_ABOVE", 11)
     reader(single).load(tmp_path / "many")
     out, err = capsys.readouterr()
     assert out == ""
@@ -373,8 +373,8 @@ def enlarge(root: Path) -> None:
         (spoil_nothing, {"user_pattern": r"(x)?_"}, r"finds no user in train/cat/ann_1\.png"),
         (spoil_nothing, {"user_pattern": r"("}, r"data\.user_pattern=\(: is not a regular"),
         (spoil_nothing, {"user_pattern": r"\d"}, r"must have one group, has 0"),
-        (spoil_nothing, {"mean": (0.5,)}, r"data\.mean=\[0\.5\]: must have data\.channels=3"),
-        (spoil_nothing, {"std": (1.0, 1.0)}, r"data\.std=\[1\.0, 1\.0\]: must have data\.channels"),
+        (spoil_nothing, {"mean": (0.5,)}, r"data\.mean=\[0\.5\]: must have 3 numbers"),
+        (spoil_nothing, {"std": (1.0, 1.0)}, r"data\.std=\[1\.0, 1\.0\]: must have 3 numbers"),
     ],
 )
 def test_what_cannot_work_is_named_in_one_line(

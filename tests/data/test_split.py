@@ -59,7 +59,7 @@ def test_apportion_breaks_ties_at_random() -> None:
 # deal, by_owner, class_counts
 
 
-def test_by_owner_lists_each_clients_samples_and_nobodys_nowhere() -> None:
+def test_by_owner_lists_each_clients_samples_and_leaves_out_the_others() -> None:
     clients = by_owner(np.array([2, 0, 3, 0, 2]), num_clients=3)
     assert [index.tolist() for index in clients] == [[1, 3], [], [0, 4]]
 

@@ -12,6 +12,16 @@ from fedexp.data.torchvision_sets import TorchvisionDataset
 from fedexp.errors import InputError
 
 
+def dataset_of(
+    name: Name,
+    root: Path,
+    download: bool,
+    mean: tuple[float, ...] | None = None,
+    std: tuple[float, ...] | None = None,
+) -> TorchvisionDataset:
+    return TorchvisionDataset(name, root, download, mean, std)
+
+
 @pytest.fixture
 def any_checksum(monkeypatch: pytest.MonkeyPatch) -> None:
     accept_any_checksum(monkeypatch)
@@ -30,7 +40,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_files_that_are_there_are_read(tmp_path: Path, name: Name, download: bool) -> None:
     WRITE[name](tmp_path)
-    dataset = TorchvisionDataset(name, tmp_path, download).load(tmp_path / "unused")
+    dataset = dataset_of(name, tmp_path, download).load(tmp_path / "unused")
     train_files = 5 if name == "cifar10" else 1
     expected_train = np.concatenate([images(name, 2, seed) for seed in range(train_files)])
     expected_labels = [label for seed in range(train_files) for label in (seed, 1)]
@@ -57,7 +67,7 @@ def test_files_that_are_there_are_read(tmp_path: Path, name: Name, download: boo
 def test_classes_are_known_before_the_download(
     tmp_path: Path, name: Name, count: int, some: dict[int, str]
 ) -> None:
-    description = TorchvisionDataset(name, tmp_path, download=True).describe()
+    description = dataset_of(name, tmp_path, download=True).describe()
     assert description.num_classes == len(set(description.classes)) == count
     assert {label: description.classes[label] for label in some} == some
     assert list(tmp_path.iterdir()) == []
@@ -67,7 +77,7 @@ def test_classes_are_known_before_the_download(
 @pytest.mark.parametrize("name", NAMES)
 def test_a_failed_download_says_where_why_and_how(tmp_path: Path, name: Name) -> None:
     with pytest.raises(InputError) as caught:
-        TorchvisionDataset(name, tmp_path, download=True).load(tmp_path / "unused")
+        dataset_of(name, tmp_path, download=True).load(tmp_path / "unused")
     message = str(caught.value)
     assert message.startswith(f"data.root={tmp_path}: {name} in {tmp_path}")
     assert "downloading it failed" in message
@@ -79,14 +89,14 @@ def test_a_failed_download_says_where_why_and_how(tmp_path: Path, name: Name) ->
 @pytest.mark.parametrize("name", NAMES)
 def test_absent_files_are_an_error_where_no_download_is_allowed(tmp_path: Path, name: Name) -> None:
     with pytest.raises(InputError, match=r"is absent or incomplete; set data\.download=true, or"):
-        TorchvisionDataset(name, tmp_path, download=False).describe()
+        dataset_of(name, tmp_path, download=False).describe()
 
 
 def test_an_incomplete_folder_is_not_enough(tmp_path: Path) -> None:
     WRITE["cifar10"](tmp_path)
     (tmp_path / "cifar-10-batches-py" / "data_batch_3").unlink()
     with pytest.raises(InputError, match="is absent or incomplete"):
-        TorchvisionDataset("cifar10", tmp_path, download=False).describe()
+        dataset_of("cifar10", tmp_path, download=False).describe()
 
 
 @pytest.mark.usefixtures("offline")
@@ -97,7 +107,7 @@ def test_damaged_files_are_an_error(tmp_path: Path, download: bool, problem: str
     """Their checksum is not the real one's."""
     WRITE["cifar10"](tmp_path)
     with pytest.raises(InputError, match=problem):
-        TorchvisionDataset("cifar10", tmp_path, download).load(tmp_path / "unused")
+        dataset_of("cifar10", tmp_path, download).load(tmp_path / "unused")
 
 
 @pytest.mark.usefixtures("any_checksum")
@@ -106,14 +116,14 @@ def test_a_label_beyond_the_classes_is_an_error(tmp_path: Path) -> None:
     pixels = images("svhn", 2, 0).transpose(2, 3, 1, 0)
     savemat(tmp_path / "train_32x32.mat", {"X": pixels, "y": np.array([[1], [12]])})
     with pytest.raises(InputError, match=r"training split of svhn has the label 12; .* 0 to 9$"):
-        TorchvisionDataset("svhn", tmp_path, download=False).load(tmp_path / "unused")
+        dataset_of("svhn", tmp_path, download=False).load(tmp_path / "unused")
 
 
 def test_files_cut_short_are_an_error(tmp_path: Path) -> None:
     WRITE["fashion_mnist"](tmp_path)
     (tmp_path / "FashionMNIST" / "raw" / "train-images-idx3-ubyte").write_bytes(b"\0\0\x08\x03")
     with pytest.raises(InputError, match="is damaged"):
-        TorchvisionDataset("fashion_mnist", tmp_path, download=False).load(tmp_path / "unused")
+        dataset_of("fashion_mnist", tmp_path, download=False).load(tmp_path / "unused")
 
 
 def test_the_download_puts_files_below_root(
@@ -128,10 +138,26 @@ def test_the_download_puts_files_below_root(
         (Path(download_root) / raw.name).write_bytes(raw.read_bytes())
 
     monkeypatch.setattr(torchvision.datasets.mnist, "download_and_extract_archive", fetch)
-    dataset = TorchvisionDataset("fashion_mnist", root, download=True).load(tmp_path / "unused")
+    dataset = dataset_of("fashion_mnist", root, download=True).load(tmp_path / "unused")
     assert torch.equal(dataset.test.inputs, torch.from_numpy(images("fashion_mnist", 2, 1)))
 
 
 def test_the_home_folder_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert TorchvisionDataset("svhn", Path("~/data"), True).root == tmp_path / "data"
+    assert dataset_of("svhn", Path("~/data"), True).root == tmp_path / "data"
+
+
+@pytest.mark.usefixtures("any_checksum", "offline")
+def test_given_constants_replace_the_usual_ones(tmp_path: Path) -> None:
+    WRITE["fashion_mnist"](tmp_path)
+    given = dataset_of("fashion_mnist", tmp_path, False, mean=(0.5,)).load(tmp_path / "unused")
+    assert (given.mean, given.std) == ((0.5,), (0.3530,))
+    given = dataset_of("fashion_mnist", tmp_path, False, std=(0.5,)).load(tmp_path / "unused")
+    assert (given.mean, given.std) == ((0.2860,), (0.5,))
+
+
+def test_constants_are_one_number_for_each_channel(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"^data.std=\[0.5\]: must have 3 numbers, one for each channel$"
+    ):
+        dataset_of("cifar10", tmp_path, True, std=(0.5,))

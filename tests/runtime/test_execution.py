@@ -56,6 +56,7 @@ def test_every_option_runs_a_tiny_round(override: str, tmp_path: Path, image_tre
     needs = {
         "data=image_folder": images,
         "partition=natural": images,
+        "partition=legacy_dirichlet": ["data=spiral", "data.subset=120", "partition.min_size=1"],
         "aggregator=private": ["algorithm=fedavg"],  # the default method sends prototypes too
     }
     overrides = [override, *needs.get(override, [])]

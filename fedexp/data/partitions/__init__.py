@@ -7,11 +7,25 @@ client. A client may be empty.
 """
 
 from fedexp.data.partitions.dirichlet import dirichlet
+from fedexp.data.partitions.dirichlet_fednh import dirichlet_fednh
+from fedexp.data.partitions.dirichlet_recut import dirichlet_recut
 from fedexp.data.partitions.iid import iid
+from fedexp.data.partitions.legacy_dirichlet import legacy_dirichlet
 from fedexp.data.partitions.long_tail import long_tail
 from fedexp.data.partitions.multi_alpha import multi_alpha
 from fedexp.data.partitions.natural import natural
 from fedexp.data.partitions.nid2 import nid2
 from fedexp.data.partitions.shards import shards
 
-__all__ = ["dirichlet", "iid", "long_tail", "multi_alpha", "natural", "nid2", "shards"]
+__all__ = [
+    "dirichlet",
+    "dirichlet_fednh",
+    "dirichlet_recut",
+    "iid",
+    "legacy_dirichlet",
+    "long_tail",
+    "multi_alpha",
+    "natural",
+    "nid2",
+    "shards",
+]

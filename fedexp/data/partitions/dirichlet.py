@@ -4,7 +4,12 @@ import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
 from fedexp.core.randomness import numpy_generator
-from fedexp.data.partitions.shares import Concentration, dirichlet_counts, draw_until
+from fedexp.data.partitions.shares import (
+    Concentration,
+    check_min_size,
+    dirichlet_counts,
+    draw_until,
+)
 from fedexp.data.split import deal
 from fedexp.errors import InputError
 
@@ -35,11 +40,7 @@ def dirichlet(
         InputError: no draw gave every client ``min_size`` samples of ``min_classes`` classes.
     """
     sizes = np.bincount(labels)
-    if min_size * num_clients > len(labels):
-        raise InputError(
-            f"partition.min_size={min_size}: {len(labels)} samples are too few "
-            f"for clients.count={num_clients}"
-        )
+    check_min_size(min_size, len(labels), num_clients)
     if min_classes > np.count_nonzero(sizes):
         raise InputError(
             f"partition.min_classes={min_classes}: the data have {np.count_nonzero(sizes)} classes"

@@ -1,13 +1,14 @@
 """HiCS-FL's partition: blocks of clients of different heterogeneity."""
 
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from fedexp.core.randomness import numpy_generator
-from fedexp.data.partitions.shares import Concentration, dirichlet_counts
-from fedexp.data.split import deal
+from fedexp.data.partitions.shares import Concentration, dirichlet_counts, draw_until
+from fedexp.data.split import apportion, deal
 from fedexp.errors import InputError
 
 
@@ -16,20 +17,30 @@ def multi_alpha(
     num_clients: int,
     alphas: Annotated[list[Concentration], Field(min_length=1)],
     seed: int,
+    parts: Literal["random", "class_balanced"] = "random",
+    balance: bool = False,
+    min_share: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+    max_tries: PositiveInt = 1000,
 ) -> list[np.ndarray]:
     """Clients of several degrees of heterogeneity side by side (HiCS-FL).
 
-    The samples are cut at random into one equal part for each alpha; part i is spread over the i-th
-    block of consecutive clients by Dir(alpha_i). Parts and blocks differ in size by at most one.
+    The samples are cut into one equal part for each alpha; part i is spread over the i-th block of
+    consecutive clients by Dir(alpha_i). Blocks differ in size by at most one. The published rule is
+    ``parts="class_balanced"``, ``balance=True``, ``min_share=0.2``.
 
     Args:
         labels: [n] class of each sample.
         num_clients: N.
         alphas: the concentration of each block.
         seed: decides parts, shares and samples.
+        parts: ``random``, parts differ in size by at most one; ``class_balanced``, they also have
+            the same number of samples of each class, or one more.
+        balance: a client that has its fair share of the part gets none of the later classes.
+        min_share: draw a block again until each client has this share of a fair share.
+        max_tries: draws at most for a block.
 
     Raises:
-        InputError: there are fewer clients than alphas.
+        InputError: there are fewer clients than alphas, or no draw gave a block's clients enough.
     """
     if num_clients < len(alphas):
         raise InputError(
@@ -37,11 +48,32 @@ def multi_alpha(
             f"so that each has a client"
         )
     generator = numpy_generator(seed, "partition")
-    parts = np.array_split(generator.permutation(len(labels)), len(alphas))
+    if parts == "random":
+        cut = np.array_split(generator.permutation(len(labels)), len(alphas))
+    else:
+        cut = _class_balanced(labels, len(alphas), generator)
     blocks = np.array_split(np.arange(num_clients), len(alphas))
     clients = []
-    for alpha, part, block in zip(alphas, parts, blocks, strict=True):
+    for alpha, part, block in zip(alphas, cut, blocks, strict=True):
         sizes = np.bincount(labels[part])
-        counts = dirichlet_counts(sizes, len(block), alpha, False, generator)
+        min_size = int(min_share * len(part) / len(block))
+        counts = draw_until(
+            partial(dirichlet_counts, sizes, len(block), alpha, balance, generator),
+            max_tries,
+            min_size,
+            min_classes=0,
+            options=f"partition.min_share={min_share} ({min_size} samples)",
+            where=f"alpha={alpha} of partition.alphas and a block of {len(block)} clients",
+        )
         clients += [np.sort(part[index]) for index in deal(labels[part], counts, generator)]
     return clients
+
+
+def _class_balanced(
+    labels: np.ndarray, num_parts: int, generator: np.random.Generator
+) -> list[np.ndarray]:
+    """Equal parts of every class, remainders to random parts."""
+    sizes = np.bincount(labels)
+    even = np.ones(num_parts)
+    counts = np.stack([apportion(size, even, generator) for size in sizes], axis=1)
+    return deal(labels, counts, generator)

@@ -1,5 +1,8 @@
 """Pure class partition: every client has the same number of classes."""
 
+from random import Random
+from typing import Literal
+
 import numpy as np
 from pydantic import PositiveInt
 
@@ -9,17 +12,25 @@ from fedexp.errors import InputError
 
 
 def shards(
-    labels: np.ndarray, num_clients: int, classes_per_client: PositiveInt, seed: int
+    labels: np.ndarray,
+    num_clients: int,
+    classes_per_client: PositiveInt,
+    seed: int,
+    holders: Literal["even", "random"] = "even",
 ) -> list[np.ndarray]:
     """PxCy, pure class partition: each of x clients has exactly y classes (FedGELA).
 
-    Every class has floor or ceil of N*y/C holders, chosen at random, who share its samples evenly.
+    The holders of a class share its samples evenly.
 
     Args:
         labels: [n] class of each sample.
         num_clients: N, the x of PxCy.
         classes_per_client: y.
         seed: decides the classes and samples of each client.
+        holders: ``even``, every class has floor or ceil of N*y/C holders, chosen at random;
+            ``random``, the first holders take the classes in turn until each is held once, later
+            ones any class they lack, so that holders and client sizes are uneven (FedGELA's
+            released code, the same holders for the same seed).
 
     Raises:
         InputError: y exceeds the number of classes, N*y is too small for every class to have a
@@ -33,7 +44,8 @@ def shards(
             f"{where}: the data have {len(classes)} classes; a client cannot hold more, "
             f"and all clients together cannot hold fewer"
         )
-    holds = _even_holders(num_clients, len(classes), classes_per_client, generator)
+    shape = num_clients, len(classes), classes_per_client
+    holds = _even_holders(*shape, generator) if holders == "even" else _random_holders(*shape, seed)
     for label, size, needed in zip(classes, sizes, holds.sum(axis=0), strict=True):
         if size < needed:
             raise InputError(f"{where}: class {label} has {size} samples for {needed} holders")
@@ -48,4 +60,23 @@ def _even_holders(
     for client in range(num_clients):
         order = np.lexsort((generator.random(num_classes), holds.sum(axis=0)))
         holds[client, order[:classes_per_client]] = True
+    return holds
+
+
+def _random_holders(
+    num_clients: int, num_classes: int, classes_per_client: int, seed: int
+) -> np.ndarray:
+    """[N, C] bool: the first C places go to classes 0 to C-1 in turn, later ones are drawn.
+
+    The draws are those of Python's ``random`` after seeding, again while the client has the class.
+    """
+    draws = Random(seed)
+    holds = np.zeros((num_clients, num_classes), dtype=bool)
+    for place in range(num_clients * classes_per_client):
+        client, label = place // classes_per_client, place
+        if place >= num_classes:
+            label = draws.randint(0, num_classes - 1)
+            while holds[client, label]:
+                label = draws.randint(0, num_classes - 1)
+        holds[client, label] = True
     return holds

@@ -42,6 +42,40 @@ def dirichlet_counts(
     return counts
 
 
+LegacySeed = Annotated[int, Field(ge=0, lt=2**32)]
+"""What numpy's legacy generator takes."""
+
+
+def legacy_generator(seed: int) -> np.random.RandomState:
+    """Numpy's legacy generator, whose streams are frozen: for partitions of released code.
+
+    Raises:
+        InputError: the seed is too large for it.
+    """
+    if seed >= 2**32:
+        raise InputError(f"seed={seed}: this partition needs a seed below {2**32}")
+    return np.random.RandomState(seed)
+
+
+def cut(size: int, shares: np.ndarray) -> np.ndarray:
+    """[N] integers that sum to ``size``: cut at the floored cumulative shares.
+
+    The last client gets what is left, which is everything if no share [N] is positive.
+    """
+    total = shares.sum()
+    ends = (np.cumsum(shares / total) * size).astype(np.int64) if total > 0 else 0 * shares
+    ends[-1] = size
+    return np.diff(ends, prepend=0).astype(np.int64)
+
+
+def legacy_balanced_shares(
+    sizes: np.ndarray, limit: float, beta: float, generator: np.random.RandomState
+) -> np.ndarray:
+    """[N] shares of a class by Dir(beta), 0 for clients whose ``sizes`` [N] reach ``limit``."""
+    shares = np.nan_to_num(generator.dirichlet(np.full(len(sizes), beta)))
+    return np.where(sizes < limit, shares, 0.0)
+
+
 def share_by_weight(
     labels: np.ndarray, weights: np.ndarray, generator: np.random.Generator
 ) -> list[np.ndarray]:
@@ -60,6 +94,15 @@ def share_by_weight(
     for label, size, weight in zip(classes, sizes, weights.T, strict=True):
         counts[:, label] = apportion(size, weight, generator)
     return deal(labels, counts, generator)
+
+
+def check_min_size(min_size: int, num_samples: int, num_clients: int) -> None:
+    """Raises InputError if there are too few samples for ``partition.min_size``."""
+    if min_size * num_clients > num_samples:
+        raise InputError(
+            f"partition.min_size={min_size}: {num_samples} samples are too few "
+            f"for clients.count={num_clients}"
+        )
 
 
 def draw_until(

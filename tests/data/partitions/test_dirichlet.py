@@ -34,7 +34,7 @@ def test_dirichlet_shares_have_the_mean_and_variance_of_dir_beta(beta: float) ->
     assert (shares**2).mean() == pytest.approx(expected, rel=0.08)
 
 
-def test_dirichlet_at_tiny_beta_gives_whole_classes_to_clients_and_favours_nobody() -> None:
+def test_dirichlet_at_tiny_beta_gives_whole_classes_to_clients_and_favours_no_client() -> None:
     labels = np.repeat(np.arange(500), 2)
     counts = class_counts(labels, dirichlet(labels, 5, 1e-9, seed=0), 500)
     assert set(np.unique(counts)) == {0, 2}
@@ -68,3 +68,26 @@ def test_the_min_size_error_reports_the_best_draw() -> None:
     ) as caught:
         dirichlet(TEN_BY_100, 4, 0.5, 0, min_size=250, max_tries=50)
     assert best // 2 < int(str(caught.value).split()[-2]) < 250
+
+
+def test_min_classes_draws_until_it_is_reached() -> None:
+    free = class_counts(TEN_BY_100, dirichlet(TEN_BY_100, 10, 0.1, seed=0), 10)
+    bounded = dirichlet(TEN_BY_100, 10, 0.1, seed=0, min_classes=3, max_tries=1000)
+    assert (free > 0).sum(axis=1).min() < 3
+    assert (class_counts(TEN_BY_100, bounded, 10) > 0).sum(axis=1).min() >= 3
+    assert_complete(bounded, 1000, 10)
+
+
+def test_min_classes_out_of_tries_reports_samples_and_classes() -> None:
+    with pytest.raises(
+        InputError,
+        match=r"^partition.min_size=1 partition.min_classes=9: not reached in "
+        r"partition.max_tries=2 draws with partition.beta=0.01 and clients.count=5; "
+        r"the smallest client had at most \d+ samples and \d classes$",
+    ):
+        dirichlet(TEN_BY_100, 5, 0.01, 0, min_size=1, min_classes=9, max_tries=2)
+
+
+def test_min_classes_beyond_the_classes_is_one_line() -> None:
+    with pytest.raises(InputError, match=r"^partition.min_classes=11: the data have 10 classes$"):
+        dirichlet(TEN_BY_100, 5, 1.0, 0, min_classes=11)

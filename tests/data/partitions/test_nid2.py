@@ -34,3 +34,19 @@ def test_nid2_with_more_biased_clients_than_classes_gives_each_one_class() -> No
     # Each class has two biased holders and the last client: 12 / 3 = 4 samples each.
     assert sorted(map(tuple, counts[:4])) == [(0, 4), (0, 4), (4, 0), (4, 0)]
     assert counts[4].tolist() == [4, 4]
+
+
+def test_equal_sizes_gives_all_six_clients_a_sixth() -> None:
+    """The last client has a sixth of each class, each biased one the rest of its two classes."""
+    labels = np.tile(np.arange(10), 600)
+    counts = class_counts(labels, nid2(labels, 6, seed=0, sharing="equal_sizes"), 10)
+    assert counts.sum(axis=1).tolist() == [1000] * 6
+    assert counts[5].tolist() == [100] * 10
+    assert [sorted(row[row > 0]) for row in counts[:5]] == [[500, 500]] * 5
+
+
+def test_equal_sizes_with_several_biased_holders_of_a_class() -> None:
+    labels = np.repeat([0, 1], 50)
+    counts = class_counts(labels, nid2(labels, 5, seed=0, sharing="equal_sizes"), 2)
+    assert counts[4].tolist() == [10, 10]
+    assert sorted(map(tuple, counts[:4])) == [(0, 20), (0, 20), (20, 0), (20, 0)]

@@ -7,16 +7,32 @@ import numpy as np
 import pytest
 from partition_checks import TEN_BY_100, Partition, assert_complete, equal
 
-from fedexp.data.partitions import dirichlet, iid, multi_alpha, natural, nid2, shards
+from fedexp.data.partitions import (
+    dirichlet,
+    dirichlet_fednh,
+    dirichlet_recut,
+    iid,
+    multi_alpha,
+    natural,
+    nid2,
+    shards,
+)
 from fedexp.errors import InputError
 
 EVERY: dict[str, Partition] = {
     "iid": iid,
     "dirichlet": partial(dirichlet, beta=0.3),
     "dirichlet-balanced": partial(dirichlet, beta=0.3, balance=True),
+    "dirichlet_fednh": partial(dirichlet_fednh, beta=0.3),
+    "dirichlet_recut": partial(dirichlet_recut, beta=0.3, draw_seed=None),
     "shards": partial(shards, classes_per_client=2),
+    "shards-random": partial(shards, classes_per_client=2, holders="random"),
     "nid2": nid2,
+    "nid2-equal": partial(nid2, sharing="equal_sizes"),
     "multi_alpha": partial(multi_alpha, alphas=[0.01, 1.0]),
+    "multi_alpha-published": partial(
+        multi_alpha, alphas=[0.01, 1.0], parts="class_balanced", balance=True, min_share=0.2
+    ),
     "natural": natural,
 }
 

@@ -1,0 +1,141 @@
+"""Which images a folder holds: their paths, labels and split, without opening one."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from sklearn.model_selection import train_test_split
+from torchvision.datasets.folder import IMG_EXTENSIONS
+
+from fedexp.errors import InputError
+
+
+@dataclass(frozen=True)
+class ImageTree:
+    """The images below a folder, the ``num_train`` training images first.
+
+    Attributes:
+        classes: C names, sorted; their order is that of the labels.
+        paths: [n] relative to the folder.
+        labels: [n] int64.
+        num_train: training images; the others are for testing.
+    """
+
+    classes: tuple[str, ...]
+    paths: list[str]
+    labels: np.ndarray
+    num_train: int
+
+
+def find_images(root: Path, test_fraction: float, split_seed: int) -> ImageTree:
+    """The images of train/<class>/ and test/<class>/, or of one tree <class>/ that is split here.
+
+    Args:
+        root: the folder.
+        test_fraction: share of each class that is for testing, where there is no test/ folder.
+        split_seed: seed of that split.
+
+    Raises:
+        InputError: there is no such folder, it cannot be read, or its content does not fit.
+    """
+    with readable():
+        if not root.is_dir():
+            raise InputError(f"data.root={root}: there is no such folder")
+        has_train, has_test = ((root / name).is_dir() for name in ("train", "test"))
+        base = root / "train" if has_train else root
+        classes = _class_names(base)
+        if len(classes) < 2:
+            raise InputError(
+                f"data.root={root}: {base} must hold a folder for each class, at least two; "
+                f"it holds {', '.join(classes) or 'none'}"
+            )
+        paths, labels = _scan(root, base, classes)
+        if not (has_train and has_test):
+            return _split(classes, paths, labels, test_fraction, split_seed)
+        test_paths, test_labels = _scan(root, root / "test", classes)
+    if not test_paths:
+        raise InputError(
+            f"{root / 'test'}: holds no class folder; without it, data.test_fraction of "
+            "train/ would be for testing"
+        )
+    all_labels = np.array(labels + test_labels, dtype=np.int64)
+    return ImageTree(classes, paths + test_paths, all_labels, num_train=len(paths))
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """Turns the error of a folder or file that cannot be read into an InputError with its path."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{error.filename}: cannot be read ({error.strerror})") from error
+
+
+def _class_names(folder: Path) -> tuple[str, ...]:
+    """Names of the visible folders in ``folder``, sorted."""
+    entries = (path for path in folder.iterdir() if path.is_dir())
+    return tuple(sorted(path.name for path in entries if not path.name.startswith(".")))
+
+
+def _scan(root: Path, base: Path, classes: tuple[str, ...]) -> tuple[list[str], list[int]]:
+    """Paths relative to root and labels of all images in the class folders of ``base``."""
+    if unknown := sorted(set(_class_names(base)) - set(classes)):
+        raise InputError(f"{base}: has classes that train/ has not: {', '.join(unknown)}")
+    paths: list[str] = []
+    labels: list[int] = []
+    for name in _class_names(base):
+        found = _images_below(root, base / name)
+        if not found:
+            raise InputError(
+                f"{base / name}: a class folder without images ({', '.join(IMG_EXTENSIONS)})"
+            )
+        paths += found
+        labels += [classes.index(name)] * len(found)
+    return paths, labels
+
+
+def _images_below(root: Path, folder: Path) -> list[str]:
+    """All visible image files at any depth, as sorted paths relative to root."""
+    found: list[str] = []
+    for parent, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
+        here = Path(parent).resolve()
+        # A link to a folder above would never end.
+        folders[:] = [name for name in folders if not here.is_relative_to((here / name).resolve())]
+        below_root = Path(parent).relative_to(root).as_posix()
+        visible = (name for name in names if not name.startswith("."))
+        found += [
+            f"{below_root}/{name}" for name in visible if name.lower().endswith(IMG_EXTENSIONS)
+        ]
+    return sorted(found)
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _split(
+    classes: tuple[str, ...],
+    paths: list[str],
+    labels: list[int],
+    test_fraction: float,
+    split_seed: int,
+) -> ImageTree:
+    """A stratified split of one tree."""
+    try:
+        train, test = train_test_split(
+            np.arange(len(paths)),
+            test_size=test_fraction,
+            stratify=labels,
+            random_state=split_seed,
+        )
+    except ValueError as error:
+        raise InputError(
+            f"data.test_fraction={test_fraction}: cannot split {len(paths)} images "
+            f"of {len(classes)} classes ({error})"
+        ) from error
+    order = np.concatenate([np.sort(train), np.sort(test)])
+    ordered = np.array(labels, dtype=np.int64)[order]
+    return ImageTree(classes, [paths[i] for i in order], ordered, num_train=len(train))
