@@ -1,4 +1,4 @@
-"""The errors that a user sees as one line; any module may raise them."""
+"""The errors that the command line prints as one line; any module may raise them."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ LOGGER = logging.getLogger(__name__)
 
 
 class Federation:
-    """A federation of clients around one server; with several processes, each holds all of it."""
+    """A server and its clients; with several processes, each has a copy of it."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Federation:
 
         Args:
             rounds: T.
-            done: how many of them are done; their results are in the server and the client store.
+            done: number of rounds already trained, whose results are in the server and the store.
             checkpoint: called after every round with its number.
         """
         if not done:
@@ -61,7 +61,7 @@ class Federation:
             checkpoint(round)
 
     def run_round(self, round: int) -> Record:
-        """Broadcast, select, train, leave out what is not finite, aggregate, evaluate."""
+        """Broadcast, select, train, quarantine non-finite updates, aggregate, evaluate."""
         message = self.server.broadcast(round)
         self.meter.begin_round(message)
         self.evaluator.begin_round(message)
@@ -73,10 +73,10 @@ class Federation:
         return self.evaluate(round, cohort)
 
     def select(self, message: Message) -> Sequence[int]:
-        """The cohort; a sampler that wants to ask clients first is answered by the engine."""
-        asked = self.sampler.candidates(message.round)
-        local = self.engine.probe(self.placement.local_clients(asked), message)
-        answers = self.ranks.gather_pairs(local) if asked else ()
+        """The cohort; a sampler that needs answers from clients first gets them from the engine."""
+        candidates = self.sampler.candidates(message.round)
+        local = self.engine.probe(self.placement.local_clients(candidates), message)
+        answers = self.ranks.gather_pairs(local) if candidates else ()
         self.sampler.observe(self.meter.count_answers(answers))
         return self.meter.count_cohort(self.sampler.select(message.round))
 
@@ -87,14 +87,14 @@ class Federation:
         return self.meter.count_arrivals(self.engine.train(local, message))
 
     def observed(self, updates: Iterator[Update]) -> Iterator[Update]:
-        """The same updates, each seen by whoever measures the round."""
+        """The same updates; the meter and the evaluator observe each of them."""
         for update in updates:
             self.meter.observe(update)
             self.evaluator.observe(update)
             yield update
 
     def evaluate(self, round: int, cohort: Sequence[int]) -> Record:
-        """What there is to say about the round: the cohort's numbers, scores and figures."""
+        """The record of the round: metrics of the cohort, scores and figures."""
         metrics = self.meter.metrics() | self.quarantine.metrics() | self.server.metrics()
         metrics |= self.faults.metrics(round, cohort)
         result = self.server.broadcast(round)

@@ -1,4 +1,4 @@
-"""The ``fedexp-partition`` command: what every client would hold, without training."""
+"""The ``fedexp-partition`` command: each client's class counts, without training."""
 
 from pathlib import Path
 
@@ -6,8 +6,8 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from fedexp.cli.command import config_folder, plain_endings, run_command
-from fedexp.cli.resume import plain
+from fedexp.cli.command import config_folder, exit_in_one_line, run_command
+from fedexp.cli.resume import to_dict
 
 
 def main() -> None:
@@ -21,8 +21,8 @@ def job(cfg: DictConfig) -> None:
     from fedexp.config.schema import validate
 
     folder = Path(HydraConfig.get().runtime.output_dir)
-    with plain_endings(folder):
-        config = validate(plain(cfg))
+    with exit_in_one_line(folder):
+        config = validate(to_dict(cfg))
         from fedexp.runtime.execution import draw_partition
 
         for path in draw_partition(config, folder):

@@ -1,7 +1,7 @@
 """The entry: compose, validate, build, run.
 
-Only what Hydra needs is imported here at the top, so that ``--help``, ``--cfg job`` and completion
-are quick; torch and the rest are imported by the job itself.
+Only what Hydra needs is imported at the top, so that ``--help``, ``--cfg job`` and completion are
+quick; torch and the rest are imported by the job.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from fedexp.cli.command import config_folder, plain_endings, remove_if_unused, run_command
+from fedexp.cli.command import config_folder, exit_in_one_line, remove_if_unused, run_command
 from fedexp.cli.hydra_errors import one_line
-from fedexp.cli.resume import check_run, make_folder, plain
+from fedexp.cli.resume import check_run, make_folder, to_dict
 from fedexp.distributed import launcher
 from fedexp.errors import InputError
-from fedexp.runtime.interrupts import plain_interrupt
-from fedexp.runtime.sweep_interrupts import let_in, note_interrupt, was_interrupted
+from fedexp.runtime.interrupts import exit_on_interrupt
+from fedexp.runtime.sweep_interrupts import record_interrupt, unblock_interrupts, was_interrupted
 from fedexp.state import run_folder
 
 if TYPE_CHECKING:
@@ -42,24 +42,24 @@ def main() -> None:
 def job(cfg: DictConfig) -> float:
     """One job. Returns the objective, for Hydra's optimising sweepers.
 
-    A job of a sweep that fails says so, returns NaN, and leaves the other jobs and the sweep's
-    table alone; the sweep then ends with exit code 1.
+    A job of a sweep that fails logs the error and returns NaN; the other jobs go on, and the sweep
+    ends with exit code 1.
     """
     hydra_config = HydraConfig.get()
     folder = Path(hydra_config.runtime.output_dir)
     overrides, choices = hydra_config.overrides.task, hydra_config.runtime.choices
     if hydra_config.mode == RunMode.RUN:
-        with plain_endings(folder):
+        with exit_in_one_line(folder):
             return _run_job(cfg, folder, overrides, choices)
     if was_interrupted():
         remove_if_unused(folder)
         return math.nan
     try:
         sweep = Path(hydra_config.sweep.dir)
-        with plain_interrupt(sweep), let_in():
+        with exit_on_interrupt(sweep), unblock_interrupts():
             return _run_job(cfg, folder, overrides, choices, sweep.name)
-    except KeyboardInterrupt:  # in a worker: the others are not done yet
-        note_interrupt()
+    except KeyboardInterrupt:  # in a worker, whose parent waits for the other jobs
+        record_interrupt()
     except InputError as error:
         LOGGER.error("%s failed: %s", " ".join(overrides), error)
     except Exception:
@@ -74,10 +74,10 @@ def _run_job(
     choices: Mapping[str, str | None],
     sweep: str | None = None,
 ) -> float:
-    """Run, or find what a run that is resumed came to when it was finished; say how it ended."""
+    """Run, unless the run to be resumed is finished; print the report, return the objective."""
     from fedexp.config.schema import validate
 
-    config = validate(plain(cfg))  # before torch is imported: most mistakes end here
+    config = validate(to_dict(cfg))  # before torch is imported: finds most errors
     summary = run_folder.read_summary(folder) if config.resume else None
     if summary and summary["rounds"] == config.rounds:
         run_folder.check(folder, config)
@@ -87,7 +87,7 @@ def _run_job(
 
     from fedexp.tracking.progress import print_report
 
-    if launcher.start().rank == 0:
+    if launcher.this_process().rank == 0:
         print_report(summary, folder, Console(), brief=sweep is not None)
     return run_folder.objective(summary, config.objective)
 
@@ -115,7 +115,7 @@ def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> 
     choices = cfg.hydra.runtime.choices
     with open_dict(cfg):
         del cfg["hydra"]
-    config = validate(plain(cfg))
+    config = validate(to_dict(cfg))
     check_run(folder, config)
     OmegaConf.save(cfg, make_folder("hydra.run.dir", folder / ".hydra") / "config.yaml")
     OmegaConf.save(list(overrides), folder / ".hydra" / "overrides.yaml")

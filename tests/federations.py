@@ -41,7 +41,7 @@ def federate(*overrides: str) -> Federation:
     return assemble(planned, fabric, data, Trackers([]))
 
 
-def seat(engine: Engine, client: int, message: Message) -> ClientModule:
+def begin_client(engine: Engine, client: int, message: Message) -> ClientModule:
     """The resident module as this client at the start of local training."""
     with engine.resources.store.open(client) as state:
         return engine.begin(client, message, state)

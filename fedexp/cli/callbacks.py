@@ -1,7 +1,6 @@
-"""What Hydra calls around runs and sweeps; ``config.yaml`` lists these under ``hydra.callbacks``.
+"""Hydra callbacks around runs and sweeps; ``config.yaml`` lists them under ``hydra.callbacks``.
 
-Hydra makes callbacks at every start, also for ``--help``: what is slow to import is imported when
-it is needed.
+Hydra creates them at every start, also for ``--help``: slow imports are in the methods.
 """
 
 from pathlib import Path
@@ -11,18 +10,18 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from fedexp.cli.resume import check_run_folder, check_sweep_folder
-from fedexp.runtime.sweep_interrupts import end_interrupted_sweep, hold_back_interrupts
+from fedexp.runtime.sweep_interrupts import block_interrupts, end_interrupted_sweep
 
 
-class KeepRuns(Callback):
+class ProtectRuns(Callback):
     """Refuses a folder that belongs to another run, before Hydra writes its own files there."""
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Called by Hydra before it makes the run's folder."""
+        """Called by Hydra before it creates the run's folder."""
         check_run_folder(config)
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Called by Hydra before it makes the sweep's folder."""
+        """Called by Hydra before it creates the sweep's folder."""
         check_sweep_folder(config)
 
 
@@ -37,13 +36,13 @@ class SweepTable(Callback):
             raise SystemExit(1)
 
 
-class JobsEndTheirRound(Callback):
-    """With ``hydra/launcher=joblib``, one Ctrl-C ends all jobs, each when its round is saved."""
+class FinishRoundOnInterrupt(Callback):
+    """With ``hydra/launcher=joblib``, a Ctrl-C ends each job after its round is saved."""
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Called by Hydra in the parent, before the first job."""
         if "joblib" in config.hydra.launcher._target_:
-            hold_back_interrupts()
+            block_interrupts()
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Called by Hydra in the parent, after the last job; exit code 130 after a Ctrl-C."""

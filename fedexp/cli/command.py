@@ -1,4 +1,4 @@
-"""What the commands share: where the config tree lies, and how a command ends.
+"""What the commands share: the config tree's folder, and how a command ends.
 
 Imports Hydra and nothing slow, so that ``--help`` and completion are quick.
 """
@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from fedexp.cli.hydra_errors import one_line
 from fedexp.cli.resume import register_resolvers
 from fedexp.errors import InputError
-from fedexp.runtime.interrupts import plain_interrupt
+from fedexp.runtime.interrupts import exit_on_interrupt
 
 # A random suffix, so that two runs started in the same second do not share a folder.
 OmegaConf.register_new_resolver(
@@ -26,7 +26,7 @@ register_resolvers()
 
 
 def config_folder() -> str:
-    """Where the config tree lies: inside the package in a wheel, beside it in a clone."""
+    """The config tree: inside the package in a wheel, beside it in a clone."""
     package = Path(__file__).resolve().parents[1]
     candidates = [package / "conf", package.parent / "conf"]
     return str(next(path for path in candidates if (path / "config.yaml").is_file()))
@@ -43,10 +43,10 @@ def run_command(job: Callable[[], object]) -> None:
 
 
 @contextmanager
-def plain_endings(folder: Path) -> Iterator[None]:
-    """An InputError and a Ctrl-C are one line each on the terminal, not a traceback."""
+def exit_in_one_line(folder: Path) -> Iterator[None]:
+    """Exit with one line, not a traceback, after an InputError or a Ctrl-C."""
     try:
-        with plain_interrupt(folder):
+        with exit_on_interrupt(folder):
             yield
     except InputError as error:
         remove_if_unused(folder)
@@ -54,6 +54,6 @@ def plain_endings(folder: Path) -> Iterator[None]:
 
 
 def remove_if_unused(folder: Path) -> None:
-    """Remove the folder of a run that ended before it wrote anything."""
+    """Delete the folder of a run that ended before it wrote anything."""
     if {path.name for path in folder.glob("*")} <= {".hydra"}:
         shutil.rmtree(folder, ignore_errors=True)  # another process may do so, too

@@ -1,4 +1,4 @@
-"""What Hydra finds wrong with a command line, in one line."""
+"""Hydra's errors about a command line, in one line."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,37 +13,37 @@ from omegaconf.errors import OmegaConfBaseException
 from fedexp.errors import InputError
 
 _NO_OPTION = "Config group override must be"  # a group is null, or a number
-_NOT_ABOUT_IT = ("\nConfig search path", "\nSee https", "\nTo append to your config")
+_FURTHER_ADVICE = ("\nConfig search path", "\nSee https", "\nTo append to your config")
 
 
 @contextmanager
 def one_line(overrides: Sequence[str], folder: Path) -> Iterator[None]:
-    """What Hydra finds wrong with ``overrides`` is one line in its words, raised as InputError.
+    """Raise Hydra's errors about ``overrides`` as InputError, in one line in Hydra's words.
 
     Args:
         overrides: as on the command line.
-        folder: the config tree, from which a mistyped key's neighbour is taken.
+        folder: the config tree, for suggesting a key in place of a mistyped one.
     """
     try:
         yield
-    except InstantiationException:  # the job's, not the command line's
+    except InstantiationException:  # raised by the job, not about the command line
         raise
     except (HydraException, OmegaConfBaseException) as error:
         at = f"{error.override}: " if isinstance(error, OverrideParseException) else ""
-        said = f"{error}\n{error.__cause__ or ''}"
-        for rest in _NOT_ABOUT_IT:
-            said = said.partition(rest)[0]
-        raise InputError(at + " ".join(said.split()) + _guess(said, folder)) from error
+        text = f"{error}\n{error.__cause__ or ''}"
+        for advice in _FURTHER_ADVICE:
+            text = text.partition(advice)[0]
+        raise InputError(at + " ".join(text.split()) + _suggestion(text, folder)) from error
     except ValueError as error:
         if _NO_OPTION not in str(error):
             raise
-        # Hydra does not say which.
+        # Hydra does not name the override.
         raise InputError(f"{' '.join(overrides)}: {error}") from error
 
 
-def _guess(said: str, folder: Path) -> str:
-    """The key that may have been meant, where Hydra names one that there is not."""
-    _, _, rest = said.partition("Could not override '")
+def _suggestion(text: str, folder: Path) -> str:
+    """A suggestion, if Hydra's message names an unknown key."""
+    _, _, rest = text.partition("Could not override '")
     found = get_close_matches(rest.partition("'")[0], list(_keys(folder)), n=1) if rest else []
     return f" Did you mean {found[0]}?" if found else ""
 
@@ -52,7 +52,7 @@ def _keys(folder: Path) -> Iterator[str]:
     """Every key of every option, as on the command line."""
     for path in folder.glob("**/*.yaml"):
         group = path.parent.relative_to(folder).parts
-        if group[:1] in (("algorithm",), ("experiment",)):  # what they hold is other groups'
+        if group[:1] in (("algorithm",), ("experiment",)):  # their keys belong to other groups
             yield group[0]
         elif group[:1] != ("hydra",):
             yield from _flatten(OmegaConf.to_container(OmegaConf.load(path)), group)

@@ -20,30 +20,30 @@ _MAY_CHANGE = re.compile(r"\+*(rounds|resume|tracking|engine|checkpoint)[.=]")
 
 
 def register_resolvers() -> None:
-    """What ``hydra.run.dir`` and ``hydra.sweep.dir`` in ``config.yaml`` are made of."""
+    """Register the resolvers that ``hydra.run.dir`` and ``hydra.sweep.dir`` use."""
     OmegaConf.register_new_resolver("run_folder", choose_run_folder, replace=True)
-    # Cached, so that all jobs of a sweep have the folder that the first look found.
+    # Cached, so that all jobs of a sweep get the same folder.
     OmegaConf.register_new_resolver(
         "sweep_folder", choose_sweep_folder, use_cache=True, replace=True
     )
 
 
 def choose_run_folder(root: str, new: str, *, _root_: DictConfig) -> str:
-    """The folder of a run; of several processes, the first one's counts.
+    """The folder of a run; of several processes, the first one's is used.
 
     Args:
-        root: where runs lie, two levels deep.
-        new: below it, the folder of a run that begins.
+        root: the folder of all runs, which are two levels below it.
+        new: the folder of a new run, below ``root``.
     """
     try:
         resume = OmegaConf.select(_root_, "resume")
-    except OmegaConfBaseException:  # the job will say why
+    except OmegaConfBaseException:  # the job reports it
         resume = None
     if resume not in (None, run_folder.AUTO):
         return str(Path(str(resume)).expanduser())
     found = None
-    looks = resume is not None and launcher.start().rank == 0
-    if looks and (config := _checked(_root_)) is not None:
+    searches = resume is not None and launcher.this_process().rank == 0
+    if searches and (config := _valid_config(_root_)) is not None:
         found = run_folder.find_unfinished(Path(root), config)
     return str(found or Path(root, new))
 
@@ -53,65 +53,67 @@ def choose_sweep_folder(root: str, new: str, resume: str | None, overrides: Sequ
     if resume not in (None, run_folder.AUTO):
         return str(Path(resume).expanduser())
     if resume is not None:
-        wanted = _what_counts(overrides)
+        wanted = _identifying(overrides)
         for path in sorted(Path(root).glob(f"*/*/{_SWEEP}"), reverse=True):
-            if _what_counts(OmegaConf.load(path).hydra.overrides.task) == wanted:
+            if _identifying(OmegaConf.load(path).hydra.overrides.task) == wanted:
                 return str(path.parent)
     return str(Path(root, new))
 
 
 def check_run_folder(config: DictConfig) -> None:
-    """Make the run's folder, or end with one line if it belongs to another run.
+    """Create the run's folder, or exit with one line if it has another run.
 
     Args:
-        config: the whole config, Hydra's own part included.
+        config: the whole config, with Hydra's node.
     """
-    if launcher.start().rank > 0:  # it will work in the first one's
+    if launcher.this_process().rank > 0:  # it uses the first one's
         return
-    folder, checked = Path(config.hydra.run.dir), _checked(config)
+    folder, checked = Path(config.hydra.run.dir), _valid_config(config)
     try:
-        if checked is not None:  # else the job will say why
+        if checked is not None:  # else the job reports the error
             check_run(folder, checked)
         make_folder("hydra.run.dir", folder)
     except InputError as error:
-        _stop(str(error))
+        _exit(str(error))
 
 
 def check_sweep_folder(config: DictConfig) -> None:
-    """Make the sweep's folder, or end with one line if it belongs to another sweep."""
-    found = launcher.start()
+    """Create the sweep's folder, or exit with one line if it has another sweep."""
+    found = launcher.this_process()
     if found.size > 1:
-        _stop(f"{found.by} starts one run; start a sweep without it, with engine.devices=...")
+        _exit(
+            f"{found.started_by} starts one run; start a sweep without it, with engine.devices=..."
+        )
     folder, resume = Path(config.hydra.sweep.dir), OmegaConf.select(config, "resume")
     exists = (folder / _SWEEP).exists()
     if exists and resume is None:
-        _stop(
+        _exit(
             f"hydra.sweep.dir={folder}: already holds a sweep; name another folder, or go on "
             f"with it by resume={folder}"
         )
     try:
         make_folder("hydra.sweep.dir", folder)
     except InputError as error:
-        _stop(str(error))
+        _exit(str(error))
     if resume is None:
         return
     if exists:
-        _say(f"going on with the sweep in {folder}")
+        _print_line(f"going on with the sweep in {folder}")
     elif resume == run_folder.AUTO:
-        _say(f"resume=auto: no earlier sweep like this one; a new one begins in {folder}")
+        _print_line(f"resume=auto: no earlier sweep like this one; a new one begins in {folder}")
     else:
-        _stop(f"resume={resume}: no sweep is there")
+        _exit(f"resume={resume}: no sweep is there")
 
 
 def check_run(folder: Path, config: Any) -> None:
-    """Whether a launch with ``config`` may work in ``folder``. Raises InputError if not."""
+    """Raise InputError unless a launch with ``config`` may use ``folder``."""
     if config.resume not in (None, run_folder.AUTO) and run_folder.read(folder) is None:
         raise InputError(f"resume={folder}: no run is there")
     run_folder.check(folder, config)
 
 
 def make_folder(key: str, folder: Path) -> Path:
-    """The folder, made if absent. Raises InputError, which names ``key``, if it cannot be."""
+    """Create the folder if absent. Raises InputError, which names ``key``, if it cannot."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -119,37 +121,37 @@ def make_folder(key: str, folder: Path) -> Path:
     return folder
 
 
-def plain(cfg: DictConfig) -> dict[str, Any]:
-    """The config as nested dictionaries. Raises InputError if a value cannot be had."""
+def to_dict(cfg: DictConfig) -> dict[str, Any]:
+    """The config as nested dictionaries. Raises InputError if a value is missing or unresolved."""
     try:
         values: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
     except MissingMandatoryValue as missing:
         raise InputError(f"{missing.full_key}: must be given") from None
-    except OmegaConfBaseException as error:  # a ${...} that leads nowhere
+    except OmegaConfBaseException as error:  # an interpolation of an unknown key
         raise InputError(f"{error.full_key}: {str(error).splitlines()[0]}") from error
     return {str(key): value for key, value in values.items()}
 
 
-def _checked(cfg: DictConfig) -> Any:
-    """The checked config without Hydra's own part; None if something is wrong with it."""
+def _valid_config(cfg: DictConfig) -> Any:
+    """The checked config without Hydra's node; None if it is invalid."""
     from fedexp.config.schema import validate  # not needed for --help
 
     try:
         own = [str(key) for key in cfg if key != "hydra"]
-        return validate(plain(OmegaConf.masked_copy(cfg, own)))
+        return validate(to_dict(OmegaConf.masked_copy(cfg, own)))
     except InputError:
         return None
 
 
-def _what_counts(overrides: Sequence[str]) -> list[str]:
-    """The overrides that say what a sweep is, in order: the jobs' numbers depend on it."""
+def _identifying(overrides: Sequence[str]) -> list[str]:
+    """The overrides that identify a sweep, in order, as the jobs' numbers depend on it."""
     return [each for each in overrides if not _MAY_CHANGE.match(each)]
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     print(f"fedexp: {line}", file=sys.stderr)
 
 
-def _stop(line: str) -> None:
-    _say(line)
+def _exit(line: str) -> None:
+    _print_line(line)
     raise SystemExit(1)

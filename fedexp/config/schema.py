@@ -20,6 +20,11 @@ from pydantic import (
 from fedexp.config.build import STRICT, Node, check
 from fedexp.errors import InputError
 
+# Upper bounds, far above any experiment, refuse typos that would fill the memory.
+Rounds = Annotated[int, Field(gt=0, le=1_000_000)]
+Population = Annotated[int, Field(gt=0, le=1_000_000)]
+Epochs = Annotated[int, Field(gt=0, le=10_000)]
+
 
 class Group(BaseModel):
     """A group of keys; anything not listed is an error."""
@@ -30,7 +35,7 @@ class Group(BaseModel):
 class Clients(Group):
     """The population and the cohort."""
 
-    count: PositiveInt
+    count: Population
     per_round: PositiveInt
     ram_gib: PositiveFloat
 
@@ -38,7 +43,7 @@ class Clients(Group):
 class Local(Group):
     """Local training."""
 
-    epochs: PositiveInt
+    epochs: Epochs
     batch_size: PositiveInt
     grad_clip: PositiveFloat | None
     keep_optimizer: bool
@@ -94,8 +99,8 @@ class Membership(Group):
 
     attack: Literal["off", "loss", "lira"]
     samples: PositiveInt
-    shadows: Annotated[int, Field(ge=4, multiple_of=2)]
-    epochs: PositiveInt
+    shadows: Annotated[int, Field(ge=4, le=10_000, multiple_of=2)]
+    epochs: Epochs
 
 
 class Evaluation(Group):
@@ -162,7 +167,7 @@ class Config(Group):
     """A whole experiment."""
 
     seed: NonNegativeInt
-    rounds: PositiveInt
+    rounds: Rounds
     objective: str
     clients: Clients
     local: Local

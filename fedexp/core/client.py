@@ -1,4 +1,4 @@
-"""The client: a LightningModule that any engine, and a stock Trainer, can train."""
+"""The client: a LightningModule that every engine, and a stock Trainer, can train."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.optim import Optimizer
 
+from fedexp.core.client_protocol import Batch, LocalData
 from fedexp.core.forward import Forward, cross_entropy
 from fedexp.core.frozen_copies import FrozenCopies, Outputs, full_precision, outputs
-from fedexp.core.hook_view import Batch, LocalData
 from fedexp.core.messages import Tensors
 from fedexp.core.part import Part
 from fedexp.core.sockets import Head, Loss, Personalization, Phase, Regularizer
@@ -21,29 +21,26 @@ from fedexp.core.tensor_index import TensorIndex
 OptimizerFactory = Callable[[Iterable[nn.Parameter], int], Optimizer]
 """(parameters, round) -> a fresh local optimizer."""
 
-
-_TURN = ("data", "round", "is_personal", "steps", "measured", "logged", "directions")
+_TURN_STATE = ("data", "round", "is_personal", "steps", "measured", "logged", "directions")
 
 
 class ClientModule(LightningModule):
     """Backbone, head, loss, regularizer and personalization: the objective of local training.
 
-    There is one such module in a process, which plays one client after another: weights are copied
-    in place, the parts' ``begin`` sets their buffers, ``begin_turn`` says whose turn it is. So the
+    A process has one such module, the resident module, for all clients in turn: weights are copied
+    in place, ``begin_turn`` sets the client, and the parts' ``begin`` sets their buffers. So the
     objective is a pure function of (parameters, buffers, batch).
     """
 
     data: LocalData
     round: int
-    is_personal: bool  # whether a model of the client's own trains, rather than the shared one
+    is_personal: bool  # whether a personal model is trained, not the shared one
     learning_rate: float  # of this round's local optimizer
     steps: int  # gradient steps taken in this round
-    measured: dict[str, Tensors]  # socket -> what its part measures, summed over these steps
-    cross_entropies: list[Tensor] | None  # one a step while they are recorded
-    logged: dict[str, float]  # what parts put into the log: name -> value
-    directions: dict[
-        str, Tensors
-    ]  # steps in parameter space that are compared with the global step
+    measured: dict[str, Tensors]  # socket -> what its part measures, summed over the steps
+    cross_entropies: list[Tensor] | None  # of each step while recording
+    logged: dict[str, float]  # name -> value, set by parts for the log
+    directions: dict[str, Tensors]  # name -> a step in parameter space, see ``Update``
 
     def __init__(
         self,
@@ -68,7 +65,7 @@ class ClientModule(LightningModule):
         self.tensor_index = TensorIndex(self)
 
     def finish_setup(self) -> None:
-        """Once, after the parts are set up: copies the models that the loss compares with."""
+        """Call once, after the parts' ``setup``: makes the frozen copies that the loss needs."""
         self.frozen_copies = FrozenCopies(self.loss.reference_models, self.backbone, self.head)
         self.tensor_index = TensorIndex(self)
 
@@ -110,31 +107,31 @@ class ClientModule(LightningModule):
 
     def optimizer_for(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
         """A fresh optimizer for this round over these parameters."""
-        self._features = None  # what they were computed with is about to change
+        self._features = None  # training is about to change the model
         optimizer = self.optimizer(list(parameters), self.round)
         self.learning_rate = optimizer.param_groups[0]["lr"]
         return optimizer
 
     def begin_turn(self, data: LocalData, round: int, personal: bool = False) -> None:
-        """It is this client's turn; the weights are those it starts from, no part has begun."""
+        """Start a client's local training; its weights are loaded, its parts have not begun."""
         self.data, self.round, self.is_personal, self.steps = data, round, personal, 0
         self.measured, self.logged, self.directions = {}, {}, {}
         self.cross_entropies = None
         if self.frozen_copies:
             self.frozen_copies.set(self.weights)
 
-    def turn(self) -> dict[str, Any]:
-        """Whose turn it is, for ``restore_turn``."""
-        return {name: getattr(self, name) for name in _TURN}
+    def turn_state(self) -> dict[str, Any]:
+        """The client and the state of its local training but for tensors of the model."""
+        return {name: getattr(self, name) for name in _TURN_STATE}
 
     def restore_turn(self, turn: Mapping[str, Any]) -> None:
-        """Go back to the turn that ``turn`` returned; weights are not touched."""
+        """Continue the local training that ``turn_state`` returned; weights do not change."""
         self._features = None
-        vars(self).update(turn)  # nn.Module's own __setattr__ would cost a tenth of a small turn
+        vars(self).update(turn)  # __setattr__ of nn.Module took a tenth of a small client's time
 
     @torch.no_grad()
     def measure(self, forward: Forward) -> dict[str, Tensors]:
-        """What the parts want to know of one step: socket -> named tensors."""
+        """What the parts measure in one step: socket -> named tensors."""
         found = {name: part.measure(forward) for name, part in self.parts.items()}
         return {name: tensors for name, tensors in found.items() if tensors}
 
@@ -146,8 +143,8 @@ class ClientModule(LightningModule):
                 sums[key] = sums[key] + value if key in sums else value
 
     def trained_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """(name, parameter) of everything that local training moves now."""
-        # By name: where ``torch.func`` stacks clients, parameters do not say that they are trained.
+        """(name, parameter) of everything that the current phase trains."""
+        # By name: under ``torch.func`` parameters have no ``requires_grad`` of their own.
         return ((n, p) for n, p in self.tensor_index.parameters() if n.startswith(self._trainable))
 
     def logits_with(self, weights: Tensors, inputs: Tensor) -> Tensor:
@@ -169,11 +166,11 @@ class ClientModule(LightningModule):
         return self.tensor_index.weights()
 
     def is_sent(self, name: str) -> bool:
-        """Whether this weight may leave the client: all but what the head derives."""
+        """Whether this weight may be sent: every weight except the head's derived buffers."""
         return name not in self._derived
 
     def features(self, batch_size: int = 1000) -> tuple[Tensor, Tensor]:
-        """Features z [n, d] and labels [n] of this client's training data under its present model.
+        """Features z [n, d] and labels [n] of this client's training data under its current model.
 
         One pass in eval mode without augmentation, shared by all parts that report after training.
         """

@@ -1,7 +1,7 @@
-"""Which parts fit together: each declares what it is, needs and forbids, and all are asked alike.
+"""Which parts can be combined: each declares traits, and which traits it needs and forbids.
 
-A trait is any string. Those below are what fedexp's own parts declare; a part of your own may
-declare and ask for traits of its own. ``Part`` has the four attributes that are read here.
+A trait is any string. Those below are declared by fedexp's own parts; your parts may declare and
+require others. ``Part`` has the four attributes that are read here.
 """
 
 from collections.abc import Mapping
@@ -17,13 +17,13 @@ UNIFORM_COHORTS = "draws cohorts uniformly, whatever is known of the clients"
 
 
 class Declares(Protocol):
-    """What is read of each component.
+    """The attributes of a component that are checked.
 
     Attributes:
-        traits: what it is, or does.
+        traits: properties of it that others may need or forbid.
         needs: trait -> the error if no other component has it.
         forbids: trait -> the error if another component has it; ``{socket}`` in it stands for
-            the socket of the first that does.
+            the socket of the first that has it.
         discourages: trait -> the warning if another component has it.
     """
 
@@ -41,24 +41,24 @@ class Declares(Protocol):
 
 
 def check_compatible(components: Mapping[str, Declares], logger: Logger) -> None:
-    """Raise InputError for the first thing that does not fit; warn of what is discouraged.
+    """Raise InputError for the first conflict; warn of discouraged combinations.
 
     Args:
-        components: socket -> part, and whatever else of the experiment declares something.
+        components: socket -> part, and other settings that declare traits.
         logger: gets the warnings.
     """
     for name, component in components.items():
         others = {socket: each for socket, each in components.items() if socket != name}
         for trait, message in component.needs.items():
-            if not _having(trait, others):
+            if not _sockets_with(trait, others):
                 raise InputError(message)
         for trait, message in component.forbids.items():
-            if having := _having(trait, others):
+            if having := _sockets_with(trait, others):
                 raise InputError(message.format(socket=having[0]))
         for trait, message in component.discourages.items():
-            if _having(trait, others):
+            if _sockets_with(trait, others):
                 logger.warning(message)
 
 
-def _having(trait: str, components: Mapping[str, Declares]) -> list[str]:
+def _sockets_with(trait: str, components: Mapping[str, Declares]) -> list[str]:
     return [socket for socket, each in components.items() if trait in each.traits]

@@ -11,17 +11,17 @@ from fedexp.core.messages import Tensors
 
 
 class Outputs(NamedTuple):
-    """What a model makes of one batch: features z [B, d], logits [B, C]."""
+    """A model's outputs on one batch: features z [B, d], logits [B, C]."""
 
     z: Tensor
     logits: Tensor
 
 
 def outputs(backbone: nn.Module, head: nn.Module, inputs: Tensor) -> Outputs:
-    """What a model makes of ``inputs`` [B, ...].
+    """Features and logits of ``inputs`` [B, ...].
 
-    Mixed precision is for the backbone, where the time goes: a head works on unit vectors and
-    small angles, which 16 bits would blur.
+    Only the backbone runs in mixed precision, as it takes most of the time: heads compute with unit
+    vectors and small angles, for which 16 bits are too few.
     """
     z = backbone(inputs)
     with full_precision(z):
@@ -37,7 +37,7 @@ def full_precision(tensor: Tensor) -> torch.autocast:
 class FrozenCopy(nn.Module):
     """A copy of backbone and head, always in eval mode, its outputs without gradient.
 
-    All its tensors are non-persistent buffers: nothing trains, sends or saves them, and
+    All its tensors are non-persistent buffers: they are not trained, sent or saved, and
     ``torch.func`` can stack those of several clients.
     """
 
@@ -50,7 +50,7 @@ class FrozenCopy(nn.Module):
 
     @torch.no_grad()
     def forward(self, inputs: Tensor) -> Outputs:
-        """What this model makes of ``inputs`` [B, ...]."""
+        """Features and logits of ``inputs`` [B, ...]."""
         return outputs(self.backbone, self.head, inputs)
 
     def train(self, mode: bool = True) -> Self:
@@ -59,14 +59,14 @@ class FrozenCopy(nn.Module):
 
     @torch.no_grad()
     def set(self, weights: Tensors) -> None:
-        """Copy in weights, named as in ``ClientModule.weights``; what is not given stays."""
+        """Copy in weights, named as in ``ClientModule.weights``; others do not change."""
         for name, buffer in self.named_buffers():
             if name in weights:
                 buffer.copy_(weights[name])
 
 
 class FrozenCopies(nn.ModuleDict):
-    """Name -> reference: one for each of ``names``, all of them copies of the same model."""
+    """Name -> frozen copy, one for each of ``names``, all of the same model."""
 
     def __init__(self, names: Iterable[str], backbone: nn.Module, head: nn.Module) -> None:
         super().__init__({name: FrozenCopy(backbone, head) for name in names})
@@ -75,11 +75,11 @@ class FrozenCopies(nn.ModuleDict):
         return cast(FrozenCopy, super().__getitem__(name))
 
     def forward(self, inputs: Tensor) -> dict[str, Outputs]:
-        """What each makes of ``inputs`` [B, ...]."""
+        """Name -> outputs on ``inputs`` [B, ...]."""
         return {name: self[name](inputs) for name in self}
 
     def set(self, weights: Tensors) -> None:
-        """Give them all the same weights; see ``FrozenCopy.set``."""
+        """Copy the same weights into all of them; see ``FrozenCopy.set``."""
         for name in self:
             self[name].set(weights)
 

@@ -1,25 +1,25 @@
-"""The global model as a pure function, for parts that must run it beside what is being trained."""
+"""The global model as a pure function, for parts that run it during local training."""
 
 from typing import cast
 
 from torch import Tensor
 
-from fedexp.core.hook_view import Client
+from fedexp.core.client_protocol import Client
 from fedexp.core.messages import Message, Tensors
 from fedexp.core.part import Functional
 from fedexp.core.sockets import Head
 
 
 def functional(client: Client, message: Message) -> Functional:
-    """The global model of ``message``, with whatever weights it is called with.
+    """The global model of ``message`` as a function of weights and inputs.
 
-    It is in eval mode: no dropout, and BatchNorm keeps to the statistics in the message. Its head
-    is as the message has it, not as ``client`` has adapted it to a client. Weights that stay with
-    the clients are those of ``client``.
+    It is in eval mode: no dropout, and BatchNorm uses the statistics in the message. Its head has
+    the state that ``receive`` gives it, not what ``begin`` adapts to a client. Private weights are
+    those of ``client``.
 
     Args:
-        client: the resident module; it is the same before and after each call.
-        message: where the weights come from that a call does not give.
+        client: the resident module; a call does not change it.
+        message: the weights that a call does not give.
     """
     derived = {
         f"head.{name}": value for name, value in _received(cast(Head, client.head), message).items()
@@ -33,7 +33,7 @@ def functional(client: Client, message: Message) -> Functional:
 
 
 def _received(head: Head, message: Message) -> Tensors:
-    """What the head derives from the message; what it had derived before comes back."""
+    """The head's derived buffers under the message; the head itself does not change."""
     before = {name: head.get_buffer(name).clone() for name in head.derived}
     head.receive(message)
     received = {name: head.get_buffer(name).clone() for name in head.derived}

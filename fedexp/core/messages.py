@@ -1,4 +1,4 @@
-"""What crosses the network, and nothing else does."""
+"""The two messages of a round: everything that is sent between server and clients."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -33,13 +33,13 @@ class Update:
     ``metrics`` and ``directions`` are for the log and are not counted as traffic.
 
     Attributes:
-        client: who sends it.
+        client: the client that sends it.
         num_samples: n_k.
         weights: the trained weights that are shared.
         extras: what the parts report.
-        metrics: name -> value; ``loss``, and what the parts noted in ``ClientModule.noted``.
+        metrics: name -> value: ``loss``, ``cross_entropy``, and those in ``ClientModule.logged``.
         directions: name -> a step in parameter space, to be compared with the global step.
-        draws: how often the sampler drew this client; it trains once and counts so many times.
+        draws: how often the sampler drew this client; it trains once and has this multiplicity.
     """
 
     client: int
@@ -56,7 +56,7 @@ class Update:
         return count_bytes(self.weights, *self.extras.values())
 
     def digest(self, extras: Extras) -> "Update":
-        """The small remainder that is kept once the weights are folded into the average."""
+        """What is kept of the update after its weights have been aggregated."""
         return replace(self, weights={}, directions={}, extras=extras)
 
 

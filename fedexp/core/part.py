@@ -2,9 +2,8 @@
 
 A method is a choice of parts, one for each socket (head, loss, regularizer, personalization,
 sampler, aggregator). Every hook is a no-op by default, so that a part writes only what its idea
-needs. The same object plays both roles: on the server it merges and broadcasts, in the client's
-process it adapts the resident module; what one half wants the other to know must travel in a
-message or an update.
+needs. One object has both halves: the server half merges and broadcasts, the client half adapts
+the resident module. They exchange data only through messages and updates.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Size, Tensor
 
+from fedexp.core.client_protocol import Client
 from fedexp.core.description import Description
 from fedexp.core.forward import Forward
-from fedexp.core.hook_view import Client
 from fedexp.core.messages import Message, Tensors, Update
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ Functional = Callable[[Tensors, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Setting:
-    """What every part may know about the experiment before it starts.
+    """What every part may know about the experiment before the first round.
 
     Attributes:
         seed: seed of the run, for keyed generators.
@@ -47,10 +46,10 @@ class Setting:
         clients_per_round: K, the size of a cohort.
         class_counts: [N, C] training samples of each class at each client, int64.
         parameter_shapes: name -> shape of every parameter of the model.
-        shared: names of the weights that travel; the others stay with the client.
+        shared: names of the weights that are sent; the others are private to the client.
         input_shape: shape of one input.
-        functional: (round, weights) -> the global model of that round, for a server half that must
-            run it. It may be called with other weights; those not given are of ``weights``.
+        functional: (round, weights) -> the global model of that round, for a server half that runs
+            it. It may be called with other weights; those not given are taken from ``weights``.
     """
 
     seed: int
@@ -72,15 +71,15 @@ class Setting:
 
 
 class Part:
-    """One socket's inhabitant. Its constructor takes hyper-parameters; ``setup`` takes the rest.
+    """A component of a method. Its constructor gets hyper-parameters, ``setup`` the setting.
 
     Annotate the constructor's arguments with pydantic types (``NonNegativeFloat``, ``Literal``...):
     the config is checked against them before any data is read.
 
     Attributes:
-        summed: whether the server needs no more of its reports than their sum over the cohort. They
-            are folded in as they arrive, so that a cohort of any size needs the memory of one.
-        traits: what the part is or does that others may care about; see ``core.compatibility``.
+        summed: whether the server needs only the sum of its reports over the cohort. Then they are
+            added up as they arrive, so that a cohort of any size needs the memory of one.
+        traits: properties that other parts may need or forbid; see ``core.compatibility``.
         needs: trait -> the error if no other part has it.
         forbids: trait -> the error if another part has it.
         discourages: trait -> the warning if another part has it.
@@ -95,43 +94,43 @@ class Part:
     def setup(self, setting: Setting) -> None:
         """Called once, before the first round; the place to create parameters and buffers."""
 
-    # The server's half.
+    # Server half.
 
     def broadcast(self, round: int) -> Tensors:
-        """What clients need from this part this round, beside the weights.
+        """What clients need from this part this round, besides the weights.
 
-        Asked before training and again for evaluation, so it must change nothing.
+        Called before training and again for evaluation, so it must change nothing.
         """
         return {}
 
     def extract(self, update: Update, current: Tensors) -> Tensors:
-        """What to keep of one whole update before its weights are folded into the average.
+        """What to keep of one whole update before its weights are aggregated and dropped.
 
-        ``current`` are the weights w^t that the client started from. What is returned joins this
-        part's extras in the update that ``aggregate`` sees.
+        ``current`` are the weights w^t that the client started from. The result is merged into this
+        part's extras in the update that ``aggregate`` gets.
         """
         return {}
 
     def aggregate(self, updates: Sequence[Update]) -> None:
-        """Merge the cohort's reports: updates without their weights and what is ``summed``."""
+        """Merge the cohort's reports; updates come without weights and ``summed`` reports."""
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """The next global weights, given what the aggregator made of the cohort.
+        """The next global weights, given the aggregator's result.
 
         Args:
             current: the weights w^t of this round.
             merged: the aggregator's result.
             sums: float64 sums over the cohort of this part's reports, if they are ``summed``.
-            clients: how many updates came in, at least one.
+            clients: the number of updates, at least one.
         """
         return merged
 
     def metrics(self) -> dict[str, float]:
-        """What the server half has to say about the round just merged, for the log."""
+        """Metrics of the round just aggregated, for the log: name -> value."""
         return {}
 
     def figures(self, memories: Mapping[int, Memory], about: Description) -> dict[str, Figure]:
-        """Pictures of the whole run, drawn after its last round.
+        """Figures of the whole run, drawn after its last round.
 
         Args:
             memories: client -> its memory of this part, of every client that has one.
@@ -140,7 +139,7 @@ class Part:
         return {}
 
     def server_state(self) -> dict[str, Any]:
-        """Everything the server half must find again after a restart.
+        """The state of the server half, for a checkpoint.
 
         Not called ``state_dict``: a head is also an ``nn.Module``, whose ``state_dict`` are its
         weights.
@@ -148,18 +147,18 @@ class Part:
         return {}
 
     def load_server_state(self, state: dict[str, Any]) -> None:
-        """Inverse of ``server_state``; the tensors come on the CPU, wherever they were."""
+        """Inverse of ``server_state``; the tensors are on the CPU, whatever device they were on."""
 
-    # The client's half.
+    # Client half.
 
     def receive(self, message: Message) -> None:
-        """Take in what is the same for all; also called to evaluate the global model."""
+        """Read from the message what is the same for all clients; also called for evaluation."""
 
     def begin(self, client: Client, message: Message, memory: Memory) -> None:
         """Adapt to this client before its local training. ``client.data`` is its data."""
 
     def measure(self, batch: Forward) -> Tensors:
-        """What to add up over the steps of local training: ``client.measured`` has the sums.
+        """Tensors to sum over the steps of local training; ``client.measured`` has the sums.
 
         A pure function of one batch's forward pass, so that any engine can run it. Called without
         gradients, before the step.
@@ -167,5 +166,5 @@ class Part:
         return {}
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """What the server needs back after local training; ``client.features()`` may help."""
+        """What the server needs from this client after local training, besides its weights."""
         return {}

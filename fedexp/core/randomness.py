@@ -1,4 +1,4 @@
-"""Keyed randomness: every draw comes from a generator named by what it is for.
+"""Keyed randomness: every draw comes from a generator keyed by its purpose.
 
 A generator depends on its key alone, never on what was drawn before. So results do not change with
 the order in which clients run, with the engine, with the number of processes, or with a kill and a
@@ -25,10 +25,10 @@ def torch_generator(seed: int, purpose: str, *parts: int) -> torch.Generator:
 
 
 def seed_layers(device: torch.device, seed: int, purpose: str, *parts: int) -> None:
-    """Seed the global generator that layers such as dropout draw from on ``device``.
+    """Seed the global generator that layers such as dropout use on ``device``.
 
-    Not ``torch.manual_seed``: it also visits every kind of accelerator, which takes longer than a
-    small client's training step.
+    ``torch.manual_seed`` would also seed every kind of accelerator, which takes longer than a small
+    client's training step.
     """
     if device.type == "cuda":
         torch.cuda.manual_seed(key(seed, purpose, *parts))
@@ -42,7 +42,7 @@ def numpy_generator(seed: int, purpose: str, *parts: int) -> np.random.Generator
 
 @contextmanager
 def seeded(seed: int, purpose: str) -> Iterator[None]:
-    """PyTorch's own generator keyed for initial weights; the caller's state comes back after."""
-    with torch.random.fork_rng(devices=[]):  # no process may touch the devices of the others
+    """Seed PyTorch's global CPU generator inside the block, for initial weights."""
+    with torch.random.fork_rng(devices=[]):  # other devices may belong to other processes
         torch.manual_seed(key(seed, purpose))
         yield

@@ -14,14 +14,14 @@ from fedexp.distributed.ranks import Contribution, Ranks, Reducible
 
 
 class Server:
-    """Holds what is global. It sees updates and nothing else of a client.
+    """Holds the global weights. Of a client it gets updates and nothing else.
 
     Args:
         weights: the shared weights that the first round starts from.
         aggregator: how the cohort's weights become the next ones.
         parts: socket -> part, the aggregator among them.
-        ranks: the processes, each of which has a server like this one.
-        companions: what else is summed over the ranks when the updates are.
+        ranks: the processes; each has a server like this one.
+        reducibles: objects that are reduced over the ranks together with the updates.
     """
 
     def __init__(
@@ -30,36 +30,36 @@ class Server:
         aggregator: Aggregator,
         parts: Mapping[str, Part],
         ranks: Ranks | None = None,
-        companions: Sequence[Reducible] = (),
+        reducibles: Sequence[Reducible] = (),
     ) -> None:
         self.weights = weights
         self.aggregator = aggregator
         self.parts = dict(parts)
         self.ranks = ranks or Ranks()
-        self.companions = tuple(companions)
+        self.reducibles = tuple(reducibles)
         self._merged = 0
 
     def broadcast(self, round: int) -> Message:
-        """What is_sent down this round."""
+        """What every client of this round downloads."""
         extras = {name: part.broadcast(round) for name, part in self.parts.items()}
         return Message(round, self.weights, {name: sent for name, sent in extras.items() if sent})
 
     def aggregate(self, updates: Iterable[Update]) -> int:
-        """Take in the cohort's updates as they arrive, then let the parts merge what remains.
+        """Aggregate the cohort's updates as they arrive, then call the parts' ``aggregate``.
 
-        Without a single update nothing changes: the round is skipped.
+        Without any update nothing changes: the round is skipped.
 
         Args:
             updates: those of this rank's clients.
 
         Returns:
-            How many updates came in, at all ranks.
+            The number of updates at all ranks.
         """
         digests = _Digests()
         for update in updates:
             self.aggregator.add(update, self.weights)
             digests.updates.append(self._digest(update, digests.sums))
-        self.ranks.all_reduce([self.aggregator, digests, *self.companions])
+        self.ranks.all_reduce([self.aggregator, digests, *self.reducibles])
         self._merged = len(digests.updates)
         if not self._merged:
             return 0
@@ -71,25 +71,25 @@ class Server:
         return self._merged
 
     def metrics(self) -> dict[str, float]:
-        """What the parts have to say about the round just merged; nothing if it was skipped."""
+        """The parts' metrics of the round just aggregated; empty if it was skipped."""
         if not self._merged:
             return {}
         return {name: v for part in self.parts.values() for name, v in part.metrics().items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that must be found again after a restart."""
+        """The global weights and the parts' server state, for a checkpoint."""
         states = {name: part.server_state() for name, part in self.parts.items()}
         return {"weights": self.weights, "parts": states}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Inverse of ``state_dict``; the tensors may come on another device."""
+        """Inverse of ``state_dict``; the tensors may be on another device."""
         saved = state["weights"]
         self.weights = {name: saved[name].to(old.device) for name, old in self.weights.items()}
         for name, part in self.parts.items():
             part.load_server_state(state["parts"][name])
 
     def _digest(self, update: Update, sums: Extras) -> Update:
-        """What is kept of an update; what its parts want summed goes into ``sums``."""
+        """What is kept of an update; reports of ``summed`` parts are added to ``sums``."""
         extras: Extras = {}
         for name, part in self.parts.items():
             report = update.extras.get(name, {})
@@ -104,8 +104,8 @@ class _Digests:
     """What is kept of the cohort's updates.
 
     Attributes:
-        updates: without their weights, and without what is in ``sums``.
-        sums: socket -> name -> the float64 sum of what its part wants summed.
+        updates: the updates without their weights and without the reports in ``sums``.
+        sums: socket -> name -> float64 sum of the reports of a part that is ``summed``.
     """
 
     def __init__(self) -> None:
@@ -113,12 +113,12 @@ class _Digests:
         self.sums: Extras = defaultdict(dict)
 
     def contribution(self) -> Contribution:
-        """Those of this rank's clients."""
+        """Those of this rank."""
         flat = {f"{part}/{name}": v for part, sums in self.sums.items() for name, v in sums.items()}
         return Contribution(flat, self.updates)
 
     def set_reduced(self, sums: Tensors, items: Sequence[list[Update]]) -> None:
-        """Those of all."""
+        """Those of all ranks."""
         self.updates = sorted(chain(*items), key=lambda update: update.client)
         for flat, value in sums.items():
             part, _, name = flat.partition("/")
@@ -126,7 +126,7 @@ class _Digests:
 
 
 def _add(sums: Tensors, report: Tensors) -> None:
-    """Add in float64, so that the order of updates leaves no trace in a float32 result."""
+    """Add in float64, so that a float32 result does not depend on the order of updates."""
     for name, value in report.items():
         if name in sums:
             sums[name].add_(value)

@@ -1,7 +1,7 @@
-"""The contracts of the sockets: what a head, a loss, a regularizer, ... is beyond being a part.
+"""The contracts of the sockets: what a head, a loss, a regularizer, ... adds to a part.
 
-``Regularizer`` and ``Personalization`` do nothing as they are: ``regularizer=none`` and
-``personalization=none``. A sampler's contract is in ``fedexp.samplers.base``.
+The base classes ``Regularizer`` and ``Personalization`` do nothing; they are ``regularizer=none``
+and ``personalization=none``. A sampler's contract is in ``fedexp.samplers.base``.
 """
 
 from collections.abc import Iterable, Sequence
@@ -63,7 +63,7 @@ class Loss(Part, nn.Module):
 
 
 class Regularizer(Part, nn.Module):
-    """A scalar function of the trained parameters, added to the loss; here, nothing."""
+    """A scalar function of the trained parameters, added to the loss; the base class adds 0."""
 
     def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
         """The penalty, given the (name, parameter) pairs that are being trained."""
@@ -72,14 +72,14 @@ class Regularizer(Part, nn.Module):
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of local training: how many epochs, and which part of the model moves.
+    """A part of local training: its number of epochs, and which parameters are trained.
 
     Attributes:
         epochs: passes over the client's data.
-        trains: name prefixes of the parameters that move ("backbone.", "head."); the rest is
-            frozen.
-        still: name prefixes of submodules that are in eval mode meanwhile: no dropout, and
-            BatchNorm uses its running statistics and leaves them as they are.
+        trainable: name prefixes of the parameters that are trained ("backbone.", "head."); the
+            others are frozen.
+        eval_mode: name prefixes of submodules that are in eval mode: no dropout, and BatchNorm uses
+            its running statistics and does not update them.
     """
 
     epochs: int
@@ -90,26 +90,26 @@ class Phase:
 class Personalization(Part, nn.Module):
     """What is shared, how a client trains, and what its personal model is.
 
-    The base class shares everything and trains everything at once; a client's personal model is its
-    latest local model: the global weights of that round after local training, with what is private.
+    The base class shares and trains all weights at once; a client's personal model is its latest
+    local model: the global weights of that round after local training, with its private weights.
 
-    Parameters of its own belong to the client's model under the name ``personalization.<name>``.
+    Parameters of a personalization are in the client's model under ``personalization.<name>``.
 
     Attributes:
-        has_global: whether the shared weights, with what every client starts from for the others,
-            are a model that can be scored. If not, nothing global is measured.
+        has_global: whether the shared weights, with the initial values of the private ones, are a
+            model that can be evaluated. If not, nothing global is measured.
     """
 
     has_global: ClassVar[bool] = True
 
     def create(self, feature_dim: int, num_classes: int) -> None:
-        """Make the parameters of its own, if it has any; called once, before ``setup``."""
+        """Create its own parameters, if it has any; called once, before ``setup``."""
 
     def check(self, head: Head, loss: Loss) -> None:
-        """Raises InputError if it cannot work with these."""
+        """Raises InputError if it cannot work with this head or loss."""
 
     def shared(self, name: str) -> bool:
-        """Whether the weight with this name is_sent; what does not stays with the client."""
+        """Whether the weight with this name is shared; the others are private to the client."""
         return True
 
     def phases(self, epochs: int) -> Sequence[Phase]:
@@ -117,28 +117,28 @@ class Personalization(Part, nn.Module):
         return (Phase(epochs),)
 
     def personal_phases(self, epochs: int) -> Sequence[Phase]:
-        """Those of a whole model of the client's own, trained beside the shared one; none here.
+        """The phases of a separate personal model, trained after the shared one; empty for none.
 
-        It starts from the initial weights, sees the same batches after the shared model has, is
-        the client's personal model, and never leaves it.
+        It starts from the initial weights, trains on the same batches, is the client's personal
+        model, and is never sent.
         """
         return ()
 
     def tuning(self) -> Sequence[Phase]:
-        """What becomes of the global model at a client before it is scored there; none here.
+        """The phases of fine-tuning the global model before personal evaluation; empty for none.
 
-        If there is any, the personal model is the present global model tuned so. It is not kept.
+        With any, a client's personal model is the current global model fine-tuned. It is not kept.
         """
         return ()
 
-    # What enters the objective: pure functions of parameters, buffers and batch.
+    # Terms of the objective: pure functions of parameters, buffers and batch.
 
     def term(self, batch: Forward) -> Tensor | float:
         """Added to the loss, a scalar."""
         return 0.0
 
     def pull(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
-        """Takes the regularizer's place while a model of the client's own is trained or tuned."""
+        """Replaces the regularizer while a personal model is trained or tuned, a scalar."""
         return 0.0
 
     def personalize(self, z: Tensor, logits: Tensor) -> Tensor:
@@ -149,25 +149,25 @@ class Personalization(Part, nn.Module):
 class Aggregator(Part):
     """Turns a cohort's weights into the next global weights.
 
-    Updates are handed over as they arrive. An average folds them in, so that a cohort of any size
-    needs the memory of one model; what must compare them keeps them until ``merge``.
+    ``add`` gets the updates as they arrive. An average adds each one up, so that a cohort of any
+    size needs the memory of one model; a rule that compares updates keeps them until ``merge``.
     """
 
     def add(self, update: Update, current: Tensors) -> None:
-        """Take in one update; ``current`` are the global weights that it started from."""
+        """Add one update; ``current`` are the global weights that it started from."""
         raise NotImplementedError
 
     def contribution(self) -> Contribution:
-        """What came in at this rank, where there are several; see ``Reducible``."""
+        """This rank's updates so far, in a run of several ranks; see ``Reducible``."""
         raise NotImplementedError
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """Be as if all of the cohort's updates had come in here."""
+        """Replace this rank's updates by those of all ranks; see ``Reducible``."""
         raise NotImplementedError
 
     def merge(self, current: Tensors) -> Tensors:
-        """The next global weights, given the current ones; forgets the cohort.
+        """The next global weights, given the current ones; then starts over for the next round.
 
-        Without a single update the current weights stay.
+        Without any update the result is ``current``.
         """
         raise NotImplementedError

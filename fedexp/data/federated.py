@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 from torch.utils.data import IterableDataset
 
-from fedexp.core.hook_view import Batch
+from fedexp.core.client_protocol import Batch
 from fedexp.core.randomness import torch_generator
 from fedexp.data.augment import Augmentation, augmentation
 from fedexp.data.dataset import Dataset, Split

@@ -1,6 +1,6 @@
-"""Who has started this process: the user, or torchrun or SLURM as one of several.
+"""How this process was started: by the user, or by torchrun or SLURM as one of several.
 
-Imports nothing slow: it is asked before the job itself begins.
+Imports nothing slow, as the command line uses it before the job begins.
 """
 
 from __future__ import annotations
@@ -16,41 +16,43 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Start:
+class ProcessInfo:
     """How this process was started.
 
     Attributes:
-        by: what started it.
-        rank: its number among those that were started together.
-        size: how many these are.
+        started_by: what started it.
+        rank: its number among the processes that were started together.
+        size: the number of these processes.
     """
 
-    by: Literal["user", "torchrun", "srun"]
+    started_by: Literal["user", "torchrun", "srun"]
     rank: int = 0
     size: int = 1
 
 
-def start() -> Start:
-    """As the environment tells it: torchrun's variables, then those of a SLURM step."""
+def this_process() -> ProcessInfo:
+    """Read from the environment: torchrun's variables, then those of a SLURM step."""
     found = os.environ
     if "TORCHELASTIC_RUN_ID" in found:
-        return Start("torchrun", int(found["RANK"]), int(found["WORLD_SIZE"]))
-    # In a batch script SLURM_NTASKS is set, too, although srun has not started anything yet.
+        return ProcessInfo("torchrun", int(found["RANK"]), int(found["WORLD_SIZE"]))
+    # SLURM_NTASKS is also set in a batch script, where srun has not started anything yet.
     if int(found.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
-        return Start("srun", int(found["SLURM_PROCID"]), int(found["SLURM_NTASKS"]))
-    return Start("user")
+        return ProcessInfo("srun", int(found["SLURM_PROCID"]), int(found["SLURM_NTASKS"]))
+    return ProcessInfo("user")
 
 
 def must_spawn(engine: Engine) -> bool:
-    """Whether the processes that the config asks for have yet to be started.
+    """Whether this process has to start the processes that the config asks for.
 
     Raises:
-        InputError: others have been started than it asks for, or it asks for several machines.
+        InputError: another number of processes has been started, or several machines are asked for.
     """
-    found, wanted = start(), engine.processes
+    found, wanted = this_process(), engine.processes
     asked = f"engine.devices={engine.devices} engine.num_nodes={engine.num_nodes}"
     if found.size not in (1, wanted):
-        raise InputError(f"{asked}: {found.by} has started {found.size} processes, not {wanted}")
+        raise InputError(
+            f"{asked}: {found.started_by} has started {found.size} processes, not {wanted}"
+        )
     if found.size == 1 and engine.num_nodes > 1:
         raise InputError(
             f"{asked}: has to be started on every machine, with torchrun or in SLURM with srun"

@@ -1,4 +1,4 @@
-"""Which rank a client is trained by."""
+"""Which rank trains which client."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -8,16 +8,16 @@ from fedexp.distributed.ranks import Contribution, Ranks, Tensors
 def place(
     clients: Iterable[int], sizes: Sequence[int], homes: Mapping[int, int], num_ranks: int
 ) -> dict[int, int]:
-    """Client -> rank: those with a home stay there, the others go where there is least to do.
+    """Client -> rank: clients with a home rank stay there, the others balance the load.
 
-    They are placed longest first (Graham, SIAM J. Appl. Math. 1969): with no homes, the rank that
-    has most to do has at most 4/3 of what it would have in the best placement.
+    These are placed largest first on the rank with the least load (Graham, SIAM J. Appl. Math.
+    1969): without home ranks, the largest load is at most 4/3 of the optimum.
 
     Args:
         clients: each once, in any order.
-        sizes: client -> its samples, which stand for the time that it takes.
-        homes: client -> the rank that has what the client keeps.
-        num_ranks: how many there are.
+        sizes: client -> its samples, to which its training time is proportional.
+        homes: client -> the rank that has the client's state.
+        num_ranks: the number of ranks.
     """
     placed = {client: homes[client] for client in clients if client in homes}
     loads = [0] * num_ranks
@@ -31,33 +31,33 @@ def place(
 
 
 class Placement:
-    """Every rank's answer to who trains whom; all come to the same one.
+    """Which rank trains which client; every rank computes the same placement.
 
     Args:
         ranks: the processes.
         sizes: client -> its samples.
-        keepers: the clients that keep something at this rank.
+        clients_with_state: the clients whose state is at this rank.
     """
 
     def __init__(
-        self, ranks: Ranks, sizes: Sequence[int], keepers: Callable[[], list[int]]
+        self, ranks: Ranks, sizes: Sequence[int], clients_with_state: Callable[[], list[int]]
     ) -> None:
-        self._ranks, self._sizes, self._keepers = ranks, sizes, keepers
+        self._ranks, self._sizes, self._clients_with_state = ranks, sizes, clients_with_state
         self._homes: dict[int, int] = {}
 
     def local_clients(self, clients: Sequence[int]) -> list[int]:
-        """Those of ``clients`` that this rank takes, in their order."""
+        """Those of ``clients`` that this rank trains, in the same order."""
         placed = place(dict.fromkeys(clients), self._sizes, self._homes, self._ranks.size)
         return [client for client in clients if placed[client] == self._ranks.rank]
 
     def synchronize(self) -> None:
-        """Let all ranks know who is at home where, outside of a round."""
+        """Exchange the home ranks outside of a round."""
         self._ranks.all_reduce([self])
 
     def contribution(self) -> Contribution:
-        """The clients that keep something here."""
-        return Contribution(items=self._keepers())
+        """The clients whose state is here."""
+        return Contribution(items=self._clients_with_state())
 
     def set_reduced(self, sums: Tensors, items: Sequence[list[int]]) -> None:
-        """Learn where each client that keeps something is at home."""
-        self._homes = {client: rank for rank, kept in enumerate(items) for client in kept}
+        """Set each client's home rank."""
+        self._homes = {client: rank for rank, clients in enumerate(items) for client in clients}

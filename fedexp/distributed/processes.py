@@ -35,23 +35,25 @@ from fedexp.errors import InputError, Interrupted
 LOGGER = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_PATIENCE = timedelta(days=1)
-"""Ranks wait for each other through the longest evaluation; one that dies is noticed otherwise."""
+_TIMEOUT = timedelta(days=1)
+"""Longer than any evaluation that ranks wait for; a rank that dies is noticed without it."""
 
-_GRACE = 2.0
-"""Seconds in which processes end by themselves when one of them has failed."""
+_GRACE_SECONDS = 2.0
+"""Time for processes to end by themselves after one of them has failed."""
 
 _RESULT, _FAILURE = "result.pt", "failure.txt"
 
 
 def make_fabric(engine: Engine) -> Fabric:
-    """The device of this process, connected with the others; deterministic from now on, if asked.
+    """Fabric on the device of this process, connected with the other processes.
+
+    Also makes PyTorch deterministic if the config says so.
 
     Raises:
-        InputError: this machine has not so many devices of this kind.
+        InputError: this machine lacks the device, or has too few of them.
     """
-    for announces_every_process in ("lightning.fabric", "lightning.pytorch"):
-        logging.getLogger(announces_every_process).setLevel(logging.WARNING)
+    for name in ("lightning.fabric", "lightning.pytorch"):  # they log every process
+        logging.getLogger(name).setLevel(logging.WARNING)
     if engine.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts
         torch.use_deterministic_algorithms(True)
@@ -61,7 +63,7 @@ def make_fabric(engine: Engine) -> Fabric:
             devices=engine.devices,
             num_nodes=engine.num_nodes,
             precision=engine.precision,
-            strategy=DDPStrategy(timeout=_PATIENCE) if engine.processes > 1 else "auto",
+            strategy=DDPStrategy(timeout=_TIMEOUT) if engine.processes > 1 else "auto",
             plugins=[_environment(engine.processes)],
         )
         if engine.processes > 1:
@@ -73,42 +75,43 @@ def make_fabric(engine: Engine) -> Fabric:
             f"engine.device={engine.device}{several}: not on this machine ({reason})"
         ) from error
     if fabric.global_rank > 0:
-        logging.getLogger("fedexp").setLevel(logging.ERROR)  # the first one says it for all
+        logging.getLogger("fedexp").setLevel(logging.ERROR)  # the first rank logs for all
     return fabric
 
 
 def _environment(processes: int) -> ClusterEnvironment:
-    # Named, as Lightning would take any job in a SLURM allocation for one of several.
+    # Set explicitly: Lightning would take any job in a SLURM allocation for one of several.
     if processes == 1:
         return LightningEnvironment()
-    if launcher.start().by == "srun":
+    if launcher.this_process().started_by == "srun":
         return SLURMEnvironment(auto_requeue=False)
     return TorchElasticEnvironment()
 
 
 def spawn(work: Callable[..., T], size: int, *arguments: Any) -> T:
-    """What ``work(*arguments)`` returns in the first of ``size`` new processes, tensors on the CPU.
+    """Call ``work(*arguments)`` in ``size`` new processes; returns the first one's result.
 
-    In each of them the environment is as torchrun would make it. What they log is logged here.
+    Tensors of the result are on the CPU. The processes have the environment that torchrun would
+    give them, and their log records are handled here.
 
     Raises:
-        InputError: one of them raised it, or died: then its rank is named. The others are ended.
-        Interrupted: Ctrl-C or SIGTERM, which they were told and have ended by.
+        InputError: a process raised it, or failed: then it names the rank. The others are ended.
+        Interrupted: Ctrl-C or SIGTERM ended the processes.
     """
     records = get_context("spawn").Queue()
-    listener = QueueListener(records, _Replay())
-    # Here, so that nobody can take the port before they meet, and no rank's end ends the meeting.
-    meeting = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    listener = QueueListener(records, _ReplayRecords())
+    # In the parent: the port is bound before the ranks start, and no rank's exit closes the store.
+    rendezvous = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     with TemporaryDirectory(prefix="fedexp-ranks-") as name:
         folder = Path(name)
         listener.start()
         started = start_processes(  # type: ignore[no-untyped-call]
-            _run_rank, (size, meeting.port, records, folder, work, arguments), size, join=False
+            _run_rank, (size, rendezvous.port, records, folder, work, arguments), size, join=False
         )
         try:
-            failed = _await(started.processes)
+            failed = _wait(started.processes)
         finally:
-            _end(started.processes)
+            _terminate(started.processes)
             listener.stop()
         if failed:
             raise InputError(_reason(failed, folder))
@@ -116,17 +119,17 @@ def spawn(work: Callable[..., T], size: int, *arguments: Any) -> T:
         return result
 
 
-class _Replay(logging.Handler):
-    """Hands a record that another process has made to this one's loggers."""
+class _ReplayRecords(logging.Handler):
+    """Handles another process's log records with the loggers of this one."""
 
     def emit(self, record: logging.LogRecord) -> None:
         logging.getLogger(record.name).handle(record)
 
 
-def _await(processes: Sequence[BaseProcess]) -> dict[int, int]:
-    """Wait until all have ended, or some have failed: rank -> exit code. Raises Interrupted."""
+def _wait(processes: Sequence[BaseProcess]) -> dict[int, int]:
+    """Wait for all to end or one to fail; returns failed rank -> exit code. Raises Interrupted."""
     running = {process.sentinel: process for process in processes}
-    with _passed_on(processes) as signals:
+    with _forward_signals(processes) as signals:
         while running:
             for sentinel in connection.wait(list(running)):
                 running.pop(cast(int, sentinel)).join()
@@ -139,35 +142,35 @@ def _await(processes: Sequence[BaseProcess]) -> dict[int, int]:
 
 
 @contextmanager
-def _passed_on(processes: Sequence[BaseProcess]) -> Iterator[list[signal.Signals]]:
-    """Tell ``processes`` of every Ctrl-C and SIGTERM; gives the list of those that came.
+def _forward_signals(processes: Sequence[BaseProcess]) -> Iterator[list[signal.Signals]]:
+    """Forward each Ctrl-C and SIGTERM to ``processes``; yields the list of signals received.
 
-    They end by the first when their round is done, by the second at once; a third ends the wait.
+    After the first they finish their round, the second ends them at once; a third ends the wait.
     """
-    heard: list[signal.Signals] = []
+    received: list[signal.Signals] = []
 
-    def pass_on(number: int, frame: FrameType | None) -> None:
-        heard.append(signal.Signals(number))
-        if len(heard) > 2:
-            raise Interrupted(heard[0])
+    def forward(number: int, frame: FrameType | None) -> None:
+        received.append(signal.Signals(number))
+        if len(received) > 2:
+            raise Interrupted(received[0])
         for process in processes:
             if process.is_alive():
                 os.kill(cast(int, process.pid), number)
 
     if threading.current_thread() is not threading.main_thread():
-        yield heard
+        yield received
         return
-    before = {each: signal.signal(each, pass_on) for each in (signal.SIGINT, signal.SIGTERM)}
+    before = {each: signal.signal(each, forward) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield heard
+        yield received
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
 
 
-def _end(processes: Sequence[BaseProcess]) -> None:
-    """Let none of them run on."""
-    deadline = time.monotonic() + _GRACE
+def _terminate(processes: Sequence[BaseProcess]) -> None:
+    """Wait a short time for the processes to end, then kill those that have not."""
+    deadline = time.monotonic() + _GRACE_SECONDS
     for process in processes:
         process.join(max(0.0, deadline - time.monotonic()))
     for process in processes:
@@ -176,12 +179,12 @@ def _end(processes: Sequence[BaseProcess]) -> None:
 
 
 def _reason(failed: Mapping[int, int], folder: Path) -> str:
-    """Why the run is over, in one line: one that was killed is the reason that others failed."""
+    """Why the run failed, in one line: a killed rank comes first, as the others fail after it."""
     rank, code = min(failed.items(), key=lambda item: item[1])
     if code < 0:
         return f"rank {rank} was killed by {signal.Signals(-code).name}"
-    note = folder / _FAILURE
-    return note.read_text() if note.exists() else f"rank {rank} ended with exit code {code}"
+    message = folder / _FAILURE
+    return message.read_text() if message.exists() else f"rank {rank} ended with exit code {code}"
 
 
 def _run_rank(
@@ -193,8 +196,8 @@ def _run_rank(
     work: Callable[..., object],
     arguments: tuple[Any, ...],
 ) -> None:
-    """What each process does."""
-    os.setpgid(0, 0)  # or a Ctrl-C would reach it twice
+    """The main function of each process."""
+    os.setpgid(0, 0)  # else a Ctrl-C would reach it twice
     os.environ |= _torchrun_variables(rank, size, port)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, torch.get_num_threads() // size))
@@ -207,7 +210,7 @@ def _run_rank(
     except KeyboardInterrupt as error:
         sys.exit(128 + getattr(error, "signal", signal.SIGINT))
     except Exception as error:
-        _note(error, rank, folder)
+        _write_failure(error, rank, folder)
         sys.exit(1)
 
 
@@ -218,8 +221,8 @@ def _torchrun_variables(rank: int, size: int, port: int) -> dict[str, str]:
     return {name: str(value) for name, value in (everything | address | ours).items()}
 
 
-def _note(error: Exception, rank: int, folder: Path) -> None:
-    """Say why the run is over, unless another rank has failed before and so is the reason."""
+def _write_failure(error: Exception, rank: int, folder: Path) -> None:
+    """Write why this rank failed, unless another rank failed first and caused it."""
     try:
         with (folder / _FAILURE).open("x") as file:
             if isinstance(error, InputError):

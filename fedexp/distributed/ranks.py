@@ -1,7 +1,7 @@
-"""Several processes that share one federation: what they tell each other, and how.
+"""Several processes that share one federation, and what they exchange.
 
-Each process, a rank, trains some of the cohort's clients. There is no server process: once the
-ranks know what came in at the others, every one of them takes the same server step.
+Each process, a rank, trains some of the cohort's clients. There is no server process: after the
+updates of all ranks are reduced, every rank takes the same server step.
 """
 
 import io
@@ -25,11 +25,11 @@ Tensors = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Contribution:
-    """What one rank has of a round.
+    """What one rank contributes to an all-reduce.
 
     Attributes:
-        sums: name -> tensor, to be added up over the ranks; one that a rank lacks is zero there.
-        items: anything else, which every rank gets from every rank.
+        sums: name -> tensor, summed over the ranks; one that a rank lacks is zero there.
+        items: anything else; every rank gets it from every rank.
     """
 
     sums: Tensors = field(default_factory=dict)
@@ -37,21 +37,21 @@ class Contribution:
 
 
 class Reducible(Protocol):
-    """What sees updates, and so must learn what its likes at the other ranks have seen."""
+    """Something that observes updates at each rank, and is reduced over the ranks."""
 
     def contribution(self) -> Contribution:
-        """What it has seen at this rank."""
+        """What it has observed at this rank."""
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """Be as if it had seen everything: the sums, float64, and the lists in order of ranks."""
+        """Take over the result: the float64 sums, and every rank's items in order of ranks."""
 
 
 class Ranks:
-    """The processes of a run; the base class itself is one process, which talks to nobody.
+    """The processes of a run; the base class is a run of one process.
 
     Attributes:
         rank: the number of this process, from 0.
-        size: how many there are.
+        size: the number of processes.
     """
 
     rank: int = 0
@@ -59,33 +59,33 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the process that measures the global model, writes and draws."""
+        """Whether this process evaluates the global model, writes files and draws figures."""
         return self.rank == 0
 
     def all_gather(self, value: T) -> list[T]:
-        """Everybody's value, in order of ranks; tensors come on this rank's device."""
+        """The values of all ranks, in order of ranks; tensors are moved to this rank's device."""
         return [value]
 
     def gather_pairs(self, pairs: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
-        """Everybody's (client, something), in order of clients; no client is at two ranks."""
+        """The (client, value) pairs of all ranks, in order of clients, each at one rank only."""
         yield from sorted(chain(*self.all_gather(list(pairs))), key=lambda pair: pair[0])
 
     def iterate_gathered(self, items: Iterable[T]) -> Iterator[T]:
-        """Everybody's items, of which each rank has one at a time in its memory.
+        """The items of all ranks, of which each rank holds one at a time in memory.
 
-        All ranks must go through it to the end.
+        All ranks must iterate to the end.
         """
         yield from items
 
     def from_first(self, make: Callable[[], T]) -> T:
-        """What ``make`` gives at the first rank, where alone it is called."""
+        """The result of ``make``, which only the first rank calls, at all ranks."""
         made = self.all_gather(make() if self.is_first else None)[0]
         return cast(T, made)
 
     def all_reduce(self, parties: Sequence[Reducible]) -> None:
-        """Let the ``parties``, the same ones in each rank, share what they have seen.
+        """Reduce each of ``parties``, the same ones at each rank, over the ranks.
 
-        One gather and one sum, however many parties there are.
+        One gather and one sum, whatever their number.
         """
 
 
@@ -96,28 +96,28 @@ class ProcessGroup(Ranks):
         self.rank, self.size, self.device = fabric.global_rank, fabric.world_size, fabric.device
 
     def all_gather(self, value: T) -> list[T]:
-        """Everybody's value, in order of ranks; tensors come on this rank's device."""
+        """The values of all ranks, in order of ranks; tensors are moved to this rank's device."""
         content = io.BytesIO()
         torch.save(value, content)
         found = [b""] * self.size
         dist.all_gather_object(found, content.getvalue())
-        # Not only weights, but nobody except this run's own processes can have written it.
+        # These are not only weights, but only processes of this run can have sent them.
         return [
-            torch.load(io.BytesIO(each), map_location=self._to_here, weights_only=False)
+            torch.load(io.BytesIO(each), map_location=self._to_this_device, weights_only=False)
             for each in found
         ]
 
     def iterate_gathered(self, items: Iterable[T]) -> Iterator[T]:
-        """Everybody's items, of which each rank has one at a time in its memory."""
-        mine = iter(items)
-        while found := list(chain(*self.all_gather(list(islice(mine, 1))))):
+        """The items of all ranks, of which each rank holds one at a time in memory."""
+        own = iter(items)
+        while found := list(chain(*self.all_gather(list(islice(own, 1))))):
             yield from found
 
     def all_reduce(self, parties: Sequence[Reducible]) -> None:
-        """Let the ``parties``, the same ones in each rank, share what they have seen."""
+        """Reduce each of ``parties``, the same ones at each rank, over the ranks."""
         shares = [party.contribution() for party in parties]
-        known = self.all_gather([(share.items, _shapes(share.sums)) for share in shares])
-        of_parties = [[each[place] for each in known] for place in range(len(parties))]
+        gathered = self.all_gather([(share.items, _shapes(share.sums)) for share in shares])
+        of_parties = [[each[place] for each in gathered] for place in range(len(parties))]
         shapes = [_union([shapes for _, shapes in of_party]) for of_party in of_parties]
         flat = [
             _flatten(share.sums, wanted, self.device)
@@ -129,14 +129,14 @@ class ProcessGroup(Ranks):
         for party, of_party, wanted, sums in zip(parties, of_parties, shapes, pieces, strict=True):
             party.set_reduced(_unflatten(sums, wanted), [items for items, _ in of_party])
 
-    def _to_here(self, storage: Any, location: str) -> Any:
-        """What lay in RAM stays there; what lay on a rank's device comes on this one's."""
-        here = location if location == "cpu" else str(self.device)
-        return default_restore_location(storage, here)  # type: ignore[no-untyped-call]
+    def _to_this_device(self, storage: Any, location: str) -> Any:
+        """CPU storages stay on the CPU; those of another rank's device go to this rank's."""
+        target = location if location == "cpu" else str(self.device)
+        return default_restore_location(storage, target)  # type: ignore[no-untyped-call]
 
 
 def ranks_of(fabric: Fabric) -> Ranks:
-    """The processes that ``fabric``, launched, is one of."""
+    """The processes of the run that ``fabric``, launched, belongs to."""
     return ProcessGroup(fabric) if fabric.world_size > 1 else Ranks()
 
 
@@ -148,12 +148,12 @@ def _shapes(tensors: Tensors) -> _Shapes:
 
 
 def _union(shapes: Sequence[_Shapes]) -> _Shapes:
-    """All names, in the same order in every rank."""
+    """All names, in the same order at every rank."""
     return {name: shape for each in shapes for name, shape in each.items()}
 
 
 def _flatten(tensors: Tensors, shapes: _Shapes, device: torch.device) -> Tensor:
-    """One float64 vector; zero for what is not among ``tensors``."""
+    """One float64 vector; zeros for names that are not in ``tensors``."""
     flat = [
         tensors[name].to(device, torch.float64).flatten()
         if name in tensors

@@ -1,106 +1,36 @@
-"""What every engine is given, and what it does."""
+"""What every engine does: local training, answers to the sampler, and evaluation."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
-from lightning.fabric import Fabric
 from torch import Tensor
 
-from fedexp.config.schema import Local
 from fedexp.core.client import ClientModule
 from fedexp.core.frozen_copies import Outputs, full_precision
 from fedexp.core.messages import Message, Tensors, Update
-from fedexp.core.part import Memory, Part
-from fedexp.core.prototypes import class_prototypes
+from fedexp.core.part import Memory
 from fedexp.core.randomness import seed_layers
-from fedexp.core.sockets import Head, Personalization, Phase
-from fedexp.data.federated import ClientData, FederatedData, Samples, Subset
+from fedexp.core.sockets import Phase
+from fedexp.data.federated import ClientData, Samples, Subset
 from fedexp.engines.kept_optimizer import optimizer_state, restore_optimizer
-from fedexp.faults.base import Faults
+from fedexp.engines.predictions import Predictions, score
+from fedexp.engines.resources import Resources
 from fedexp.faults.quarantine import is_finite
-from fedexp.samplers.base import Sampler
 from fedexp.state.client_state import ClientState
-from fedexp.state.client_store import ClientStore
 
-_OWN_PARTS = ("head", "loss", "personalization")
-"""What adapts to a client whose own model is trained: the regularizer ties to the shared one."""
-
-
-@dataclass(frozen=True)
-class Predictions:
-    """What one pass of a model over the test split, or over other samples, measures.
-
-    Attributes:
-        correct: [n] bool: whether each sample was classified correctly.
-        loss: mean cross-entropy.
-        class_vectors: [C, d] tensors on the CPU: ``feature``, the mean z of each class (zero for a
-            class without samples); ``head_feature``, the mean normalised z, if the head normalises;
-            ``classifier``, the head's vectors, if it has any.
-        validation: of a personal model, [m_k] bool: whether each sample that its client holds out
-            for validation was classified correctly.
-    """
-
-    correct: Tensor
-    loss: float
-    class_vectors: Mapping[str, Tensor] = field(default_factory=dict)
-    validation: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What an engine works with.
-
-    Attributes:
-        fabric: where and how tensors are computed.
-        module: the resident module.
-        data: the population's data, on Fabric's device.
-        parts: socket -> part; their client halves run in the engine.
-        sampler: the one among them whose questions clients answer.
-        personalization: what is shared and how a client trains.
-        initial: every weight, but for what the head derives, before the first round.
-        store: what clients keep for themselves.
-        local: epochs, batch size, gradient clipping.
-        eval_batch_size: test samples in one forward pass.
-        faults: what goes wrong on purpose.
-    """
-
-    fabric: Fabric
-    module: ClientModule
-    data: FederatedData
-    parts: Mapping[str, Part]
-    sampler: Sampler
-    personalization: Personalization
-    initial: Tensors
-    store: ClientStore
-    local: Local
-    eval_batch_size: int
-    faults: Faults
-
-    def split(self, weights: Tensors) -> tuple[Tensors, Tensors]:
-        """(shared, private) weights, without what the head derives from messages."""
-        own = {name: weight for name, weight in weights.items() if self.module.is_sent(name)}
-        shared = {n: w for n, w in own.items() if self.personalization.shared(n)}
-        return shared, {name: weight for name, weight in own.items() if name not in shared}
-
-    def load_global(self, message: Message) -> ClientModule:
-        """The resident module as the global model of this message; what is private is initial."""
-        self.module.load(self.initial | message.weights)
-        for part in self.parts.values():
-            part.receive(message)
-        return self.module
+_PERSONAL_PARTS = ("head", "loss", "personalization")
+"""The parts that begin for a personal model: the regularizer belongs to the shared model."""
 
 
 class Engine:
     """Executes local training and evaluation; results do not depend on which engine it is.
 
-    A subclass says how a cohort is trained; questions and evaluation are the same for all that do
-    not know better.
+    A subclass implements ``train``; it may override the rest where it knows a faster way.
 
     Attributes:
-        shares_cohort: whether it can be one of several processes, each with a share of the cohort.
+        shares_cohort: whether it can run in several processes that share the cohort.
     """
 
     shares_cohort: ClassVar[bool] = True
@@ -109,20 +39,20 @@ class Engine:
         self.resources = resources
 
     def compile(self) -> None:
-        """Have PyTorch compile what is computed in every step."""
+        """Compile what every training step computes with ``torch.compile``."""
         self.resources.module.backbone.compile()
 
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
-        """Each client's update, as soon as it is there, in any order.
+        """Train the cohort; yields each client's update when it is ready, in any order.
 
-        A client that stands in the cohort several times trains once; its update says how often. One
-        whose update is not finite keeps nothing of its turn. An error carries the client's number
-        and the round.
+        A client that is in the cohort several times trains once; ``Update.draws`` counts how often.
+        If an update is not finite, its client's state goes back to what it was before the round. An
+        exception has a note with the client and the round.
         """
         raise NotImplementedError
 
     def probe(self, clients: Sequence[int], message: Message) -> Iterator[tuple[int, Tensors]]:
-        """What each client answers the sampler about the global model: (client, answer)."""
+        """The sampler's ``answer`` at each client, under the global model: (client, answer)."""
         if not clients:
             return
         module = self.resources.load_global(message)
@@ -148,8 +78,8 @@ class Engine:
         """
         resources = self.resources
         tuning = resources.personalization.tuning()
-        resources.load_global(message)  # for what parts know of the round
-        for client in resources.store.remembered:
+        resources.load_global(message)  # the parts receive the round's message
+        for client in resources.store.clients_with_model:
             if tuning:
                 self.fit(self.begin_tuning(client, message), tuning)
             else:
@@ -160,7 +90,7 @@ class Engine:
             )
 
     def begin(self, client: int, message: Message, state: ClientState) -> ClientModule:
-        """The resident module as this client at the start of local training."""
+        """Load this client's shared model into the resident module, ready for local training."""
         module = self.resources.load_global(message)
         module.load(state.private)
         module.begin_turn(self.training_data(client, message), message.round)
@@ -168,22 +98,25 @@ class Engine:
         return module
 
     def begin_personal(self, client: int, message: Message, state: ClientState) -> ClientModule:
-        """The resident module as a model of this client's own, before its share of the round."""
+        """Load this client's separate model into the resident module, ready for training."""
         module = self.resources.load_global(message)
         module.begin_turn(self.training_data(client, message), message.round, personal=True)
         module.load(state.separate_model or self.resources.initial)
-        self._begin_parts(_OWN_PARTS, message, state)
+        self._begin_parts(_PERSONAL_PARTS, message, state)
         return module
 
     def begin_tuning(self, client: int, message: Message) -> ClientModule:
-        """The resident module as this client that has got the global model to tune it."""
+        """Load the global model and this client's private weights, ready to be tuned.
+
+        Nothing that tuning changes is kept.
+        """
         store = self.resources.store
-        memories = {name: store.memory(client, name) for name in _OWN_PARTS}
+        memories = {name: store.memory(client, name) for name in _PERSONAL_PARTS}
         copy = ClientState(memories, store.private(client) or {})
         module = self.resources.load_global(message)
         module.load(copy.private)
         module.begin_turn(self.resources.data.clients[client], message.round, personal=True)
-        self._begin_parts(_OWN_PARTS, message, copy)
+        self._begin_parts(_PERSONAL_PARTS, message, copy)
         return module
 
     def kept_optimizer(self, model: str, state: ClientState) -> Memory | None:
@@ -231,9 +164,10 @@ class Engine:
         return fit_metrics(losses, module)
 
     def finish(self, state: ClientState, metrics: Mapping[str, float], draws: int) -> Update:
-        """The update of the client that the resident module is, after local training.
+        """The update of the client whose trained model is in the resident module.
 
-        ``metrics`` are those of ``fit``.
+        Also stores its private weights and its personal model in ``state``. ``metrics`` are those
+        of ``fit``.
         """
         module, parts = self.resources.module, self.resources.parts
         reports = {name: part.report(module, state.memory(name)) for name, part in parts.items()}
@@ -249,13 +183,13 @@ class Engine:
             draws=draws,
         )
 
-    def deliver(
+    def end_turn(
         self, update: Update, message: Message, state: ClientState, before: ClientState
     ) -> Update:
-        """What arrives of the update, with what goes wrong on purpose, when its turn is over.
+        """The update as the server receives it, with injected faults.
 
-        If that is not finite, the server will not take it, and the client keeps nothing of the turn
-        either: ``before``, a copy of the state as the turn found it, says what it goes back to.
+        If it is not finite, the server will reject it, and ``state`` goes back to ``before``, a
+        copy of it from the start of the round.
         """
         arrived = self.resources.faults.corrupt(update, message)
         if not is_finite(arrived):
@@ -263,7 +197,7 @@ class Engine:
         return arrived
 
     def finish_personal(self, state: ClientState) -> None:
-        """Keep the client's own model, which the resident module is, as its personal one."""
+        """Store the separate model in the resident module as the client's personal model."""
         module = self.resources.module
         state.personal_model = {name: value.clone() for name, value in module.weights.items()}
         state.separate_model = {
@@ -281,7 +215,7 @@ class Engine:
             with self.resources.fabric.autocast():
                 found.append(outputs(inputs))
         z, logits = (torch.cat(each) for each in zip(*found, strict=True))
-        return scored(z, logits, samples.labels, module.head)
+        return score(z, logits, samples.labels, module.head)
 
     def validate_personal(self, client: int) -> Tensor:
         """``Predictions.validation`` of the resident module as the personal model of ``client``."""
@@ -292,18 +226,18 @@ class Engine:
         return self.predict(personal=True, samples=held_out).correct
 
     def personal_outputs(self, inputs: Tensor) -> Outputs:
-        """What the resident module makes of ``inputs`` [B, ...] as a personal model."""
+        """Features and personalized logits of ``inputs`` [B, ...] under the resident module."""
         module = self.resources.module
         z, logits = module.outputs(inputs)
         with full_precision(z):
             return Outputs(z, module.personalization.personalize(z, logits))
 
     def training_data(self, client: int, message: Message) -> ClientData:
-        """What this client trains on in this round, with what goes wrong on purpose."""
+        """This client's training data in this round, with injected faults."""
         return self.resources.faults.data(message.round, self.resources.data.clients[client])
 
     def _begin_parts(self, names: Iterable[str], message: Message, state: ClientState) -> None:
-        """Let these parts adapt the resident module to its client."""
+        """Seed the layers and call ``begin`` of these parts for the resident module's client."""
         module = self.resources.module
         seed_layers(
             module.device, self.resources.data.seed, "local", message.round, module.data.client
@@ -313,27 +247,9 @@ class Engine:
 
 
 def fit_metrics(losses: Sequence[Tensor], module: ClientModule) -> Tensors:
-    """What ``Engine.fit`` returns, given each step's loss; ends the recording in ``module``."""
+    """What ``Engine.fit`` returns, from each step's loss; stops recording cross-entropies."""
     metrics = {"loss": torch.stack(list(losses)).mean()}
     if module.cross_entropies:
         metrics["cross_entropy"] = torch.stack(module.cross_entropies).mean()
     module.cross_entropies = None
     return metrics
-
-
-def scored(z: Tensor, logits: Tensor, labels: Tensor, head: Head) -> Predictions:
-    """The predictions of a model with this head, given its z [n, d], logits [n, C], labels [n]."""
-    features = {"feature": z}
-    if (normalized := head.normalize(z)) is not z:
-        features["head_feature"] = normalized
-    class_vectors = {
-        name: class_prototypes(each, labels, logits.shape[1])[0].cpu()
-        for name, each in features.items()
-    }
-    if (classifier := head.prototypes()) is not None:
-        class_vectors["classifier"] = classifier.cpu()
-    return Predictions(
-        correct=(logits.argmax(dim=1) == labels).cpu(),
-        loss=F.cross_entropy(logits, labels).item(),
-        class_vectors=class_vectors,
-    )

@@ -5,22 +5,22 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from fedexp.core.client import ClientModule
-from fedexp.core.hook_view import Batch
+from fedexp.core.client_protocol import Batch
 from fedexp.core.messages import Message
-from fedexp.engines.base import Resources
+from fedexp.engines.resources import Resources
 
 _CPU_BYTES = 2**30
-"""For a stack in RAM: larger ones gained nothing, caches are what counts there."""
+"""For a stack in RAM: larger ones were no faster, as they exceed the caches."""
 
 _CUDA_SHARE = 0.6
-"""Of the memory that is free, for a stack: the rest is for what backward passes need besides."""
+"""Share of the free memory for a stack; the rest is for temporary tensors of backward passes."""
 
 _COPIES = 4
-"""Of the state: itself, gradients, two moments of an optimizer."""
+"""Copies of parameters and buffers: the values, gradients, two moments of an optimizer."""
 
 
 def clients_that_fit(resources: Resources, client: int, message: Message) -> int:
-    """Clients that can be trained at once, at least one, from what one batch of one keeps."""
+    """Clients that can be trained at once, at least one, measured on a batch of ``client``."""
     module = resources.load_global(message)
     module.begin_turn(resources.data.clients[client], message.round)
     batch = next(iter(module.data.local_batches(message.round, resources.local.batch_size)))
@@ -34,16 +34,16 @@ def clients_that_fit(resources: Resources, client: int, message: Message) -> int
 
 
 def _saved_bytes(module: ClientModule, batch: Batch) -> int:
-    """What the forward pass of one step keeps for the backward pass."""
+    """Bytes that the forward pass of one step saves for the backward pass."""
     sizes: dict[int, int] = {}
 
-    def note(tensor: Tensor) -> Tensor:
+    def record(tensor: Tensor) -> Tensor:
         sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
     module.train()
     module.train_only(("",))
-    with saved_tensors_hooks(note, lambda tensor: tensor):
+    with saved_tensors_hooks(record, lambda tensor: tensor):
         module.objective(batch)
     return sum(sizes.values())
 

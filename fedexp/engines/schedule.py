@@ -1,4 +1,4 @@
-"""Which samples every client of a stack takes in which step."""
+"""Which samples each client of a stack takes in which step."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -11,11 +11,11 @@ from fedexp.data.federated import LocalBatches
 
 
 class Schedule:
-    """The steps of several clients side by side.
+    """The steps of several clients, aligned.
 
     Args:
-        clients: each one's batches, those with the most steps first.
-        epochs: how often each client passes over its data.
+        clients: each client's batches, those with the most steps first.
+        epochs: passes of each client over its data.
 
     Attributes:
         steps: how many steps each client takes.
@@ -27,7 +27,7 @@ class Schedule:
         self.steps = [len(each) for each in chunks]
         takers = [chunks[: self.rows(step)] for step in range(len(self))]
         self._lengths = [[len(c[step]) for c in taking] for step, taking in enumerate(takers)]
-        # All steps one below the other: one filled up tensor instead of one a step.
+        # One padded tensor for all steps: a row for each client in each step.
         index = pad_sequence(
             [c[step] for step, taking in enumerate(takers) for c in taking], batch_first=True
         )
@@ -50,7 +50,7 @@ class Schedule:
         return max(self.steps)
 
     def rows(self, step: int) -> int:
-        """How many clients take this step: the first so many."""
+        """How many clients take this step; it is the first ones that do."""
         return sum(steps > step for steps in self.steps)
 
     def in_last_epoch(self, step: int) -> Tensor | None:
@@ -63,14 +63,14 @@ class Schedule:
     def batch(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
         """Inputs [A, B, ...], labels [A, B] and ``Forward.real`` [A, B] of the first A clients.
 
-        Shorter batches are filled up with copies of their first sample.
+        Shorter batches are padded with copies of their first sample.
         """
         lengths = self._lengths[step]
         width = max(lengths)
         index, real = self._index[step][:, :width], self._real[step][:, :width]
 
         def augmented(inputs: Tensor) -> Tensor:
-            # Each client draws for its own samples alone, as it does by itself.
+            # From each client's own generator, for its own samples, as in serial training.
             of_rows = inputs.view(*index.shape, *inputs.shape[1:])
             for row, length, client in zip(of_rows, lengths, self._clients, strict=False):
                 row[:length] = client.augmented(row[:length])
@@ -81,8 +81,8 @@ class Schedule:
         return inputs.view(*index.shape, *inputs.shape[1:]), self._labels(index), real
 
     def _labels(self, index: Tensor) -> Tensor:
-        """Those of the samples at ``index`` [A, B]."""
-        # All have the same inputs, but not all the same labels: some may be flipped on purpose.
+        """Labels of the samples at ``index`` [A, B]."""
+        # Clients share the inputs, but faults may have flipped the labels of some.
         own = [client.samples.labels for client in self._clients[: len(index)]]
         if all(labels is own[0] for labels in own):
             return own[0][index]

@@ -1,4 +1,4 @@
-"""The default engine: Fabric drives one resident module over the cohort, client after client."""
+"""The default engine: trains one client after another with Lightning Fabric."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -10,30 +10,30 @@ from fedexp.state.client_state import ClientState
 
 
 class Serial(Engine):
-    """Trains clients one after another, each on all of the device."""
+    """Trains clients one after another, each with the whole device."""
 
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
-        """Each client's update in turn."""
+        """Train the clients in the cohort's order."""
         self.resources.store.begin_round()
         for client, draws in Counter(cohort).items():
             try:
                 with self.resources.store.open(client) as state:
-                    update = self._turn(client, message, state, draws)
+                    update = self._train_one(client, message, state, draws)
             except Exception as error:
                 error.add_note(f"while training client {client} in round {message.round}")
                 raise
             yield update
 
-    def _turn(self, client: int, message: Message, state: ClientState, draws: int) -> Update:
-        """Train the shared model, and then the client's own if it has one."""
+    def _train_one(self, client: int, message: Message, state: ClientState, draws: int) -> Update:
+        """Train the shared model, and then the client's separate model if it has one."""
         personalization, epochs = self.resources.personalization, self.resources.local.epochs
         before = state.copy()
         module = self.begin(client, message, state)
         kept = self.kept_optimizer(SHARED_MODEL, state)
         metrics = self.fit(module, personalization.phases(epochs), kept)
         update = self.finish(state, {name: v.item() for name, v in metrics.items()}, draws)
-        if own := personalization.personal_phases(epochs):
+        if personal_phases := personalization.personal_phases(epochs):
             module = self.begin_personal(client, message, state)
-            self.fit(module, own, self.kept_optimizer(PERSONAL_MODEL, state))
+            self.fit(module, personal_phases, self.kept_optimizer(PERSONAL_MODEL, state))
             self.finish_personal(state)
-        return self.deliver(update, message, state, before)
+        return self.end_turn(update, message, state, before)

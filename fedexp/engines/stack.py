@@ -14,52 +14,53 @@ class Stack:
     """The parameters and buffers of K clients' modules.
 
     Args:
-        module: the resident module; rows are copied from it and back into it.
+        module: the resident module, which rows are copied from and into.
         size: K.
 
     Attributes:
         state: name -> [K, ...], of every parameter and buffer.
-        turns: whose turn each row is, as ``ClientModule.turn`` returns it.
+        turns: each row's ``ClientModule.turn_state``.
     """
 
     def __init__(self, module: ClientModule, size: int) -> None:
         self.module = module
-        turned = {f"{n}.weight" for n, m in module.named_modules() if isinstance(m, nn.Linear)}
+        linear = {f"{n}.weight" for n, m in module.named_modules() if isinstance(m, nn.Linear)}
         self.state = {
-            name: _empty_rows(size, value.detach(), name in turned)
+            name: _empty_rows(size, value.detach(), transposed=name in linear)
             for name, value in module.tensor_index.everything()
         }
         self.turns: list[dict[str, Any]] = [{} for _ in range(size)]
 
     @torch.no_grad()
-    def put(self, row: int) -> None:
-        """Make this row what the module is."""
-        self.turns[row] = self.module.turn()
+    def save_row(self, row: int) -> None:
+        """Copy the module's state into this row."""
+        self.turns[row] = self.module.turn_state()
         for name, value in self.module.tensor_index.everything():
             self.state[name][row].copy_(value)
 
     @torch.no_grad()
-    def take(self, row: int) -> None:
-        """Make the module what this row is."""
+    def load_row(self, row: int) -> None:
+        """Copy this row into the module."""
         self.module.restore_turn(self.turns[row])
         for name, value in self.module.tensor_index.everything():
             value.copy_(self.state[name][row])
 
 
-def _empty_rows(size: int, value: Tensor, turned: bool) -> Tensor:
-    """[size, *shape of value]; if ``turned``, its matrices lie in memory column by column.
+def _empty_rows(size: int, value: Tensor, transposed: bool) -> Tensor:
+    """[size, *shape of value]; if ``transposed``, its matrices are column-major in memory.
 
-    So do the gradients that linear layers have in a stack.
+    The gradients of stacked linear layers are column-major, too.
     """
-    if turned:
+    if transposed:
         return value.new_empty(size, *value.shape[::-1]).transpose(1, 2)
     return value.new_empty(size, *value.shape)
 
 
 def dense(value: Tensor, like: Tensor | None = None) -> Tensor:
-    """The same elements, contiguous, in the order in which ``like`` (``value``) has them in memory.
+    """``value`` as a contiguous tensor, its dimensions in the memory order of ``like``.
 
-    A view where ``value`` has the layout of ``like``, else a copy.
+    Without ``like``, in its own memory order. A view if ``value`` is laid out like that, else a
+    copy.
     """
     return value.permute(memory_order(value if like is None else like)).contiguous()
 
@@ -69,13 +70,12 @@ def memory_order(value: Tensor) -> list[int]:
     return sorted(range(value.dim()), key=value.stride, reverse=True)
 
 
-class Stacked(nn.Module):
+class StackedMethod(nn.Module):
     """A method of the module, called for all rows of a stack at once.
 
     Args:
         module: the resident module.
-        method: what to call; a pure function of the module's parameters and buffers and of its
-            arguments.
+        method: a pure function of the module's parameters, its buffers and the arguments.
         shared: whether all rows get the same arguments, rather than row k the k-th of each.
     """
 
@@ -88,15 +88,15 @@ class Stacked(nn.Module):
         self._all_rows = vmap(self._one_row, in_dims, randomness="different")
 
     def forward(self, *arguments: Tensor) -> Any:
-        """The method on the module as it is."""
+        """The method on the module itself."""
         return self.method(*arguments)
 
     def compile_rows(self) -> None:
-        """Have PyTorch compile what is called for all rows."""
+        """Compile the call with ``torch.compile``."""
         self._all_rows = torch.compile(self._all_rows)
 
     def rows(self, state: Mapping[str, Tensor], *arguments: Tensor) -> Any:
-        """The method for the rows of ``state`` (name -> [K, ...]); results are stacked alike."""
+        """The method for each row of ``state`` (name -> [K, ...]); results are stacked, too."""
         return self._all_rows(dict(state), arguments)
 
     def _one_row(self, state: dict[str, Tensor], arguments: tuple[Tensor, ...]) -> Any:

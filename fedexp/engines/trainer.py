@@ -1,4 +1,4 @@
-"""A stock Lightning Trainer for each client: slower, with everything that a Trainer has."""
+"""Trains each client with a stock ``lightning.Trainer``: slower, with all of its features."""
 
 import logging
 import warnings
@@ -13,12 +13,13 @@ from torch.utils.data import DataLoader
 
 from fedexp.config.build import locate
 from fedexp.core.client import ClientModule
-from fedexp.core.hook_view import Batch
+from fedexp.core.client_protocol import Batch
 from fedexp.core.messages import Tensors
 from fedexp.core.part import Memory
 from fedexp.core.sockets import Phase
-from fedexp.engines.base import Resources, fit_metrics
+from fedexp.engines.base import fit_metrics
 from fedexp.engines.kept_optimizer import optimizer_state, restore_optimizer
+from fedexp.engines.resources import Resources
 from fedexp.engines.serial import Serial
 from fedexp.errors import InputError
 
@@ -30,15 +31,15 @@ class Trainer(Serial):
 
     Args:
         resources: what it works with.
-        callbacks: Lightning callbacks, each a mapping with a ``_target_``; made once, so that they
-            see every client.
-        options: further arguments of ``lightning.Trainer``; none of those that fedexp sets.
+        callbacks: Lightning callbacks, each a mapping with a ``_target_``; the same objects are
+            used for every client.
+        options: further arguments of ``lightning.Trainer``, except those that fedexp sets.
 
     Raises:
-        InputError: a callback or an option that cannot be.
+        InputError: a callback or an option is invalid.
     """
 
-    shares_cohort = False  # a Trainer would take the processes for its own
+    shares_cohort = False  # a Trainer would join the process group itself
 
     def __init__(
         self,
@@ -51,7 +52,7 @@ class Trainer(Serial):
         self._optimizer_keeper = _OptimizerKeeper()
         self._callbacks = [self._recorder, self._optimizer_keeper, *map(_callback, callbacks)]
         self._options = dict(options)
-        self._trainer(epochs=1)  # a wrong option is found before training
+        self._trainer(epochs=1)  # finds a wrong option before training
 
     def fit(
         self, module: ClientModule, phases: Sequence[Phase], kept: Memory | None = None
@@ -64,13 +65,13 @@ class Trainer(Serial):
         for phase in phases:
             module.begin_phase(phase)
             self._recorder.is_last_phase = phase is phases[-1]
-            with _quiet():
+            with _without_messages():
                 self._trainer(phase.epochs).fit(module, DataLoader(batches, batch_size=None))
         return fit_metrics(self._recorder.losses, module)
 
     def _trainer(self, epochs: int) -> LightningTrainer:
         fabric, local = self.resources.fabric, self.resources.local
-        own: dict[str, Any] = {
+        ours: dict[str, Any] = {
             "accelerator": fabric.device.type,
             "devices": 1,
             "precision": fabric._precision.precision,
@@ -83,11 +84,11 @@ class Trainer(Serial):
             "enable_model_summary": False,
         }
         for name in self._options:
-            if name in own:
+            if name in ours:
                 raise InputError(f"engine.options.{name}: is set by fedexp; leave it out")
         try:
-            with _quiet():
-                return LightningTrainer(**own, **self._options)
+            with _without_messages():
+                return LightningTrainer(**ours, **self._options)
         except TypeError as error:
             raise InputError(f"engine.options: {error}") from error
 
@@ -155,8 +156,8 @@ def _callback(config: Mapping[str, Any]) -> Callback:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Without what a Trainer says each time: devices, tips, advice about workers."""
+def _without_messages() -> Iterator[None]:
+    """Suppress the messages that every Trainer logs: devices, tips, advice about workers."""
     logger = logging.getLogger("lightning.pytorch")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -16,30 +16,32 @@ from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Memory
 from fedexp.core.sockets import Phase
 from fedexp.data.federated import ClientData
-from fedexp.engines.base import Engine, Predictions, Resources, scored
+from fedexp.engines.base import Engine
 from fedexp.engines.footprint import clients_that_fit
 from fedexp.engines.kept_optimizer import PERSONAL_MODEL, SHARED_MODEL
+from fedexp.engines.predictions import Predictions, score
+from fedexp.engines.resources import Resources
 from fedexp.engines.schedule import Schedule
-from fedexp.engines.stack import Stack, Stacked
+from fedexp.engines.stack import Stack, StackedMethod
 from fedexp.engines.stacked_optimizer import PerClientOptimizer, StackedOptimizer
 from fedexp.errors import InputError
 from fedexp.state.client_state import ClientState
 
 
 class Vectorized(Engine):
-    """Trains clients in stacks; in each, those with the most steps stand first.
+    """Trains clients in stacks, each sorted by the number of steps, the most first.
 
-    So the clients that are done drop off the end of the stack. Every client has its own batches,
-    gradient norm and optimizer state, and the weights are those of ``serial`` but for rounding;
-    only what layers draw (dropout) differs. Optimizers must work on each element by itself, as SGD
-    and Adam do.
+    So clients that have finished drop off the end of the stack. Each client has its own batches,
+    gradient norm and optimizer state, and the weights are those of ``serial`` except for rounding
+    and for the random numbers of layers such as dropout. The optimizer must be elementwise, as SGD
+    and Adam are.
 
     Args:
         resources: what it works with.
         clients_per_chunk: clients in a stack; None takes as many as fit (``clients_that_fit``).
 
     Raises:
-        InputError: the model keeps running statistics, which a stack would mix.
+        InputError: the model has BatchNorm, whose running statistics cannot be stacked.
     """
 
     def __init__(self, resources: Resources, clients_per_chunk: PositiveInt | None) -> None:
@@ -51,15 +53,15 @@ class Vectorized(Engine):
                     "stacked; use engine=serial, or GroupNorm (model.norm=group where there is one)"
                 )
         self._clients_per_chunk = clients_per_chunk
-        self._step = Stacked(resources.module, self._objective)
-        self._outputs = Stacked(resources.module, self.personal_outputs, shared=True)
+        self._step = StackedMethod(resources.module, self._objective)
+        self._outputs = StackedMethod(resources.module, self.personal_outputs, shared=True)
 
     def compile(self) -> None:
-        """Have PyTorch compile the step of a stack."""
+        """Compile the step of a stack with ``torch.compile``."""
         self._step.compile_rows()
 
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
-        """The updates of one stack after another."""
+        """Train one stack after another."""
         self.resources.store.begin_round()
         draws = Counter(cohort)
         clients: Sequence[int] = list(draws)
@@ -71,10 +73,10 @@ class Vectorized(Engine):
             raise
 
     def evaluate_personal(self, message: Message) -> Iterator[tuple[int, Predictions]]:
-        """The personal models, a stack of them at a time."""
+        """As ``Engine.evaluate_personal``, one stack after another."""
         resources, module = self.resources, self.resources.module
         tuning = resources.personalization.tuning()
-        resources.load_global(message)  # for what parts know of the round
+        resources.load_global(message)  # the parts receive the round's message
 
         def data(client: int, _: Message) -> ClientData:
             return resources.data.clients[client]
@@ -86,7 +88,7 @@ class Vectorized(Engine):
                 module.begin_turn(data(client, message), message.round)
                 module.load(resources.store.model(client))
 
-        for clients in self._chunks(resources.store.remembered, message, data):
+        for clients in self._chunks(resources.store.clients_with_model, message, data):
             stack = self._begin_all(clients, begin)
             if tuning:
                 self._fit_all(stack, tuning)
@@ -114,36 +116,36 @@ class Vectorized(Engine):
     def _train_stack(
         self, clients: Sequence[int], draws: Mapping[int, int], message: Message
     ) -> list[Update]:
-        """Train the shared models, and then the clients' own if they have one."""
+        """Train the shared models, and then the clients' separate models if they have any."""
         personalization, epochs = self.resources.personalization, self.resources.local.epochs
         updates = []
-        with ExitStack() as turns:
-            states = {c: turns.enter_context(self.resources.store.open(c)) for c in clients}
+        with ExitStack() as open_states:
+            states = {c: open_states.enter_context(self.resources.store.open(c)) for c in clients}
             before = {client: state.copy() for client, state in states.items()}
             stack = self._begin_all(clients, lambda c: self.begin(c, message, states[c]))
             kept = self._kept_optimizers(SHARED_MODEL, states)
             fitted = self._fit_all(stack, personalization.phases(epochs), kept)
             columns = {name: values.tolist() for name, values in fitted.items()}
             for row, client in enumerate(clients):
-                stack.take(row)
+                stack.load_row(row)
                 metrics = {name: column[row] for name, column in columns.items()}
                 updates.append(self.finish(states[client], metrics, draws[client]))
-            if own := personalization.personal_phases(epochs):
+            if personal_phases := personalization.personal_phases(epochs):
                 stack = self._begin_all(
                     clients, lambda c: self.begin_personal(c, message, states[c])
                 )
-                self._fit_all(stack, own, self._kept_optimizers(PERSONAL_MODEL, states))
+                self._fit_all(stack, personal_phases, self._kept_optimizers(PERSONAL_MODEL, states))
                 for row, client in enumerate(clients):
-                    stack.take(row)
+                    stack.load_row(row)
                     self.finish_personal(states[client])
-            return [self.deliver(u, message, states[u.client], before[u.client]) for u in updates]
+            return [self.end_turn(u, message, states[u.client], before[u.client]) for u in updates]
 
     def _begin_all(self, clients: Sequence[int], begin: Callable[[int], object]) -> Stack:
-        """The module as each of ``clients``, to which ``begin`` makes it."""
+        """A stack with a row for each of ``clients``; ``begin`` loads one into the module."""
         stack = Stack(self.resources.module, len(clients))
         for row, client in enumerate(clients):
             begin(client)
-            stack.put(row)
+            stack.save_row(row)
         return stack
 
     def _kept_optimizers(
@@ -197,9 +199,9 @@ class Vectorized(Engine):
                 socket: {name: value[row].clone() for name, value in tensors.items()}
                 for socket, tensors in sums.items()
             }
-        steps = totals.new_tensor([turn["steps"] for turn in turns])
+        all_steps = totals.new_tensor([turn["steps"] for turn in turns])
         steps_of_last_epoch = totals.new_tensor([len(each) for each in batches])
-        return {"loss": totals / steps, "cross_entropy": cross_entropies / steps_of_last_epoch}
+        return {"loss": totals / all_steps, "cross_entropy": cross_entropies / steps_of_last_epoch}
 
     def _objective(
         self, inputs: Tensor, targets: Tensor, real: Tensor
@@ -211,7 +213,7 @@ class Vectorized(Engine):
 
     @torch.inference_mode()
     def _score_all(self, stack: Stack, clients: Sequence[int]) -> Iterator[Predictions]:
-        """The personal model of each row, which is that of the client in ``clients``, scored."""
+        """Predictions of each row, the personal model of the client in the same place."""
         module, test = self.resources.module.eval(), self.resources.data.test
         found = []
         for inputs, _ in test.batches(self.resources.eval_batch_size):
@@ -219,13 +221,13 @@ class Vectorized(Engine):
                 found.append(self._outputs.rows(stack.state, inputs))
         z, logits = (torch.cat(each, dim=1) for each in zip(*found, strict=True))
         for row, client in enumerate(clients):
-            stack.take(row)
-            predictions = scored(z[row], logits[row], test.labels, module.head)
+            stack.load_row(row)
+            predictions = score(z[row], logits[row], test.labels, module.head)
             yield replace(predictions, validation=self.validate_personal(client))
 
 
 def _add_up(sums: dict[str, Tensors], measured: Mapping[str, Tensors], rows: int) -> None:
-    """Add what the first rows measured, [A, ...] each, to sums of [``rows``, ...]."""
+    """Add ``measured``, [A, ...] of the first A rows, to ``sums``, [``rows``, ...]."""
     for socket, tensors in measured.items():
         of_socket = sums.setdefault(socket, {})
         for name, value in tensors.items():

@@ -9,7 +9,8 @@ from fedexp.config.schema import Evaluation
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.data.federated import FederatedData
 from fedexp.distributed.ranks import Contribution, Ranks
-from fedexp.engines.base import Engine, Predictions
+from fedexp.engines.base import Engine
+from fedexp.engines.predictions import Predictions
 from fedexp.evaluation.alignment import Alignment
 from fedexp.evaluation.geometry import global_angles, local_angles, mean_over_clients
 from fedexp.evaluation.personal import per_class, personal_accuracies, personal_metrics

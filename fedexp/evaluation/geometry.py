@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedexp.engines.base import Predictions
+from fedexp.engines.predictions import Predictions
 
 
 def mean_pairwise_angle(vectors: Tensor, keep: Tensor | None = None) -> float:

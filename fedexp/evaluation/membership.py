@@ -24,7 +24,7 @@ from fedexp.core.randomness import key, numpy_generator
 from fedexp.core.sockets import Personalization, Regularizer
 from fedexp.data.federated import ClientData, FederatedData, Samples
 from fedexp.data.split import apportion, class_counts, deal
-from fedexp.engines.base import Resources
+from fedexp.engines.resources import Resources
 from fedexp.engines.serial import Serial
 from fedexp.faults.base import Faults
 from fedexp.state.client_store import ClientStore

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedexp.data.federated import ClientData
-from fedexp.engines.base import Predictions
+from fedexp.engines.predictions import Predictions
 
 KINDS = ("uniform", "local", "test_split", "whole")
 """The accuracies of ``personal_accuracies``."""

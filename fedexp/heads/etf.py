@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from pydantic import PositiveFloat, PositiveInt
 from torch import Generator, Tensor, nn
 
-from fedexp.core.hook_view import Client
+from fedexp.core.client_protocol import Client
 from fedexp.core.messages import Message
 from fedexp.core.part import Memory, Setting
 from fedexp.core.sockets import Head

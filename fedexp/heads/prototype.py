@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from pydantic import Field, PositiveInt
 from torch import Generator, Tensor
 
-from fedexp.core.hook_view import Client
+from fedexp.core.client_protocol import Client
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Memory
 from fedexp.core.prototypes import class_prototypes, stack_reports

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 
+from fedexp.core.client_protocol import Client
 from fedexp.core.forward import Forward
-from fedexp.core.hook_view import Client
 from fedexp.core.messages import Message
 from fedexp.core.part import Memory, Setting
 from fedexp.core.sockets import Loss

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
+from fedexp.core.client_protocol import Client
 from fedexp.core.compatibility import CLASS_PROTOTYPES
 from fedexp.core.forward import Forward
-from fedexp.core.hook_view import Client
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Memory, Setting
 from fedexp.core.prototypes import class_prototypes, stack_reports

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 from torch import Tensor
 
+from fedexp.core.client_protocol import Client
 from fedexp.core.forward import Forward
-from fedexp.core.hook_view import Client
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Memory, Setting
 from fedexp.core.prototypes import (

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from pydantic import PositiveInt
-
+from fedexp.config.schema import Epochs
 from fedexp.core.sockets import Personalization, Phase
 
 
@@ -18,7 +17,7 @@ class FedBABU(Personalization):
         tuning_epochs: of the whole model, on the client's data.
     """
 
-    def __init__(self, tuning_epochs: PositiveInt) -> None:
+    def __init__(self, tuning_epochs: Epochs) -> None:
         super().__init__()
         self.tuning_epochs = tuning_epochs
 

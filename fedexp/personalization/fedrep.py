@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from pydantic import PositiveInt
-
+from fedexp.config.schema import Epochs
 from fedexp.core.sockets import Phase
 from fedexp.personalization.fedper import FedPer
 
@@ -17,7 +16,7 @@ class FedRep(FedPer):
         head_epochs: of the head; the body has ``local.epochs``.
     """
 
-    def __init__(self, head_epochs: PositiveInt) -> None:
+    def __init__(self, head_epochs: Epochs) -> None:
         super().__init__()
         self.head_epochs = head_epochs
 

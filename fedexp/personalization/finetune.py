@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from pydantic import PositiveInt
-
+from fedexp.config.schema import Epochs
 from fedexp.core.sockets import Personalization, Phase
 
 
@@ -17,7 +16,7 @@ class Finetune(Personalization):
         epochs: of the whole model.
     """
 
-    def __init__(self, epochs: PositiveInt) -> None:
+    def __init__(self, epochs: Epochs) -> None:
         super().__init__()
         self.epochs = epochs
 

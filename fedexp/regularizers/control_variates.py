@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from fedexp.core.hook_view import Client
+from fedexp.core.client_protocol import Client
 from fedexp.core.messages import Message, Tensors
 from fedexp.core.part import Memory, Setting
 from fedexp.core.sockets import Regularizer

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from fedexp.core.hook_view import Client
+from fedexp.core.client_protocol import Client
 from fedexp.core.messages import Message, Tensors
 from fedexp.core.part import Memory, Setting
 from fedexp.regularizers.anchors import combine, prefixed, total, with_prefix

@@ -8,7 +8,7 @@ import torch
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from fedexp.core.hook_view import Client
+from fedexp.core.client_protocol import Client
 from fedexp.core.messages import Message
 from fedexp.core.part import Memory, Setting
 from fedexp.core.sockets import Regularizer

@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
+from fedexp.core.client_protocol import Client, LocalData
 from fedexp.core.compatibility import SECOND_DERIVATIVES
 from fedexp.core.description import Description
 from fedexp.core.functional import functional
-from fedexp.core.hook_view import Client, LocalData
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Functional, Memory, Setting
 from fedexp.core.randomness import torch_generator

@@ -1,4 +1,4 @@
-"""Wiring a federation together from a checked plan and its data."""
+"""Builds a federation from a checked plan and its data."""
 
 from functools import partial
 from pathlib import Path
@@ -18,8 +18,8 @@ from fedexp.data.federated import FederatedData
 from fedexp.distributed.placement import Placement
 from fedexp.distributed.ranks import ranks_of
 from fedexp.engines.allocator import keep_freed_memory
-from fedexp.engines.base import Resources
-from fedexp.engines.layout import channels_last_pays, check_compiler
+from fedexp.engines.layout import check_compiler, prefers_channels_last
+from fedexp.engines.resources import Resources
 from fedexp.errors import InputError
 from fedexp.evaluation.evaluator import Evaluator
 from fedexp.evaluation.membership import MembershipAttack
@@ -40,14 +40,14 @@ def assemble(
     tracker: Tracker,
     client_folder: Path | None = None,
 ) -> Federation:
-    """Wire everything together.
+    """Build the federation.
 
     Args:
         plan: the checked config and what was built from it.
-        fabric: where and how tensors are computed, and by which processes.
+        fabric: device, precision and processes.
         data: the population's data.
-        tracker: is told of every round.
-        client_folder: for what clients keep and RAM has no room for; None makes a temporary one.
+        tracker: gets the record of every round.
+        client_folder: for client states that exceed the RAM bound; None uses a temporary one.
     """
     _check_last_batches(plan, data)
     if fabric.device.type == "cpu":
@@ -59,7 +59,7 @@ def assemble(
         part.setup(setting)
     plan.faults.setup(setting)
     module.finish_setup()
-    _lay_out(module, config.engine, fabric.device)
+    _place_module(module, config.engine, fabric.device)
     resources = _resources(plan, fabric, data, module, client_folder)
     engine = build("engine", config.engine.node, supplied=ENGINE_SUPPLIED)(resources=resources)
     if config.engine.compile:
@@ -67,17 +67,19 @@ def assemble(
         engine.compile()
     ranks = ranks_of(fabric)
     sizes = data.class_counts.sum(dim=1).tolist()
-    placement = Placement(ranks, sizes, keepers=lambda: resources.store.keepers)
+    placement = Placement(
+        ranks, sizes, clients_with_state=lambda: resources.store.clients_with_state
+    )
     attack = MembershipAttack(config.evaluation.membership, resources)
     parameters = setting.shared & setting.parameter_shapes.keys()
     evaluator = Evaluator(config.evaluation, config.rounds, engine, data, parameters, attack, ranks)
     meter, quarantine = Meter(), Quarantine(config.on_bad_update)
-    companions = (meter, quarantine, evaluator, placement)
+    reducibles = (meter, quarantine, evaluator, placement)
     shared = resources.split(resources.initial)[0]
     return Federation(
         ranks,
         placement,
-        Server(shared, sockets.aggregator, parts, ranks, companions),
+        Server(shared, sockets.aggregator, parts, ranks, reducibles),
         sockets.sampler,
         engine,
         plan.faults,
@@ -90,7 +92,7 @@ def assemble(
 
 
 def _resident_module(plan: Plan) -> ClientModule:
-    """The one module of this process; its parts are not set up yet."""
+    """The resident module; its parts are not set up yet."""
     config, sockets = plan.config, plan.sockets
     with seeded(config.seed, "backbone"):
         backbone = plan.backbone(input_shape=plan.description.input_shape)
@@ -106,7 +108,7 @@ def _resident_module(plan: Plan) -> ClientModule:
 
 
 def _setting(plan: Plan, data: FederatedData, module: ClientModule) -> Setting:
-    """What the parts are told of the federation."""
+    """What the parts may know about the experiment."""
     config, about = plan.config, plan.description
     is_sent, shared = module.is_sent, plan.sockets.personalization.shared
     return Setting(
@@ -124,10 +126,10 @@ def _setting(plan: Plan, data: FederatedData, module: ClientModule) -> Setting:
     )
 
 
-def _lay_out(module: ClientModule, engine: Engine, device: torch.device) -> None:
-    """Move the module to the device, its kernels in the order that is wanted or pays."""
-    pays = channels_last_pays(module.backbone, device, engine.precision)
-    if engine.channels_last is True or (engine.channels_last == "auto" and pays):
+def _place_module(module: ClientModule, engine: Engine, device: torch.device) -> None:
+    """Move the module to the device, in the memory layout of ``engine.channels_last``."""
+    prefers = prefers_channels_last(module.backbone, device, engine.precision)
+    if engine.channels_last is True or (engine.channels_last == "auto" and prefers):
         module.to(memory_format=torch.channels_last)
     module.to(device)
 
@@ -158,17 +160,17 @@ def _resources(
 
 
 def _global_model(module: ClientModule, round: int, weights: Tensors) -> Functional:
-    """The global model that the server has, as a function; its head's own state comes along."""
+    """The server's global model as a function, with the head's current extras."""
     extras = {"head": module.head.broadcast(round)}
     return functional(module, Message(round, weights, extras))
 
 
 def _check_last_batches(plan: Plan, data: FederatedData) -> None:
-    """Found out now rather than in the round that first draws such a client."""
+    """Raise InputError if a batch of one sample would fail in BatchNorm."""
     size = plan.config.local.batch_size
-    lonely = [client.client for client in data.clients if client.num_samples % size == 1]
-    if lonely and not trains_on_one(plan.backbone, plan.description.input_shape):
+    single = [client.client for client in data.clients if client.num_samples % size == 1]
+    if single and not trains_on_one(plan.backbone, plan.description.input_shape):
         raise InputError(
-            f"local.batch_size={size}: the last batch of client {lonely[0]} would hold one sample, "
+            f"local.batch_size={size}: the last batch of client {single[0]} would hold one sample, "
             "too few for this model's BatchNorm; take another size or a model without BatchNorm"
         )

@@ -39,17 +39,17 @@ from fedexp.tracking.tracker import Tracker, Trackers
 LOGGER = logging.getLogger(__name__)
 
 _CLIENTS = "clients_{}"
-"""Where a rank's clients keep what RAM has no room for."""
+"""Folder for the client states of a rank that exceed the RAM bound."""
 
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run leaves behind.
+    """The results of a run.
 
     Attributes:
-        folder: where everything lies.
+        folder: the run's folder, with all files.
         metrics: one row a round, as in ``metrics.jsonl``.
         summary: as in ``summary.json``.
         make_model: makes ``model``.
@@ -71,38 +71,38 @@ class RunResult:
 
 
 def execute(config: Config, folder: Path, launch: Launch) -> RunResult:
-    """Run the experiment, or what is left of it, and leave everything in ``folder``.
+    """Run the experiment, or resume it, and write all results to ``folder``.
 
-    With several processes it starts those of one machine, unless torchrun or SLURM have started
-    them: then each calls this, and all get the result of the first, ``folder`` included.
+    With several processes it starts those of this machine, unless torchrun or SLURM started them:
+    then each calls this function, and all return the first one's result, its ``folder`` included.
 
     Args:
         config: the checked config.
-        folder: the run's own folder; made if absent.
+        folder: the run's own folder; created if absent.
         launch: how the run was started.
 
     Raises:
-        InputError: the config cannot work, ``folder`` is another run's, its disk is full, or a
+        InputError: the config is invalid, ``folder`` has another run, its disk is full, or a
             process died.
-        Interrupted: Ctrl-C or SIGTERM; what was done is saved.
+        Interrupted: Ctrl-C or SIGTERM; the rounds so far are saved.
     """
     if not launcher.must_spawn(config.engine):
         return _run(config, folder, launch)[0]
     check(folder, config)
-    plan(config)  # what is wrong with it is found before processes are started
+    plan(config)  # finds errors before processes are started
     summary, message = spawn(_run_as_rank, config.engine.devices, config, folder, launch)
     model = partial(_rebuild_model, config, message)
     return RunResult(folder, read_metrics(folder), summary, model)
 
 
 def _run_as_rank(config: Config, folder: Path, launch: Launch) -> tuple[dict[str, Any], Message]:
-    """One of several processes: the summary, and what its final global model is made of."""
+    """The run in one of several processes; returns the summary and the final message."""
     result, message = _run(config, folder, launch)
     return result.summary, message
 
 
 def _rebuild_model(config: Config, message: Message) -> ClientModule:
-    """The global model that ``message`` tells of, on the CPU."""
+    """The global model of ``message``, on the CPU."""
     planned, fabric = plan(config), Fabric(accelerator="cpu", devices=1)
     data = load_data(config, planned.source, fabric.device)
     federation = assemble(planned, fabric, data, Tracker())
@@ -110,20 +110,23 @@ def _rebuild_model(config: Config, message: Message) -> ClientModule:
 
 
 def _run(config: Config, folder: Path, launch: Launch) -> tuple[RunResult, Message]:
-    """The run itself, in this process or this one's share of it; and its final global model."""
+    """The run in this process, or its share of it; returns the result and the final message."""
     start = time.perf_counter()
-    if launcher.start().rank == 0:
+    if launcher.this_process().rank == 0:
         check(folder, config)
     planned = plan(config)
     fabric = make_fabric(config.engine)
     ranks = ranks_of(fabric)
     folder = _agree_on_folder(folder, ranks)
-    with fabric.rank_zero_first(local=True):  # the others find the caches filled
+    with fabric.rank_zero_first(local=True):  # the others then find the caches
         data = load_data(config, planned.source, fabric.device)
-    with _room(folder), claim(folder, config) if ranks.is_first else nullcontext() as run:
+    with (
+        _report_full_disk(folder),
+        claim(folder, config) if ranks.is_first else nullcontext() as run,
+    ):
         if ranks.is_first:
             write_partition(folder / PARTITION, data.class_counts, data.description.classes)
-        checkpoint = ranks.from_first(partial(_where_to_go_on, config, folder, run, launch))
+        checkpoint = ranks.from_first(partial(_resume_point, config, folder, run, launch))
         start -= checkpoint.seconds if checkpoint else 0
         done = checkpoint.round if checkpoint else 0
         past = parse_records(checkpoint.metrics) if checkpoint else []
@@ -135,8 +138,8 @@ def _run(config: Config, folder: Path, launch: Launch) -> tuple[RunResult, Messa
             store = federation.engine.resources.store
             with closing(store):
                 if checkpoint:
-                    mine = federation.placement.local_clients
-                    checkpoint.restore(federation.server, store, fabric.device, mine)
+                    local = federation.placement.local_clients
+                    checkpoint.restore(federation.server, store, fabric.device, local)
                     federation.placement.synchronize()
                 _train(federation, config, done, Checkpoints(folder, config.checkpoint.keep), start)
             model = federation.global_model(config.rounds)
@@ -159,7 +162,7 @@ def _run(config: Config, folder: Path, launch: Launch) -> tuple[RunResult, Messa
 
 
 def _agree_on_folder(folder: Path, ranks: Ranks) -> Path:
-    """The first rank's folder; the empty ones that Hydra has made for the others go."""
+    """The first rank's folder; the empty ones that Hydra created for the others are deleted."""
     shared = ranks.from_first(folder.resolve)
     if ranks.is_first:
         return folder
@@ -168,13 +171,13 @@ def _agree_on_folder(folder: Path, ranks: Ranks) -> Path:
     return shared
 
 
-def _where_to_go_on(
+def _resume_point(
     config: Config, folder: Path, run: Identity | None, launch: Launch
 ) -> Checkpoint | None:
-    """The run's newest checkpoint, if it goes on from one; says what it does.
+    """The checkpoint to resume from, if any; logs how the run starts.
 
     Raises:
-        InputError: the run came to its end and has no checkpoint to go on from.
+        InputError: the run is finished and has no checkpoint.
     """
     if config.resume is None:
         return None
@@ -189,36 +192,36 @@ def _where_to_go_on(
         LOGGER.info("resume: %s has no checkpoint yet and starts afresh", folder)
     elif launch.sweep is None:
         LOGGER.info("resume: found no unfinished run like this one; starts afresh in %s", folder)
-    for left in folder.glob(_CLIENTS.format("*")):  # by a killed process
+    for left in folder.glob(_CLIENTS.format("*")):  # of a killed process
         shutil.rmtree(left, ignore_errors=True)
-    (folder / SUMMARY).unlink(missing_ok=True)  # the run is not finished any more
+    (folder / SUMMARY).unlink(missing_ok=True)  # the run is no longer finished
     return checkpoint
 
 
 def _train(
     federation: Federation, config: Config, done: int, checkpoints: Checkpoints, start: float
 ) -> None:
-    """The rounds that are left, with checkpoints. Raises Interrupted."""
+    """Train the remaining rounds, with checkpoints. Raises Interrupted."""
     every, keep, ranks = config.checkpoint.every, config.checkpoint.keep, federation.ranks
     with Interrupts(announce=ranks.is_first) if keep else nullcontext() as interrupts:
 
         def checkpoint(round: int) -> None:
-            heard = ranks.all_gather(interrupts.asked if interrupts else None)
-            asked = next((signal for signal in heard if signal), None)
+            signals = ranks.all_gather(interrupts.received if interrupts else None)
+            interrupt = next((signal for signal in signals if signal), None)
             is_due = every and round % every == 0
-            if keep and (is_due or asked or round == config.rounds):
+            if keep and (is_due or interrupt or round == config.rounds):
                 seconds = time.perf_counter() - start
-                kept = ranks.iterate_gathered(federation.engine.resources.store.states())
-                checkpoints.save(round, seconds, federation.server, kept, ranks.is_first)
-            if asked and round < config.rounds:
-                raise Interrupted(asked)
+                states = ranks.iterate_gathered(federation.engine.resources.store.states())
+                checkpoints.save(round, seconds, federation.server, states, ranks.is_first)
+            if interrupt and round < config.rounds:
+                raise Interrupted(interrupt)
 
         federation.run(config.rounds, done, checkpoint)
 
 
 @contextmanager
-def _room(folder: Path) -> Iterator[None]:
-    """A disk that is full, or fails, is one line."""
+def _report_full_disk(folder: Path) -> Iterator[None]:
+    """Raise InputError if the disk is full, or fails."""
     try:
         yield
     except OSError as error:
@@ -231,7 +234,7 @@ def _room(folder: Path) -> Iterator[None]:
 
 
 def draw_partition(config: Config, folder: Path) -> list[Path]:
-    """Write what every client would hold to ``folder``, as a picture and as a table.
+    """Write the partition to ``folder``, as a picture and as a table, without training.
 
     Returns the two paths, ``partition.png`` and ``partition.csv``. Raises InputError.
     """

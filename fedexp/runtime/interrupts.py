@@ -11,24 +11,24 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Self
 
-from fedexp.distributed.launcher import start
+from fedexp.distributed import launcher
 
 NOTICE = b"\nfedexp: stopping when this round is done and saved; a second time stops at once\n"
 
 
 class Interrupts:
-    """Holds the first SIGINT or SIGTERM back as long as the block runs; a second acts at once.
+    """Defers the first SIGINT or SIGTERM while the block runs; a second one acts at once.
 
-    Does nothing outside the main thread, where Python allows no handlers.
+    Does nothing outside the main thread, where Python allows no signal handlers.
 
     Args:
-        announce: say what the first one will do.
+        announce: print what the first one will do.
 
     Attributes:
-        asked: the signal that came, if one did.
+        received: the deferred signal; None if there was none.
     """
 
-    asked: signal.Signals | None = None
+    received: signal.Signals | None = None
 
     def __init__(self, announce: bool = True) -> None:
         self._announce = announce
@@ -37,7 +37,7 @@ class Interrupts:
         self._before = {}
         if threading.current_thread() is threading.main_thread():
             for each in (signal.SIGINT, signal.SIGTERM):
-                self._before[each] = signal.signal(each, self._note)
+                self._before[each] = signal.signal(each, self._handle)
         return self
 
     def __exit__(
@@ -49,18 +49,18 @@ class Interrupts:
         for each, handler in self._before.items():
             signal.signal(each, handler)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self.asked = signal.Signals(number)
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.received = signal.Signals(number)
         self.__exit__(None, None, None)
-        if self._announce and not in_worker():  # else its parent has said it
-            os.write(2, NOTICE)  # print may be what was interrupted
+        if self._announce and not in_worker():  # else its parent prints it
+            os.write(2, NOTICE)  # print is not safe in a signal handler
 
 
 @contextmanager
-def plain_interrupt(folder: Path) -> Iterator[None]:
-    """A Ctrl-C is one line that says how to go on in ``folder``; so is a SIGTERM.
+def exit_on_interrupt(folder: Path) -> Iterator[None]:
+    """On Ctrl-C or SIGTERM, print in one line how to resume the run in ``folder``, and exit.
 
-    Not in a worker, which its parent speaks for: there it stays a KeyboardInterrupt.
+    In a worker the KeyboardInterrupt passes through: its parent prints and exits.
     """
     try:
         yield
@@ -74,6 +74,9 @@ def plain_interrupt(folder: Path) -> Iterator[None]:
 
 
 def in_worker() -> bool:
-    """Whether this process is one of those among which a sweep's jobs are shared out."""
-    # The ranks of a run are processes, too, but are started as torchrun starts them.
-    return multiprocessing.current_process().name != "MainProcess" and start().by == "user"
+    """Whether this process is a worker of a sweep with several jobs at a time."""
+    # The ranks of a run are child processes, too, but look as if torchrun had started them.
+    return (
+        multiprocessing.current_process().name != "MainProcess"
+        and launcher.this_process().started_by == "user"
+    )

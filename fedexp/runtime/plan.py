@@ -1,6 +1,6 @@
-"""What a config asks for: checked, built as far as it goes without data, and the data dealt out.
+"""Checks a config, builds what needs no data, and loads the data.
 
-What can be wrong is found before data is decoded.
+Errors in the config are found before data is decoded.
 """
 
 import logging
@@ -36,7 +36,7 @@ ENGINE_SUPPLIED = ("resources",)
 
 
 class Compiled(Part):
-    """``engine.compile=true``, as a component that others must fit."""
+    """``engine.compile=true``, as a component for ``check_compatible``."""
 
     forbids = MappingProxyType(
         {
@@ -64,16 +64,16 @@ class Sockets:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a config asks for, checked and built as far as it goes without data.
+    """A checked config and what can be built from it without data.
 
     Attributes:
         config: the checked config.
-        source: the reader.
-        description: what the reader will yield.
+        source: the dataset's reader.
+        description: shape and names of the dataset.
         backbone: builds the backbone for an ``input_shape``.
         feature_dim: d, the width of its features.
         sockets: the method.
-        faults: what goes wrong on purpose.
+        faults: injected faults.
     """
 
     config: Config
@@ -170,7 +170,7 @@ def load_data(config: Config, source: Source, device: torch.device) -> Federated
 
 
 def _check_engine(config: Config) -> None:
-    """The engine can be, with so many processes, and compiled if it is to be."""
+    """Raise InputError if the engine's config is invalid or it cannot run in several processes."""
     engine = build("engine", config.engine.node, supplied=ENGINE_SUPPLIED)
     if config.engine.processes > 1 and not engine.func.shares_cohort:
         raise InputError(
@@ -180,7 +180,7 @@ def _check_engine(config: Config) -> None:
 
 
 def _check_without_global(config: Config) -> None:
-    """Nothing of a global model can be asked for where there is none."""
+    """Raise InputError if the config measures a global model, which the method does not have."""
     objective, measured = config.objective, config.evaluation
     of_global = objective.startswith(("global/", "membership/")) or objective in (
         "validation/accuracy",

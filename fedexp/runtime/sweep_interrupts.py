@@ -1,7 +1,7 @@
 """Ctrl-C in a sweep whose jobs share several processes (``hydra/launcher=joblib``).
 
-joblib kills its processes at a Ctrl-C. Here each job ends its round and saves it, those that wait
-do not begin, and then the sweep ends as a single run does.
+joblib kills its processes at a Ctrl-C. Here each running job finishes its round and saves it,
+waiting jobs do not start, and then the sweep ends as a single run does.
 """
 
 import _thread
@@ -14,58 +14,58 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 
 from fedexp.errors import Interrupted
-from fedexp.runtime.interrupts import NOTICE, plain_interrupt
+from fedexp.runtime.interrupts import NOTICE, exit_on_interrupt
 
 _CTRL_C = {signal.SIGINT}
 _MASKS = hasattr(signal, "pthread_sigmask")  # a POSIX system
 
 
 class _State:
-    """What this process knows of the sweep; Hydra copies its callbacks, so it is not kept there.
+    """The state of this process; not in the callbacks, as Hydra copies them.
 
     Attributes:
-        asked: in the parent, how often Ctrl-C has come.
-        interrupted: in a worker, whether a job of it was.
+        interrupts: in the parent, the number of Ctrl-Cs.
+        interrupted: in a worker, whether one of its jobs was interrupted.
     """
 
-    asked = 0
+    interrupts = 0
     interrupted = False
 
 
-def hold_back_interrupts() -> None:
+def block_interrupts() -> None:
     """Block Ctrl-C in the parent of a sweep until its jobs are done.
 
-    A terminal sends it to every process. To the parent, and to workers that are idle or starting,
-    it would be the end of the pool; so it is blocked here, workers are started with it blocked, and
-    each job unblocks it (``let_in``). A third one interrupts the parent, too.
+    A terminal sends it to every process, and in the parent, or in a worker that is idle or
+    starting, it would end the pool. So it is blocked here, workers inherit that, and each job
+    unblocks it (``unblock_interrupts``). The third one interrupts the parent, too.
     """
     if _MASKS:
-        resource_tracker.ensure_running()  # its start would end the blocking
+        resource_tracker.ensure_running()  # starting it later would unblock the signal
         signal.pthread_sigmask(signal.SIG_BLOCK, _CTRL_C)
-        threading.Thread(target=_watch, daemon=True).start()
+        threading.Thread(target=_count_interrupts, daemon=True).start()
 
 
 def end_interrupted_sweep(folder: Path) -> None:
     """Exit with code 130 and one line if Ctrl-C was pressed during the sweep in ``folder``."""
-    if _State.asked:
-        with plain_interrupt(folder):
+    if _State.interrupts:
+        with exit_on_interrupt(folder):
             raise Interrupted(signal.SIGINT)
 
 
-def _watch() -> None:
-    """Take in what the main thread does not."""
+def _count_interrupts() -> None:
+    """Receive the signals that are blocked in the main thread."""
     while True:
         signal.sigwait(_CTRL_C)
-        _State.asked += 1
-        if _State.asked == 1:
+        _State.interrupts += 1
+        if _State.interrupts == 1:
             os.write(2, NOTICE)
-        if _State.asked > 2:
+        if _State.interrupts > 2:
             _thread.interrupt_main()
 
 
 @contextmanager
-def let_in() -> Iterator[None]:
-    """Ctrl-C comes through as long as the block runs, and first of all one that was held back."""
+def unblock_interrupts() -> Iterator[None]:
+    """Ctrl-C interrupts the block; one that was blocked before does so at its start."""
     if not _MASKS:
         yield
         return
@@ -77,11 +77,11 @@ def let_in() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def note_interrupt() -> None:
-    """A job of this worker was interrupted."""
+def record_interrupt() -> None:
+    """Record that a job of this worker was interrupted."""
     _State.interrupted = True
 
 
 def was_interrupted() -> bool:
-    """Whether a job of this worker was interrupted, so that the sweep is over for it."""
+    """Whether a job of this worker was interrupted, so that it starts no other."""
     return _State.interrupted

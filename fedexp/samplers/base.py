@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from fedexp.core.client_protocol import Client
 from fedexp.core.description import Description
-from fedexp.core.hook_view import Client
 from fedexp.core.messages import Tensors, Update
 from fedexp.core.part import Memory, Part, Setting
 from fedexp.samplers.figures import times_chosen_bars

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from scipy.spatial.distance import cdist
 from torch import Tensor
 
-from fedexp.core.hook_view import Client
+from fedexp.core.client_protocol import Client
 from fedexp.core.messages import Tensors, Update
 from fedexp.samplers.last_updates import LastUpdates
 

@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
+from fedexp.core.client_protocol import Client
 from fedexp.core.description import Description
 from fedexp.core.forward import Forward
-from fedexp.core.hook_view import Client
 from fedexp.core.messages import Tensors, Update
 from fedexp.core.part import Memory, Setting
 from fedexp.core.randomness import numpy_generator

@@ -1,14 +1,14 @@
-"""Checkpoints, from which a killed run goes on to the same bits, and the global model at its end.
+"""Checkpoints, from which a killed run resumes to the same bits, and the final global model.
 
 A checkpoint is a folder, ``checkpoints/round_0010``:
 
-* ``server.pt``: the global weights and what the server halves of the parts know;
-* ``clients/<number>.pt``: what each client keeps between rounds;
+* ``server.pt``: the global weights and the state of the parts' server halves;
+* ``clients/<number>.pt``: each client's state;
 * ``metrics.jsonl``: the rounds so far;
 * ``checkpoint.json``: the round, and the digests of these files.
 
-``torch.load`` reads the ``.pt`` files with ``weights_only=True``. There is no state of random
-generators: every draw is keyed by the seed, its purpose, the round and the client.
+``torch.load`` reads the ``.pt`` files with ``weights_only=True``. No state of random
+generators is needed: every draw is keyed by the seed, its purpose, the round and the client.
 """
 
 import hashlib
@@ -49,12 +49,12 @@ class _Manifest(BaseModel):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One that lies on disk, whole.
+    """A complete checkpoint on disk.
 
     Attributes:
-        folder: where it lies.
+        folder: its folder.
         round: the last round in it.
-        seconds: how long the run had taken.
+        seconds: the run's time up to then.
     """
 
     folder: Path
@@ -71,19 +71,19 @@ class Checkpoint:
         server: Server,
         store: ClientStore,
         device: torch.device,
-        mine: Callable[[Sequence[int]], Iterable[int]],
+        local_clients: Callable[[Sequence[int]], Iterable[int]],
     ) -> None:
-        """Put everything back where it was.
+        """Restore the server and the client states.
 
         Args:
-            server: gets its weights and the parts' state back.
-            store: gets what clients keep, as far as they are ``mine``.
+            server: gets its weights and the parts' state.
+            store: gets the states of this rank's clients.
             device: of the clients' tensors.
-            mine: those of some clients that this rank takes.
+            local_clients: selects this rank's clients among those given.
         """
         server.load_state_dict(_load(self.folder / _SERVER, torch.device("cpu")))
         files = {int(path.stem): path for path in (self.folder / _CLIENTS).iterdir()}
-        for client in mine(sorted(files)):
+        for client in local_clients(sorted(files)):
             store.put(client, ClientState(**_load(files[client], device)))
 
 
@@ -92,7 +92,7 @@ class Checkpoints:
 
     Args:
         folder: the run's folder.
-        keep: how many of the newest stay.
+        keep: number of checkpoints to keep, the newest ones.
     """
 
     def __init__(self, folder: Path, keep: int) -> None:
@@ -107,17 +107,17 @@ class Checkpoints:
         states: Iterable[tuple[int, ClientState]],
         write: bool = True,
     ) -> None:
-        """Write one, whole or not at all.
+        """Write a checkpoint, completely or not at all.
 
         Args:
             round: the last round in it.
-            seconds: how long the run has taken.
-            server: the weights, and the parts' state.
-            states: client and what it keeps, one by one, so that RAM need not hold all.
-            write: whether this rank writes; one that does not only lets its ``states`` go.
+            seconds: the run's time so far.
+            server: its weights and the parts' state are saved.
+            states: (client, state), one by one, so that RAM need not hold all.
+            write: whether this rank writes; others only iterate over ``states``.
 
         Raises:
-            InputError: the disk is full, or fails; those before are as they were.
+            InputError: the disk is full, or fails; earlier checkpoints are unchanged.
         """
         if not write:
             deque(states, maxlen=0)
@@ -131,8 +131,8 @@ class Checkpoints:
                 name: _write(unfinished / name, content)
                 for name, content in self._contents(server, states)
             }
-            about = _Manifest(round=round, seconds=seconds, files=digests)
-            _write(unfinished / _MANIFEST, about.model_dump_json().encode())
+            manifest = _Manifest(round=round, seconds=seconds, files=digests)
+            _write(unfinished / _MANIFEST, manifest.model_dump_json().encode())
             for name in (*digests, _MANIFEST, _CLIENTS, ""):
                 _sync(unfinished / name)
             os.replace(unfinished, final)
@@ -149,7 +149,7 @@ class Checkpoints:
             self._discard(self._folder / name)
 
     def latest(self) -> Checkpoint | None:
-        """The newest that is whole; a damaged one is named in a warning and removed."""
+        """The newest complete checkpoint; a damaged one is reported in a warning and deleted."""
         self._clear()
         for name in self._names():
             try:
@@ -171,18 +171,18 @@ class Checkpoints:
             yield f"{_CLIENTS}/{client}.pt", _dump(vars(state))
 
     def _names(self) -> list[str]:
-        """Those with a finished name, the newest first."""
+        """Names of the complete checkpoints, the newest first."""
         found = [path.name for path in self._folder.glob("round_*") if not path.suffix]
         return sorted(found, key=lambda name: int(name.removeprefix("round_")), reverse=True)
 
     def _discard(self, path: Path) -> None:
-        """Remove it so that a kill in between leaves nothing that looks like one."""
-        doomed = path.with_suffix(_UNFINISHED)
-        os.replace(path, doomed)
-        shutil.rmtree(doomed)
+        """Delete it; a kill in between leaves nothing that looks like a checkpoint."""
+        renamed = path.with_suffix(_UNFINISHED)
+        os.replace(path, renamed)
+        shutil.rmtree(renamed)
 
     def _clear(self) -> None:
-        """Remove what a killed process left unfinished."""
+        """Delete unfinished checkpoints of killed processes."""
         for path in self._folder.glob(f"*{_UNFINISHED}"):
             shutil.rmtree(path)
 
@@ -196,20 +196,20 @@ def save_weights(weights: Tensors, folder: Path) -> Path:
 
 
 def load_weights(path: Path) -> Tensors:
-    """What ``save_weights`` wrote, on the CPU."""
+    """The weights that ``save_weights`` wrote, on the CPU."""
     weights: Tensors = _load(path, torch.device("cpu"))
     return weights
 
 
 def _verified(folder: Path) -> Checkpoint:
     """The checkpoint in ``folder``. Raises ValueError or OSError if it is damaged."""
-    about = _Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
-    for name, expected in about.files.items():
+    manifest = _Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
+    for name, expected in manifest.files.items():
         if _digest((folder / name).read_bytes()) != expected:
             raise ValueError(f"{name} has changed")
-    if folder.name != _name(about.round):
+    if folder.name != _name(manifest.round):
         raise ValueError(f"{_MANIFEST} has changed")
-    return Checkpoint(folder, about.round, about.seconds)
+    return Checkpoint(folder, manifest.round, manifest.seconds)
 
 
 def _name(round: int) -> str:
@@ -217,7 +217,7 @@ def _name(round: int) -> str:
 
 
 def _dump(value: Any) -> bytes:
-    # Not straight into the file: there PyTorch hides why writing failed.
+    # Not directly into the file, as PyTorch then hides why writing failed.
     content = io.BytesIO()
     torch.save(value, content)
     return content.getvalue()
@@ -228,7 +228,7 @@ def _load(path: Path, device: torch.device) -> Any:
 
 
 def _write(path: Path, content: bytes) -> str:
-    """Returns the digest."""
+    """Write the file and return the digest of its content."""
     path.write_bytes(content)
     return _digest(content)
 
@@ -238,7 +238,7 @@ def _digest(content: bytes) -> str:
 
 
 def _sync(path: Path) -> None:
-    """Wait until the disk has this file, or this folder's list of names."""
+    """Flush this file, or this folder's entries, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""One client's state, and how states lie on disk."""
+"""One client's state, and files of client states."""
 
 import io
 import shutil
@@ -20,15 +20,15 @@ from fedexp.state.atomic import write_atomically
 
 @dataclass
 class ClientState:
-    """What one client keeps for itself between rounds.
+    """What one client keeps between rounds.
 
     Attributes:
-        memories: part -> this client's memory of it.
-        private: the weights that it never shares, empty as long as it has not trained.
-        separate_model: the weights of a whole model that it trains for itself beside the shared
-            one, if any.
-        personal_model: every weight of its personal model, which is the latest local model unless
-            it has a separate one; empty if it is not remembered.
+        memories: part -> this client's memory of it; with ``local.keep_optimizer`` also the state
+            of its optimizers.
+        private: the weights that are not shared; empty until it has trained.
+        separate_model: the weights of its separate personal model, if the method trains one.
+        personal_model: every weight of its personal model, which is the latest local model or the
+            separate one; empty if it is not kept.
     """
 
     memories: dict[str, Memory] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class ClientState:
         return self.memories.setdefault(part, {})
 
     def copy(self) -> "ClientState":
-        """Another state with the same tensors in it."""
+        """A shallow copy: another state with the same tensors."""
         memories = {part: dict(memory) for part, memory in self.memories.items()}
         return ClientState(
             memories, dict(self.private), dict(self.separate_model), dict(self.personal_model)
@@ -49,7 +49,7 @@ class ClientState:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that its tensors hold on to; what several of them share counts once."""
+        """Bytes of the tensors' storages; a storage that several of them share counts once."""
         storages = (tensor.untyped_storage() for tensor in self._tensors())
         return sum({each.data_ptr(): each.nbytes() for each in storages}.values())
 
@@ -60,23 +60,23 @@ class ClientState:
 
 
 class ClientStateFiles:
-    """Drawers on disk, one file a client; they go when this object goes.
+    """Client states on disk, one file each; deleted together with this object.
 
-    Tensors come back bit for bit, with their dtype, strides and device, and those that shared
+    Tensors are read back bit for bit, with their dtype, strides and device; those that shared
     memory within a state share it again.
 
     Args:
-        folder: for these files alone, made when the first is written; if None, a temporary one.
+        folder: for these files only, created at the first write; None uses a temporary one.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
-        self._made: Path | None = None
+        self._created: Path | None = None
         self._removal: Callable[[], object] = lambda: None
 
     def write(self, client: int, state: ClientState) -> None:
         """Raises InputError if the folder cannot be written, or its disk is full."""
-        # Not straight into the file: there PyTorch hides why writing failed.
+        # Not directly into the file, as PyTorch then hides why writing failed.
         content = io.BytesIO()
         torch.save(vars(state), content)
         with self._disk():
@@ -93,24 +93,24 @@ class ClientStateFiles:
             self._path(client).unlink()
 
     def clear(self) -> None:
-        """Delete the folder and all that it holds."""
+        """Delete the folder with all files."""
         self._removal()
-        self._made = None
+        self._created = None
 
     def _path(self, client: int) -> Path:
-        if self._made is None:
+        if self._created is None:
             folder = self._folder or Path(tempfile.mkdtemp(prefix="fedexp-clients-"))
             folder.mkdir(parents=True, exist_ok=True)
             self._removal = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-            self._made = folder
-        return self._made / f"{client}.pt"
+            self._created = folder
+        return self._created / f"{client}.pt"
 
     @contextmanager
     def _disk(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            folder = self._made or self._folder or tempfile.gettempdir()
+            folder = self._created or self._folder or tempfile.gettempdir()
             raise InputError(
                 f"clients.ram_gib: what exceeds it is kept in {folder}, which failed ({error}); "
                 "make room there or raise the bound"

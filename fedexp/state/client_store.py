@@ -1,4 +1,4 @@
-"""What clients keep for themselves between rounds, in RAM up to a bound and on disk beyond it."""
+"""The clients' states between rounds, in RAM up to a bound and on disk beyond it."""
 
 import ctypes
 from collections import OrderedDict
@@ -15,12 +15,12 @@ from fedexp.state.client_state import ClientState, ClientStateFiles
 Remember = Literal["all", "cohort", "off"]
 
 _TRIM_EVERY = 2**28
-"""Bytes that go to disk before the allocator is asked to give back what they freed (256 MiB)."""
+"""Bytes written to disk before freed memory is returned to the system (256 MiB)."""
 
 
 @dataclass(frozen=True)
-class _Label:
-    """What is known of a state without opening it: what it has something of."""
+class _Contents:
+    """Which fields of a state are not empty, known without reading it."""
 
     parts: frozenset[str]
     private: bool
@@ -29,66 +29,66 @@ class _Label:
 
 
 class ClientStore:
-    """A state for each client: the parts' memories, private weights, latest local model.
+    """A ``ClientState`` for each client.
 
-    A client's turn is ``with store.open(client) as state``. Afterwards its state is measured, and
-    those whose turn is longest past go to disk until the rest fits into the bound; the next turn
-    brings them back. The states that are open now come on top of the bound. Reading leaves all in
-    its place.
+    ``with store.open(client) as state`` gives the state to be read and changed. Afterwards its size
+    is measured, and the states unused for the longest time are written to disk until the others fit
+    into the bound; opening one reads it back. Open states are not counted. Reading a state without
+    opening it moves nothing.
 
-    What is put into a state must be its own: a tensor that shares memory with the resident module,
-    or with another client's state, is cut loose from it as soon as the state goes to disk.
+    A state must own its tensors: one that shares memory with the resident module, or with another
+    state, no longer does once the state has been written to disk.
 
     Args:
-        remember: whose latest local model is kept for personal evaluation: everybody's who ever
-            trained (N models at most), only this round's cohort's, or nobody's.
-        ram_bytes: the bound, on the device's memory if that is where the tensors are.
-        folder: what exceeds the bound goes there; see ``ClientStateFiles``.
+        remember: whose latest local model is kept for personal evaluation: of all clients that have
+            trained (N models at most), of this round's cohort, or of none.
+        ram_bytes: the bound, in the device's memory if the tensors are there.
+        folder: for the states that exceed the bound; see ``ClientStateFiles``.
     """
 
     def __init__(self, remember: Remember, ram_bytes: float, folder: Path | None = None) -> None:
         self._remember, self._ram_bytes = remember, ram_bytes
         self._open: dict[int, ClientState] = {}
-        self._ram: OrderedDict[int, ClientState] = OrderedDict()  # the longest unused first
-        self._sizes: dict[int, int] = {}  # of those in RAM, in bytes
-        self._used = 0  # their sum
-        self._untrimmed = 0  # bytes that went to disk, up to _TRIM_EVERY
+        self._ram: OrderedDict[int, ClientState] = OrderedDict()  # least recently used first
+        self._sizes: dict[int, int] = {}  # bytes of each state in RAM
+        self._ram_used = 0  # their sum
+        self._untrimmed = 0  # bytes written to disk since freed memory was returned
         self._files = ClientStateFiles(folder)
-        self._labels: dict[int, _Label] = {}
+        self._contents: dict[int, _Contents] = {}
 
     def begin_round(self) -> None:
-        """A new cohort comes in."""
+        """Forget the last cohort's models if only the current cohort's are kept."""
         if self._remember == "cohort":
-            for client in self.remembered:
-                self._labels[client] = replace(self._labels[client], personal_model=False)
+            for client in self.clients_with_model:
+                self._contents[client] = replace(self._contents[client], personal_model=False)
                 if client in self._ram:
                     self._ram[client].personal_model = {}
                     self._measure(client)
 
     @contextmanager
     def open(self, client: int) -> Iterator[ClientState]:
-        """This client's turn: what the block leaves in the state is kept.
+        """This client's state, for the block to read and change.
 
-        Several clients may have their turn at once.
+        Several clients' states may be open at once.
 
         Raises:
             InputError: the disk is full, or fails.
-            RuntimeError: it is this client's turn already.
+            RuntimeError: this client's state is open already.
         """
         if client in self._open:
             raise RuntimeError(f"the state of client {client} is open already")
-        state = self._open[client] = self._take(client)
+        state = self._open[client] = self._remove(client)
         try:
             yield state
         finally:
             self.put(client, self._open.pop(client))
 
     def put(self, client: int, state: ClientState) -> None:
-        """Take in the state of a client that has none here, as ``states`` gave it."""
+        """Store the state of a client that has none here."""
         if self._remember == "off":
             state.personal_model = {}
         parts = frozenset(name for name, memory in state.memories.items() if memory)
-        self._labels[client] = _Label(
+        self._contents[client] = _Contents(
             parts,
             bool(state.private),
             bool(state.separate_model),
@@ -96,77 +96,79 @@ class ClientStore:
         )
         self._ram[client] = state
         self._measure(client)
-        while self._used > self._ram_bytes:
+        while self._ram_used > self._ram_bytes:
             self._spill(next(iter(self._ram)))
 
     def states(self) -> Iterator[tuple[int, ClientState]]:
-        """Every keeper and its state, one after another: a checkpoint need not hold them all."""
-        for client in self.keepers:
-            yield client, self._look(client)
+        """(client, state) of every client with a state, read one after another."""
+        for client in self.clients_with_state:
+            yield client, self._peek(client)
 
     def memory(self, client: int, part: str) -> Memory:
         """This client's persistent tensors for this part.
 
-        Changes to the dictionary are kept if it is the client's turn; otherwise it is a copy.
+        Changes to the dictionary are kept if the state is open; otherwise it is a copy.
         """
         if client in self._open:
             return self._open[client].memory(part)
-        return dict(self._look(client).memories.get(part, {}))
+        return dict(self._peek(client).memories.get(part, {}))
 
     def memories(self, part: str) -> Mapping[int, Memory]:
-        """Client -> its memory of this part, of every client that has one, read when asked for."""
-        clients = sorted(c for c, label in self._labels.items() if part in label.parts)
+        """Client -> its memory of this part, of every client that has one; read when accessed."""
+        clients = sorted(c for c, contents in self._contents.items() if part in contents.parts)
         return _Memories(self, part, dict.fromkeys(clients))
 
     def private(self, client: int) -> Tensors | None:
-        """The weights that this client never shares, once it has trained."""
-        label = self._labels.get(client)
-        return self._look(client).private if label and label.private else None
+        """This client's private weights; None if it has not trained."""
+        contents = self._contents.get(client)
+        return self._peek(client).private if contents and contents.private else None
 
     def model(self, client: int) -> Tensors:
-        """The client's latest local model, every weight of it."""
-        if not self._labels[client].personal_model:
+        """Every weight of the client's personal model; KeyError if it is not kept."""
+        if not self._contents[client].personal_model:
             raise KeyError(client)
-        return self._look(client).personal_model
+        return self._peek(client).personal_model
 
     @property
-    def remembered(self) -> list[int]:
-        """The clients whose latest local model is known, in order."""
-        return sorted(client for client, label in self._labels.items() if label.personal_model)
+    def clients_with_model(self) -> list[int]:
+        """The clients whose personal model is kept, in order."""
+        return sorted(
+            client for client, contents in self._contents.items() if contents.personal_model
+        )
 
     @property
-    def keepers(self) -> list[int]:
-        """The clients that keep anything here, in order."""
-        nothing = _Label(frozenset(), private=False, separate_model=False, personal_model=False)
-        return sorted(client for client, label in self._labels.items() if label != nothing)
+    def clients_with_state(self) -> list[int]:
+        """The clients whose state is not empty, in order."""
+        empty = _Contents(frozenset(), private=False, separate_model=False, personal_model=False)
+        return sorted(client for client, contents in self._contents.items() if contents != empty)
 
     def close(self) -> None:
-        """Forget everything and remove the folder."""
+        """Delete all states and the folder."""
         self._ram.clear()
         self._sizes.clear()
-        self._labels.clear()
-        self._used = 0
+        self._contents.clear()
+        self._ram_used = 0
         self._files.clear()
 
-    def _look(self, client: int) -> ClientState:
-        """The state where it is, or what the disk has of it."""
+    def _peek(self, client: int) -> ClientState:
+        """The state, from RAM or from disk, where it stays."""
         if client in self._open:
             return self._open[client]
         if client in self._ram:
             return self._ram[client]
-        if client not in self._labels:
+        if client not in self._contents:
             return ClientState()
         state = self._files.read(client)
-        if not self._labels[client].personal_model:  # forgotten since it was written
+        if not self._contents[client].personal_model:  # dropped since it was written
             state.personal_model = {}
         return state
 
-    def _take(self, client: int) -> ClientState:
-        """The state, which is from now on neither in RAM nor on disk."""
-        state = self._look(client)
+    def _remove(self, client: int) -> ClientState:
+        """Remove the state from RAM or disk and return it."""
+        state = self._peek(client)
         if client in self._ram:
             self._drop(client)
-        elif client in self._labels:
+        elif client in self._contents:
             self._files.remove(client)
         return state
 
@@ -176,20 +178,20 @@ class ClientStore:
         self._drop(client)
         if self._untrimmed >= _TRIM_EVERY:
             self._untrimmed = 0
-            _give_back_freed_memory()
+            _return_freed_memory()
 
     def _drop(self, client: int) -> None:
         del self._ram[client]
-        self._used -= self._sizes.pop(client)
+        self._ram_used -= self._sizes.pop(client)
 
     def _measure(self, client: int) -> None:
         size = self._ram[client].nbytes
-        self._used += size - self._sizes.get(client, 0)
+        self._ram_used += size - self._sizes.get(client, 0)
         self._sizes[client] = size
 
 
 class _Memories(Mapping[int, Memory]):
-    """Client -> its memory of one part; only the clients' numbers are held."""
+    """Client -> its memory of one part; holds only the clients' numbers."""
 
     def __init__(self, store: ClientStore, part: str, clients: Mapping[int, None]) -> None:
         self._store, self._part, self._clients = store, part, clients
@@ -206,11 +208,11 @@ class _Memories(Mapping[int, Memory]):
         return len(self._clients)
 
 
-def _give_back_freed_memory() -> None:
-    """Return what is free to the system; does nothing where the C library is not glibc.
+def _return_freed_memory() -> None:
+    """Return freed memory to the system; does nothing if the C library is not glibc.
 
-    The holes that states leave are too fragmented to be filled by others: without this, the
-    process held nearly twice the bound.
+    Freed states leave memory too fragmented for others: without this, the process held nearly twice
+    the bound.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

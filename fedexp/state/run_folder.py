@@ -1,6 +1,6 @@
-"""A run's folder: what it is a run of, whether it is finished, and who is at work in it.
+"""A run's folder: its config, whether the run is finished, and whether a process works in it.
 
-Imports nothing slow: it is asked before the job itself begins.
+Imports nothing slow, as the command line uses it before the job begins.
 """
 
 from __future__ import annotations
@@ -25,18 +25,21 @@ SUMMARY = "summary.json"
 METRICS = "metrics.jsonl"
 AUTO = "auto"
 
-_FREE = ("rounds", "tracking", "engine", "checkpoint", "resume", "clients.ram_gib", "data.cache")
-"""Keys that may change between a kill and a resume: how far, how fast and where, never what."""
+_RUNTIME_KEYS = (
+    *("rounds", "tracking", "engine", "checkpoint"),
+    *("resume", "clients.ram_gib", "data.cache"),
+)
+"""Keys that may change when a run is resumed: they set its length and speed, not its method."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What ``run.json`` says.
+    """The content of ``run.json``.
 
     Attributes:
         config: the checked config of the run's first launch.
-        wandb_id: the run's id in W&B, for all its launches.
-        known: whether somebody was here before.
+        wandb_id: the run's id in W&B, the same for all launches.
+        known: whether an earlier launch wrote it.
     """
 
     config: Mapping[str, Any]
@@ -45,7 +48,7 @@ class Identity:
 
 
 def read(folder: Path) -> Identity | None:
-    """Whose folder it is; None if nobody's, or if its owner was killed before it could say."""
+    """The folder's ``run.json``; None if it is absent or incomplete."""
     try:
         return _parse((folder / FILE_NAME).read_bytes())
     except (FileNotFoundError, NotADirectoryError):
@@ -53,7 +56,7 @@ def read(folder: Path) -> Identity | None:
 
 
 def check(folder: Path, config: Config) -> None:
-    """Whether a run of ``config`` may begin, or go on, in ``folder``. Raises InputError if not."""
+    """Raise InputError unless a run of ``config`` may start, or resume, in ``folder``."""
     found = read(folder)
     if config.resume is None:
         if found or _size(folder / METRICS):
@@ -74,10 +77,10 @@ def check(folder: Path, config: Config) -> None:
 
 @contextmanager
 def claim(folder: Path, config: Config) -> Iterator[Identity]:
-    """Make ``folder`` this process's own as long as the block runs; also says whose it was.
+    """Lock ``folder`` for this process while the block runs; yields its ``run.json``.
 
     Raises:
-        InputError: ``check`` says no, or another process is at work there.
+        InputError: ``check`` fails, or another process is at work there.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / FILE_NAME).open("ab+") as file:
@@ -101,13 +104,13 @@ def is_busy(folder: Path) -> bool:
 
 
 def rounds_finished(folder: Path) -> int:
-    """How many rounds the run has if it came to its end, else 0."""
+    """The number of rounds of a finished run; 0 if it is not finished."""
     summary = read_summary(folder)
     return int(summary["rounds"]) if summary else 0
 
 
 def read_summary(folder: Path) -> dict[str, Any] | None:
-    """The run's ``summary.json``; None as long as it is not finished."""
+    """The run's ``summary.json``; None if the run is not finished."""
     try:
         summary: dict[str, Any] = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -124,8 +127,7 @@ def objective(summary: Mapping[str, Any], metric: str) -> float:
 def find_unfinished(root: Path, config: Config) -> Path | None:
     """The newest run of this config two levels below ``root`` that has rounds left to do.
 
-    One that a process is at work on is passed over, and so is one that came to its end without
-    leaving a checkpoint.
+    Skips runs that a process is at work on, and finished ones without a checkpoint.
     """
     values = config.model_dump(mode="json")
     for path in sorted(root.glob(f"*/*/{FILE_NAME}"), reverse=True):
@@ -139,25 +141,25 @@ def find_unfinished(root: Path, config: Config) -> Path | None:
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """Whether there is one, be it damaged or not."""
+    """Whether there is a checkpoint, complete or damaged."""
     return any((folder / CHECKPOINTS).glob("round_*"))
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """``key=old value`` of the keys in which two configs differ, but for those that may change."""
+    """``key=old value`` of the keys in which two configs differ, except those that may change."""
     before, now = _flatten(old), _flatten(new)
     return [
         f"{key}={before.get(key, '(nothing)')}"
         for key in sorted(before.keys() | now.keys())
-        if before.get(key, _ABSENT) != now.get(key, _ABSENT) and not _is_free(key)
+        if before.get(key, _ABSENT) != now.get(key, _ABSENT) and not _may_change(key)
     ]
 
 
 _ABSENT = object()
 
 
-def _is_free(key: str) -> bool:
-    return any(key == free or key.startswith(f"{free}.") for free in _FREE)
+def _may_change(key: str) -> bool:
+    return any(key == each or key.startswith(f"{each}.") for each in _RUNTIME_KEYS)
 
 
 def _flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -174,7 +176,7 @@ def _flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _parse(content: bytes) -> Identity | None:
     try:
         return Identity(**json.loads(content))
-    except ValueError:  # its writer was killed
+    except ValueError:  # the process was killed while writing
         return None
 
 
@@ -183,7 +185,7 @@ def _size(path: Path) -> int:
 
 
 def _lock(file: BinaryIO) -> bool:
-    """Take the lock that ends with the process, however it ends; False if another has it."""
+    """Take a lock that ends with the process, however it ends; False if another process has it."""
     try:
         import fcntl
     except ImportError:  # not a POSIX system

@@ -10,7 +10,7 @@ from fedexp.config.schema import Tracking
 from fedexp.core.messages import Message
 from fedexp.core.randomness import torch_generator
 from fedexp.distributed.ranks import Ranks
-from fedexp.engines.base import Resources
+from fedexp.engines.resources import Resources
 from fedexp.tracking.feature_map import feature_map
 from fedexp.tracking.figures import partition_heatmap, similarity_heatmap
 
@@ -66,7 +66,7 @@ class Pictures:
         data = self.resources.data
         shuffled = torch.randperm(len(data.test), generator=torch_generator(data.seed, "features"))
         index = shuffled[:_MAPPED_SAMPLES].to(data.test.labels.device)
-        chosen = set(self.settings.feature_clients) & set(self.resources.store.remembered)
+        chosen = set(self.settings.feature_clients) & set(self.resources.store.clients_with_model)
         own = ((client, self._features(client, index)) for client in chosen)
         models = {f"client {client}": z for client, z in self.ranks.gather_pairs(own)}
         if not models:

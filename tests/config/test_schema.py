@@ -71,6 +71,9 @@ def test_a_node_without_target() -> None:
         ("clients.count=5", "clients.per_round=10: must be at most clients.count=5"),
         ("local.epochs=0", "local.epochs=0: should be greater than 0"),
         ("local.grad_clip=-1", "local.grad_clip=-1: should be greater than 0"),
+        ("local.epochs=10001", "local.epochs=10001: should be less than or equal to 10000"),
+        ("rounds=1000001", "rounds=1000001: should be less than or equal to 1000000"),
+        ("clients.count=1000001", "clients.count=1000001: should be less than or equal to 1000000"),
         (
             "evaluation.personal=some",
             "evaluation.personal=some: should be 'all', 'cohort' or 'off'",

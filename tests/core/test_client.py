@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import federate, seat
+from federations import begin_client, federate
 from lightning import Trainer
 from torch.utils.data import DataLoader
 
@@ -56,7 +56,7 @@ def test_engine_and_trainer_give_equal_bits(overrides: list[str]) -> None:
     (by_engine,) = federation.engine.train([1], message)
 
     engine: Any = federation.engine
-    module = seat(engine, 1, message)
+    module = begin_client(engine, 1, message)
     fit_with_trainer(module, 2, 16, engine.resources.local.grad_clip)
     assert equal(by_engine.weights, module.weights)
     assert not equal(by_engine.weights, message.weights)

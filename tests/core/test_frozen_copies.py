@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 import torch
-from federations import federate, seat
+from federations import begin_client, federate
 from test_client import fit_with_trainer
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from fedexp.core.client import ClientModule
+from fedexp.core.client_protocol import Batch
 from fedexp.core.frozen_copies import FrozenCopy
-from fedexp.core.hook_view import Batch
 from fedexp.core.messages import Tensors
 from fedexp.federation import Federation
 
@@ -25,7 +25,7 @@ def equal(a: Tensors, b: Tensors) -> bool:
 def seated(federation: Federation, client: int, round: int) -> ClientModule:
     """The resident module where this client's local training starts, in train mode."""
     engine: Any = federation.engine
-    module: ClientModule = seat(engine, client, federation.server.broadcast(round))
+    module: ClientModule = begin_client(engine, client, federation.server.broadcast(round))
     return module.train()
 
 
@@ -96,14 +96,14 @@ def test_set_copies_in_place_what_is_named() -> None:
 # Within the client.
 
 
-def test_references_are_no_part_of_the_model() -> None:
+def test_frozen_copies_are_not_part_of_the_model() -> None:
     plain, moon = (federate(*SMALL, f"loss={name}") for name in ("cross_entropy", "moon"))
     one, other = plain.engine.resources.module, moon.engine.resources.module
     assert one.weights.keys() == other.weights.keys()
     assert dict(one.named_parameters()).keys() == dict(other.named_parameters()).keys()
     assert plain.server.weights.keys() == moon.server.weights.keys()
-    stacked = {name for name, _ in other.named_buffers() if name.startswith("references.")}
-    assert len(stacked) == 2 * len(other.weights)
+    copied = {name for name, _ in other.named_buffers() if name.startswith("frozen_copies.")}
+    assert len(copied) == 2 * len(other.weights)
 
 
 @contextmanager

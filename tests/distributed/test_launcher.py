@@ -3,7 +3,7 @@
 import pytest
 
 from fedexp.config.schema import Engine
-from fedexp.distributed.launcher import Start, must_spawn, start
+from fedexp.distributed.launcher import ProcessInfo, must_spawn, this_process
 from fedexp.errors import InputError
 
 TORCHRUN = {
@@ -58,7 +58,7 @@ def engine(devices: int, num_nodes: int = 1) -> Engine:
 
 
 def test_by_the_user() -> None:
-    assert start() == Start("user", 0, 1)
+    assert this_process() == ProcessInfo("user", 0, 1)
     assert not must_spawn(engine(1))
     assert must_spawn(engine(2))
 
@@ -68,7 +68,7 @@ def test_as_one_of_four_on_two_machines(
     variables: dict[str, str], by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_all(monkeypatch, variables)
-    assert (start().by, start().rank, start().size) == (by, 3, 4)
+    assert (this_process().started_by, this_process().rank, this_process().size) == (by, 3, 4)
     assert not must_spawn(engine(2, num_nodes=2))
     with pytest.raises(InputError, match=f"engine.devices=1 .*: {by} has started 4 .*, not 1"):
         must_spawn(engine(1))
@@ -78,7 +78,7 @@ def test_a_batch_script_in_an_allocation_has_started_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     set_all(monkeypatch, BATCH_SCRIPT)
-    assert start() == Start("user", 0, 1)
+    assert this_process() == ProcessInfo("user", 0, 1)
     assert must_spawn(engine(4))
 
 

@@ -56,7 +56,7 @@ def test_a_client_stays_where_it_keeps_something(kind: str) -> None:
             setattr(state, kind, {"w": torch.ones(1)})
     with store.open(0):
         pass  # keeps nothing
-    placement = Placement(ranks(1, 2), SIZES, lambda: store.keepers)
+    placement = Placement(ranks(1, 2), SIZES, lambda: store.clients_with_state)
     assert placement.contribution().items == [4]
     assert 4 not in placement.local_clients([4])
     placement.set_reduced({}, [[], [4]])

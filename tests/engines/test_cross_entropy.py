@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import federate, seat
+from federations import begin_client, federate
 from torch import Tensor
 
 from fedexp.federation import Federation
@@ -22,7 +22,7 @@ def reported(federation: Federation, round: int = 1) -> dict[int, float]:
 
 def by_hand(federation: Federation, client: int) -> float:
     """An independent loop of plain SGD on the cross-entropy, and its last epoch's mean."""
-    module = copy.deepcopy(seat(federation.engine, client, federation.server.broadcast(1)))
+    module = copy.deepcopy(begin_client(federation.engine, client, federation.server.broadcast(1)))
     module.train()
     batches = module.data.local_batches(1, 16)
     found: list[Tensor] = []

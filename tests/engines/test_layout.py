@@ -5,7 +5,7 @@ import torch
 from federations import compose, federate
 from torch import nn
 
-from fedexp.engines.layout import channels_last_pays
+from fedexp.engines.layout import prefers_channels_last
 from fedexp.errors import InputError
 from fedexp.runtime.plan import plan
 
@@ -27,7 +27,7 @@ CONVOLUTION = nn.Conv2d(3, 8, 3)
 def test_where_channels_had_better_come_last(
     layers: list[nn.Module], device: torch.device, precision: str, pays: bool
 ) -> None:
-    assert channels_last_pays(nn.Sequential(*layers), device, precision) is pays
+    assert prefers_channels_last(nn.Sequential(*layers), device, precision) is pays
 
 
 IMAGES = ["data.subset=60", "clients.count=4", "clients.per_round=2", "local.epochs=1"]
@@ -59,7 +59,7 @@ def test_compiled_steps_are_the_same_steps(engine: str) -> None:
 
 
 def test_no_second_derivatives_of_compiled_code() -> None:
-    with pytest.raises(InputError, match=r"engine\.compile=true: .*regularizer=trajectory"):
+    with pytest.raises(InputError, match=r"engine\.compile=true: .*which this regularizer needs"):
         plan(compose("algorithm=fedptr", "engine.compile=true"))
 
 

@@ -8,7 +8,7 @@ import torch
 from fedexp.config.schema import Evaluation
 from fedexp.core.messages import Message
 from fedexp.distributed.ranks import Ranks
-from fedexp.engines.base import Predictions
+from fedexp.engines.predictions import Predictions
 from fedexp.evaluation.evaluator import Evaluator
 
 LABELS = torch.tensor([0, 0, 1])

@@ -4,7 +4,7 @@ import pytest
 import torch
 from federations import federate
 
-from fedexp.engines.base import Predictions
+from fedexp.engines.predictions import Predictions
 from fedexp.evaluation.geometry import (
     global_angles,
     local_angles,

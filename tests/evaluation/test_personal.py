@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedexp.data.federated import ClientData
-from fedexp.engines.base import Predictions
+from fedexp.engines.predictions import Predictions
 from fedexp.evaluation.personal import (
     per_class,
     personal_accuracies,

@@ -32,7 +32,7 @@ def test_global_and_personal_scores_by_a_loop() -> None:
     assert metrics["validation/loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-5)
 
     accuracies = []
-    for client in resources.store.remembered:
+    for client in resources.store.clients_with_model:
         module.load(resources.store.model(client))
         found, labels = logits(data.clients[client].validation_index)
         accuracies.append((found.argmax(dim=1) == labels).double().mean().item())

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import federate, seat
+from federations import begin_client, federate
 
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Setting
@@ -138,7 +138,7 @@ def test_a_straggler_takes_the_first_steps_of_each_epoch() -> None:
             for step, expected in zip(steps, full, strict=False):
                 assert torch.equal(step[1], expected[1])
                 assert torch.equal(step[0], expected[0])
-    module = seat(slow.engine, 0, slow.server.broadcast(1))
+    module = begin_client(slow.engine, 0, slow.server.broadcast(1))
     slow.engine.fit(module, [Phase(1)])
     assert module.steps == max(1, -(-data.clients[0].num_samples // 8) // 2)
 

@@ -112,4 +112,4 @@ def test_who_is_left_out_in_its_first_round_stays_a_newcomer(engine: str) -> Non
     assert federation.run_round(1).metrics["clients/quarantined"] == 4
     store = federation.engine.resources.store
     assert [kept(federation, client) for client in range(4)] == [{}] * 4
-    assert list(store.memories("regularizer")) == store.remembered == []
+    assert list(store.memories("regularizer")) == store.clients_with_model == []

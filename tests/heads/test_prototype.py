@@ -256,7 +256,7 @@ def test_the_final_model_has_the_servers_prototypes_and_a_personal_one_those_it_
     second = federation.server.broadcast(2).extras["head"]["prototypes"]
     assert not torch.allclose(first, second, atol=1e-3)
     store = federation.engine.resources.store
-    for client in store.remembered:
+    for client in store.clients_with_model:
         assert torch.equal(store.model(client)["head.weight"], first)
     assert "head.weight" not in federation.server.weights
     assert torch.equal(federation.global_model(1).weights["head.weight"], second)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import federate, seat
+from federations import begin_client, federate
 from torch import Tensor
 
 from fedexp.core.forward import Forward
@@ -107,7 +107,7 @@ def test_previous_is_what_the_client_ended_with(head: str) -> None:
         message = federation.server.broadcast(round)
         start = {n: w.clone() for n, w in engine.resources.load_global(message).weights.items()}
         for client in cohort:
-            seat(engine, client, message)
+            begin_client(engine, client, message)
             assert equal(reference(federation, "global"), start)
             assert equal(reference(federation, "previous"), ended.get(client, start))
         updates = []
@@ -123,7 +123,7 @@ def test_the_references_stay_while_the_model_moves() -> None:
     federation.run_round(1)
     engine: Any = federation.engine
     message = federation.server.broadcast(2)
-    seat(engine, 0, message)
+    begin_client(engine, 0, message)
     before = [reference(federation, name) for name in ("global", "previous")]
     list(engine.train([0], message))
     assert all(

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import federate, seat
+from federations import begin_client, federate
 from torch import Tensor
 
 from fedexp.core.forward import Forward
@@ -123,7 +123,7 @@ def test_the_distillation_starts_at_zero_each_round_and_grows() -> None:
     federation = federate(*SMALL, "algorithm=fedntd")
     engine: Any = federation.engine
     for round in (1, 2):
-        module = seat(engine, 0, federation.server.broadcast(round)).train()
+        module = begin_client(engine, 0, federation.server.broadcast(round)).train()
         batch = next(iter(module.data.local_batches(round, 16)))
         kl, slopes = terms(module, batch)
         assert kl == 0

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import federate, seat
+from federations import begin_client, federate
 from torch import Tensor
 from torch.func import grad, vmap
 
@@ -389,7 +389,7 @@ def test_the_dataset_normalizer_is_of_the_received_model() -> None:
     federation.run_round(1)
     engine: Any = federation.engine
     message = federation.server.broadcast(2)
-    module = seat(engine, 3, message)
+    module = begin_client(engine, 3, message)
     ((inputs, _),) = module.data.batches(1000)
     with torch.no_grad():
         z = module.backbone(inputs)

@@ -7,7 +7,8 @@ from federations import federate
 from torch import nn
 
 from fedexp.core.messages import Message, Tensors
-from fedexp.engines.base import Engine, Predictions
+from fedexp.engines.base import Engine
+from fedexp.engines.predictions import Predictions
 from fedexp.federation import Federation
 
 SMALL = ["clients.count=4", "clients.per_round=2", "data.subset=200", "local.epochs=1"]

@@ -28,9 +28,9 @@ def test_without_the_spring_it_is_local_training_to_the_bit(layers: list[str]) -
         for federation in (ditto, local):
             federation.run_round(round)
     stores = ditto.engine.resources.store, local.engine.resources.store
-    assert stores[0].remembered == stores[1].remembered
-    assert len(stores[0].remembered) >= 2
-    for client in stores[0].remembered:
+    assert stores[0].clients_with_model == stores[1].clients_with_model
+    assert len(stores[0].clients_with_model) >= 2
+    for client in stores[0].clients_with_model:
         assert equal(stores[0].model(client), stores[1].model(client))
     assert alike(personal(ditto, 2), personal(local, 2))
 

@@ -56,7 +56,7 @@ def test_the_head_of_fedbabu_is_never_trained_and_everybodys() -> None:
     assert all(torch.equal(final[name], initial[name]) for name in HEAD)
     assert all(not torch.equal(final[name], initial[name]) for name in initial.keys() - HEAD)
     store = federation.engine.resources.store
-    for client in store.remembered:
+    for client in store.clients_with_model:
         assert all(torch.equal(store.model(client)[name], initial[name]) for name in HEAD)
 
 

@@ -97,10 +97,10 @@ def test_every_experiment_fits_and_runs_a_tiny_round(
 
 def test_a_batch_too_small_for_batchnorm_is_found_before_training(image_tree: Path) -> None:
     images = ["data=image_folder", f"data.root={image_tree}", "data.subset=6", "partition=iid"]
-    lonely = [*images, "clients.count=2", "clients.per_round=1", "local.batch_size=2"]
-    federate(*lonely, "model=resnet10", "model.norm=batch")  # 4x4 maps: one sample is enough
+    single = [*images, "clients.count=2", "clients.per_round=1", "local.batch_size=2"]
+    federate(*single, "model=resnet10", "model.norm=batch")  # 4x4 maps: one sample is enough
     with pytest.raises(InputError, match=r"local\.batch_size=2: the last batch of client 0"):
-        federate(*lonely, "model=torchvision")
+        federate(*single, "model=torchvision")
 
 
 def test_what_a_run_leaves_behind(tmp_path: Path) -> None:

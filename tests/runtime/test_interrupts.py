@@ -22,9 +22,9 @@ def test_the_first_waits_and_the_second_does_not(
 ) -> None:
     before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
     with Interrupts() as interrupts:
-        assert interrupts.asked is None
+        assert interrupts.received is None
         os.kill(os.getpid(), number)
-        assert interrupts.asked == number
+        assert interrupts.received == number
         assert "a second time stops at once" in capfd.readouterr().err
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
@@ -43,7 +43,7 @@ def test_another_thread_has_no_handlers_to_set() -> None:
 
     def work() -> None:
         with Interrupts() as interrupts:
-            asked.append(interrupts.asked)
+            asked.append(interrupts.received)
 
     thread = threading.Thread(target=work)
     thread.start()

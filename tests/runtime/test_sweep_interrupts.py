@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fedexp.runtime.interrupts import in_worker
-from fedexp.runtime.sweep_interrupts import let_in
+from fedexp.runtime.sweep_interrupts import unblock_interrupts
 
 TINY = ["clients.count=4", "clients.per_round=2", "local.epochs=1", "evaluation.personal=off"]
 TINY += ["tracking.wandb.mode=disabled", "hydra/launcher=joblib"]
@@ -37,7 +37,7 @@ def is_blocked() -> bool:
 def test_what_was_held_back_comes_first() -> None:
     signal.raise_signal(signal.SIGINT)
     begun = False
-    with pytest.raises(KeyboardInterrupt), let_in():
+    with pytest.raises(KeyboardInterrupt), unblock_interrupts():
         begun = True
     assert not begun
     assert is_blocked()
@@ -45,9 +45,9 @@ def test_what_was_held_back_comes_first() -> None:
 
 @pytest.mark.usefixtures("blocked")
 def test_what_comes_within_comes_at_once() -> None:
-    with pytest.raises(KeyboardInterrupt), let_in():
+    with pytest.raises(KeyboardInterrupt), unblock_interrupts():
         signal.raise_signal(signal.SIGINT)
-    with let_in():
+    with unblock_interrupts():
         assert not is_blocked()
     assert is_blocked()
 

@@ -224,7 +224,7 @@ def test_whose_latest_model_is_remembered(
             with store.open(client) as state:
                 state.personal_model = {"w": torch.full((100,), float(round))}
                 state.memory("head")["x"] = torch.full((10,), float(client))
-    assert store.remembered == list(expected)
+    assert store.clients_with_model == list(expected)
     assert {client: store.model(client)["w"][0].item() for client in expected} == expected
     assert [store.memory(client, "head")["x"][0] for client in range(3)] == [0, 1, 2]
     for stranger in {0, 1, 2, 3} - expected.keys():
@@ -249,7 +249,7 @@ def test_a_spilled_model_that_was_forgotten_is_not_found_in_the_next_turn(tmp_pa
     store.begin_round()
     with store.open(0) as state:
         assert state.personal_model == {}
-    assert store.remembered == []
+    assert store.clients_with_model == []
 
 
 def test_models_that_nobody_wants_are_not_kept() -> None:
@@ -257,7 +257,7 @@ def test_models_that_nobody_wants_are_not_kept() -> None:
     with store.open(0) as state:
         state.personal_model = {"w": torch.zeros(100)}
         state.private = {"b": torch.ones(2)}
-    assert store.remembered == []
+    assert store.clients_with_model == []
     assert store.private(0) == state.private
     assert state.nbytes == 8
 
@@ -269,7 +269,7 @@ def test_clients_without_anything() -> None:
     with store.open(5) as state:
         state.memory("head")
     assert store.private(5) is None
-    assert store.remembered == list(store.memories("head")) == []
+    assert store.clients_with_model == list(store.memories("head")) == []
 
 
 def test_memories_are_listed_without_reading_and_read_one_by_one(tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ def test_everything_can_move_to_another_store(bound: float) -> None:
             state.private = {"w": state.personal_model["w"]} if client else {}
     for client, state in store.states():
         other.put(client, state)
-    assert other.remembered == [0, 3, 5]
+    assert other.clients_with_model == [0, 3, 5]
     assert list(other.memories("head")) == [0, 3, 5]
     assert other.private(0) is None
     private = other.private(5)
@@ -329,7 +329,7 @@ def test_a_long_life_against_plain_dictionaries(bound: float) -> None:
                 state.memory("head")["x"], memory[client] = value, value.clone()
                 if number(2):
                     state.personal_model, models[client] = {"w": value + 1}, value + 1
-        assert store.remembered == sorted(models)
+        assert store.clients_with_model == sorted(models)
         assert sorted(store.memories("head")) == sorted(memory)
         if client in memory:
             assert torch.equal(store.memory(client, "head")["x"], memory[client])
@@ -341,7 +341,7 @@ def test_freed_memory_goes_back_to_the_system_now_and_then(monkeypatch: pytest.M
     calls: list[int] = []
     monkeypatch.setattr("fedexp.state.client_store._TRIM_EVERY", 1200)
     monkeypatch.setattr(
-        "fedexp.state.client_store._give_back_freed_memory", lambda: calls.append(client)
+        "fedexp.state.client_store._return_freed_memory", lambda: calls.append(client)
     )
     store = ClientStore("off", 0)
     for client in range(7):  # 400 bytes each

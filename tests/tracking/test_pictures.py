@@ -26,7 +26,7 @@ def test_features_are_drawn_of_clients_that_trained() -> None:
     federation = federate(*SMALL, "tracking.feature_clients=[0,1,2,3]", "tracking.heatmap_every=9")
     assert "features/clients" in drawn(federation)[3]
     figure = federation.figures(federation.server.broadcast(3))["features/clients"]
-    remembered = federation.engine.resources.store.remembered
+    remembered = federation.engine.resources.store.clients_with_model
     assert [axes.get_title() for axes in figure.axes] == [f"client {c}" for c in remembered]
 
 

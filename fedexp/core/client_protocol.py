@@ -1,7 +1,7 @@
-"""What a part's hooks may use of the client whose turn it is.
+"""Protocols of the client and its data, as the hooks of a part may use them.
 
-``ClientModule`` is what they get; these protocols say how much of it a hook may rely on, so that
-the contract of a part does not depend on the client that is built from parts.
+Hooks get a ``ClientModule``. These protocols list what of it they may rely on, so that the contract
+of a part does not import the client, which is built from parts.
 """
 
 from collections.abc import Iterable, Iterator
@@ -50,18 +50,18 @@ class LocalData(Protocol):
 
 
 class Client(Protocol):
-    """The module that plays the client: its model, its data, and the turn so far.
+    """A client in local training: its model, its data, and what training has recorded.
 
     Attributes:
         data: the client's training data.
         round: the round, from 1.
         device: where the model and the data are.
         head: the classifier, features [B, d] to logits [B, C].
-        is_personal: whether a model of the client's own trains, rather than the shared one.
+        is_personal: whether a personal model is trained, not the shared one.
         learning_rate: of this round's local optimizer.
         steps: gradient steps taken in this round.
-        measured: socket -> what its part measured, summed over these steps.
-        logged: name -> value; what a part puts here is logged as its mean over clients.
+        measured: socket -> what its part measured, summed over the steps.
+        logged: name -> value; parts set it, and its mean over clients is logged.
         directions: name -> a step in parameter space, for comparison with the global step.
         frozen_copies: the other models that the loss compares with, by name.
     """

@@ -1,0 +1,60 @@
+"""What every engine works with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lightning.fabric import Fabric
+
+from fedexp.config.schema import Local
+from fedexp.core.client import ClientModule
+from fedexp.core.messages import Message, Tensors
+from fedexp.core.part import Part
+from fedexp.core.sockets import Personalization
+from fedexp.data.federated import FederatedData
+from fedexp.faults.base import Faults
+from fedexp.samplers.base import Sampler
+from fedexp.state.client_store import ClientStore
+
+
+@dataclass(frozen=True)
+class Resources:
+    """The resident module, the data, the parts and the clients' states.
+
+    Attributes:
+        fabric: device and precision.
+        module: the resident module, which every client's weights are copied into.
+        data: the population's data, on Fabric's device.
+        parts: socket -> part; the engine calls their client half.
+        sampler: the one among them that clients may have to answer.
+        personalization: which weights are shared, and the phases of local training.
+        initial: every weight before the first round, without the head's derived buffers.
+        store: the clients' states.
+        local: epochs, batch size, gradient clipping.
+        eval_batch_size: test samples in one forward pass.
+        faults: injected faults.
+    """
+
+    fabric: Fabric
+    module: ClientModule
+    data: FederatedData
+    parts: Mapping[str, Part]
+    sampler: Sampler
+    personalization: Personalization
+    initial: Tensors
+    store: ClientStore
+    local: Local
+    eval_batch_size: int
+    faults: Faults
+
+    def split(self, weights: Tensors) -> tuple[Tensors, Tensors]:
+        """(shared, private) weights, without the head's derived buffers."""
+        own = {name: weight for name, weight in weights.items() if self.module.is_sent(name)}
+        shared = {n: w for n, w in own.items() if self.personalization.shared(n)}
+        return shared, {name: weight for name, weight in own.items() if name not in shared}
+
+    def load_global(self, message: Message) -> ClientModule:
+        """Load the message's global model into the resident module; private weights are initial."""
+        self.module.load(self.initial | message.weights)
+        for part in self.parts.values():
+            part.receive(message)
+        return self.module
