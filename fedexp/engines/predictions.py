@@ -13,7 +13,7 @@ from fedexp.core.sockets import Head
 
 @dataclass(frozen=True)
 class Predictions:
-    """One model on a set of samples: every accuracy and angle is computed from this.
+    """One model on n samples: every accuracy and angle is computed from this.
 
     Attributes:
         correct: [n] bool: whether each sample was classified correctly.
@@ -32,7 +32,7 @@ class Predictions:
 
 
 def score(z: Tensor, logits: Tensor, labels: Tensor, head: Head) -> Predictions:
-    """The predictions of a model with this head, given its z [n, d], logits [n, C], labels [n]."""
+    """Predictions of a model with this head from its z [n, d], logits [n, C] and ``labels`` [n]."""
     features = {"feature": z}
     if (normalized := head.normalize(z)) is not z:
         features["head_feature"] = normalized

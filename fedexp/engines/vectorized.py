@@ -220,7 +220,7 @@ class Vectorized(Engine):
 
     @torch.inference_mode()
     def _score_all(self, stack: Stack, clients: Sequence[int]) -> Iterator[Predictions]:
-        """The personal model of each row, which is that of the client in ``clients``, scored."""
+        """Predictions of each row, the personal model of the client in the same place."""
         module, test = self.resources.module.eval(), self.resources.data.test
         found = []
         for inputs, _ in test.batches(self.resources.eval_batch_size):

@@ -47,7 +47,7 @@ def one_optimizer_for_all_rounds(federation: Federation, name: str, rounds: int)
 
 @pytest.mark.parametrize("engine", ["serial", "vectorized", "trainer"])
 @pytest.mark.parametrize("name", ["sgd", "adam"])
-def test_it_is_one_optimizer_that_never_ends(name: str, engine: str) -> None:
+def test_it_equals_one_optimizer_for_all_rounds(name: str, engine: str) -> None:
     small = [*SMALL, KEEP, *OPTIMIZERS[name], "optimizer.lr=0.01"]
     expected = one_optimizer_for_all_rounds(federate(*small), name, rounds=3)
     federation = federate(*small, f"engine={engine}")

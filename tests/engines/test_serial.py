@@ -70,7 +70,7 @@ def test_an_error_names_the_client_and_the_round() -> None:
 
 
 class PrivateHead(Personalization):
-    """The head never is_sent; it trains first, then the body."""
+    """The head is private; it is trained first, then the backbone."""
 
     def shared(self, name: str) -> bool:
         return not name.startswith("head.")

@@ -69,6 +69,6 @@ def test_callbacks_and_options_reach_the_trainer() -> None:
         ("engine.callbacks=[{_target_:builtins.dict}]", r"engine\.callbacks: .* no lightning"),
     ],
 )
-def test_what_a_trainer_cannot_take(override: str, line: str) -> None:
+def test_invalid_callbacks_and_options(override: str, line: str) -> None:
     with pytest.raises(InputError, match=line):
         federate(*SMALL, "engine=trainer", override)

@@ -1,4 +1,4 @@
-"""What is in checkpoints, what becomes of damaged ones, and what a full disk leaves."""
+"""Checkpoints: their content, damaged ones, and a full disk."""
 
 import json
 import logging
@@ -89,7 +89,7 @@ def state(federation: Federation) -> str:
     return digest(federation.server.weights | states)
 
 
-def check_that_it_goes_on_to_the_same_bits(folder: Path, *overrides: str) -> None:
+def check_resume_to_the_same_bits(folder: Path, *overrides: str) -> None:
     whole = federate(*overrides)
     for round in (1, 2):
         whole.run_round(round)
@@ -102,9 +102,9 @@ def check_that_it_goes_on_to_the_same_bits(folder: Path, *overrides: str) -> Non
 
 
 @pytest.mark.parametrize("override", WITH_STATE)
-def test_every_part_goes_on_to_the_same_bits(override: str, tmp_path: Path) -> None:
+def test_every_part_resumes_to_the_same_bits(override: str, tmp_path: Path) -> None:
     plain = PLAIN if "control" in override or "scaffold" in override else []
-    check_that_it_goes_on_to_the_same_bits(tmp_path, *SMALL, *plain, override)
+    check_resume_to_the_same_bits(tmp_path, *SMALL, *plain, override)
 
 
 @pytest.mark.parametrize(
@@ -123,10 +123,8 @@ def test_every_part_goes_on_to_the_same_bits(override: str, tmp_path: Path) -> N
     ],
     ids=" ".join,
 )
-def test_what_is_not_the_default_goes_on_to_the_same_bits(
-    overrides: list[str], tmp_path: Path
-) -> None:
-    check_that_it_goes_on_to_the_same_bits(tmp_path, *SMALL, *overrides)
+def test_other_options_resume_to_the_same_bits(overrides: list[str], tmp_path: Path) -> None:
+    check_resume_to_the_same_bits(tmp_path, *SMALL, *overrides)
 
 
 def test_a_checkpoint_is_read_without_running_anything_from_it(tmp_path: Path) -> None:
@@ -145,7 +143,7 @@ def test_a_checkpoint_is_read_without_running_anything_from_it(tmp_path: Path) -
     assert "regularizer" in state["memories"]
 
 
-def test_the_newest_stay(tmp_path: Path) -> None:
+def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     federation = federate(*SMALL)
     for round in (2, 4, 10_000):
         save(tmp_path, federation, round)
@@ -176,7 +174,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_one_gives_way_to_the_one_before(
+def test_a_damaged_checkpoint_is_skipped_and_deleted(
     damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     federation = federate(*SMALL)
@@ -193,14 +191,14 @@ def test_a_damaged_one_gives_way_to_the_one_before(
     assert not newest.exists()  # or it would count as one of the newest two
 
 
-def test_nothing_whole_is_nothing(tmp_path: Path) -> None:
+def test_there_may_be_no_complete_checkpoint(tmp_path: Path) -> None:
     assert Checkpoints(tmp_path, 2).latest() is None
     save(tmp_path, federate(*SMALL), 1)
     flip(tmp_path / "checkpoints" / "round_0001" / "server.pt")
     assert Checkpoints(tmp_path, 2).latest() is None
 
 
-def test_what_a_kill_left_unfinished_does_not_count(tmp_path: Path) -> None:
+def test_an_unfinished_checkpoint_is_ignored_and_deleted(tmp_path: Path) -> None:
     federation = federate(*SMALL)
     save(tmp_path, federation, 1)
     unfinished = tmp_path / "checkpoints" / "round_0002.tmp"
@@ -223,7 +221,7 @@ def files_up_to(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_full_disk_is_one_line_and_leaves_the_one_before(tmp_path: Path) -> None:
+def test_a_full_disk_is_one_line_and_keeps_the_last_checkpoint(tmp_path: Path) -> None:
     federation = federate(*SMALL)
     federation.run_round(1)
     save(tmp_path, federation, 1)

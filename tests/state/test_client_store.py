@@ -341,7 +341,7 @@ def test_freed_memory_goes_back_to_the_system_now_and_then(monkeypatch: pytest.M
     calls: list[int] = []
     monkeypatch.setattr("fedexp.state.client_store._TRIM_EVERY", 1200)
     monkeypatch.setattr(
-        "fedexp.state.client_store._give_back_freed_memory", lambda: calls.append(client)
+        "fedexp.state.client_store._return_freed_memory", lambda: calls.append(client)
     )
     store = ClientStore("off", 0)
     for client in range(7):  # 400 bytes each

@@ -1,4 +1,4 @@
-"""A run's folder: who may begin or go on there."""
+"""A run's folder: which runs may start or resume there."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ from fedexp.state.run_folder import (
 
 
 def begin(folder: Path, config: Config, rounds: int = 0) -> None:
-    """A run that somebody began and, with ``rounds``, finished, leaving a checkpoint."""
+    """A run that was started and, with ``rounds``, finished with a checkpoint."""
     with claim(folder, config):
         pass
     if rounds:
@@ -29,7 +29,7 @@ def begin(folder: Path, config: Config, rounds: int = 0) -> None:
         (folder / "checkpoints" / f"round_{rounds:04d}").mkdir(parents=True)
 
 
-def test_a_new_folder_is_ones_own_and_later_it_is_known(tmp_path: Path) -> None:
+def test_a_claimed_folder_is_locked_and_later_known(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with claim(folder, compose()) as first:
         assert not first.known
@@ -41,7 +41,7 @@ def test_a_new_folder_is_ones_own_and_later_it_is_known(tmp_path: Path) -> None:
         assert second.config == compose().model_dump(mode="json")
 
 
-def test_two_cannot_work_in_one_folder(tmp_path: Path) -> None:
+def test_two_processes_cannot_work_in_one_folder(tmp_path: Path) -> None:
     with (
         claim(tmp_path, compose()),
         pytest.raises(InputError, match="another process is at work there"),
@@ -50,7 +50,7 @@ def test_two_cannot_work_in_one_folder(tmp_path: Path) -> None:
         pass
 
 
-def test_one_that_was_killed_before_it_could_say_who_it_is(tmp_path: Path) -> None:
+def test_a_run_file_that_is_incomplete_counts_as_absent(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"config": {"see')
     assert read(tmp_path) is None
     with claim(tmp_path, compose()) as run:
@@ -68,7 +68,7 @@ def test_one_that_was_killed_before_it_could_say_who_it_is(tmp_path: Path) -> No
         (["resume=auto", "rounds=2"], r"rounds=2: .* has 3 already"),
     ],
 )
-def test_what_may_not_go_on(overrides: list[str], message: str, tmp_path: Path) -> None:
+def test_runs_that_cannot_be_resumed(overrides: list[str], message: str, tmp_path: Path) -> None:
     begin(tmp_path, compose("rounds=3"), rounds=3)
     with pytest.raises(InputError, match=message):
         check(tmp_path, compose(*overrides))
@@ -89,7 +89,7 @@ def test_a_path_without_a_run(tmp_path: Path) -> None:
         *["resume=auto", "clients.ram_gib=1", "data.cache=/elsewhere"],
     ],
 )
-def test_what_may_change(override: str, tmp_path: Path) -> None:
+def test_keys_that_may_change_at_a_resume(override: str, tmp_path: Path) -> None:
     old, new = (compose(*each).model_dump(mode="json") for each in ((), (override,)))
     assert old != new
     assert differences(old, new) == []
