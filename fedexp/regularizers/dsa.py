@@ -163,11 +163,11 @@ def _around_centre(images: Tensor) -> tuple[Tensor, Tensor, tuple[float, float]]
 
 
 def _sampled(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Each image at fractional positions [n, height, width], bilinear, zeros outside.
+    """Each image at fractional positions that broadcast to [n, height, width]; zeros outside.
 
-    Not ``grid_sample``, whose backward pass on a GPU has no deterministic algorithm.
+    Bilinear. Not ``grid_sample``, whose backward pass on a GPU has no deterministic algorithm.
     """
-    rows, columns = torch.broadcast_tensors(rows.to(images.dtype), columns.to(images.dtype))
+    rows, columns = rows.to(images.dtype), columns.to(images.dtype)
     top, left = rows.floor(), columns.floor()
     result = torch.zeros_like(images)
     for row, weight in ((top, top + 1 - rows), (top + 1, rows - top)):
@@ -177,7 +177,7 @@ def _sampled(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def _at(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Each image at whole positions [n, height, width]; zero outside."""
+    """Each image at whole positions that broadcast to [n, height, width]; zero outside."""
     count, channels, height, width = images.shape
     inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
     place = rows.clamp(0, height - 1) * width + columns.clamp(0, width - 1)

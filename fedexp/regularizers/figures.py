@@ -1,4 +1,4 @@
-"""Pictures of what regularizers learn."""
+"""The figure of a synthetic dataset."""
 
 import math
 
@@ -14,20 +14,20 @@ _LABELLED = 50
 
 
 def synthetic_images(images: Tensor, about: Description) -> Figure | None:
-    """A grid of images, one row for each class, each stretched to its own darkest and brightest.
+    """A grid of images, one row for each class, each scaled from its own minimum to its maximum.
 
     Args:
         images: [C * ipc, *input_shape], in the order of their classes.
-        about: the dataset; its inputs are grey or colour images, or flattened square ones.
+        about: the dataset; its inputs are gray or color images, or flattened square ones.
 
     Returns:
-        The figure, or None if the inputs are no images.
+        The figure, or None if the inputs are not images.
     """
     shape = _image_shape(about.input_shape)
     if shape is None:
         return None
     pictures = images.detach().cpu().double().reshape(about.num_classes, -1, *shape)
-    canvas = _tiled(_stretched(pictures).permute(0, 1, 3, 4, 2).numpy())
+    canvas = _tiled(_scaled_to_unit(pictures).permute(0, 1, 3, 4, 2).numpy())
     height, width = canvas.shape[:2]
     scale = min(8 / width, 10 / height, 0.4 / (shape[2] + 1))
     figure = Figure(
@@ -48,7 +48,7 @@ def synthetic_images(images: Tensor, about: Description) -> Figure | None:
 
 
 def _image_shape(input_shape: tuple[int, ...]) -> tuple[int, int, int] | None:
-    """[channels, height, width] with one channel or three, if inputs can be seen like that."""
+    """[channels, height, width] with one channel or three, or None if the inputs are not images."""
     if len(input_shape) == 3 and input_shape[0] in (1, 3):
         return input_shape
     side = math.isqrt(math.prod(input_shape))
@@ -57,7 +57,7 @@ def _image_shape(input_shape: tuple[int, ...]) -> tuple[int, int, int] | None:
     return None
 
 
-def _stretched(images: Tensor) -> Tensor:
+def _scaled_to_unit(images: Tensor) -> Tensor:
     """Each of [C, ipc, channels, height, width] from 0 to 1; a flat one is 0."""
     low, high = images.amin(dim=(2, 3, 4), keepdim=True), images.amax(dim=(2, 3, 4), keepdim=True)
     return (images - low) / (high - low).clamp(min=1e-12)

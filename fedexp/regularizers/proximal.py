@@ -1,4 +1,4 @@
-"""FedProx: a spring to the global model."""
+"""FedProx: a quadratic pull to the global model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from fedexp.regularizers.anchors import Anchors
 class Proximal(Regularizer):
     """(mu / 2) ||w - w^t||^2 over the trained parameters (Li et al., MLSys 2020, Eq. 2).
 
-    Its gradient is mu (w - w^t): zero at the first local step, a pull back ever after.
+    Its gradient is mu (w - w^t), zero at the first local step.
+
+    Args:
+        mu: strength; code that adds ``c * ||w - w^t||^2`` has mu = 2c.
     """
 
     def __init__(self, mu: NonNegativeFloat) -> None:

@@ -23,7 +23,7 @@ def test_combine_takes_what_is_missing_for_zero_and_changes_nothing() -> None:
     assert combine({}, right)["c"] is not right["c"]
 
 
-def test_prefixes_come_and_go() -> None:
+def test_with_prefix_inverts_prefixed() -> None:
     tensors = {"a.weight": torch.tensor(1.0)}
     both = prefixed("x", tensors) | prefixed("xy", {"b": torch.tensor(2.0)})
     assert set(both) == {"x/a.weight", "xy/b"}

@@ -111,7 +111,7 @@ def test_it_ends_at_the_global_optimum_and_fedavg_does_not() -> None:
 
 @pytest.mark.parametrize("aggregator", ["uniform", "sample_weighted"])
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
-def test_its_own_weighting_says_whose_optimum(weighting: str, aggregator: str) -> None:
+def test_the_weighting_decides_whose_optimum_it_is(weighting: str, aggregator: str) -> None:
     scene = Parabolas(
         *("regularizer=control_variates", f"regularizer.weighting={weighting}"),
         *(f"aggregator={aggregator}", "clients.per_round=4"),
@@ -140,17 +140,17 @@ def test_what_crosses_the_network() -> None:
     assert [record.metrics["cost/download_bytes"] for record in records] == [3 * model, 6 * model]
 
 
-def test_a_server_goes_on_where_it_was() -> None:
+def test_server_state_is_restored() -> None:
     scene = Parabolas("regularizer=control_variates", "clients.per_round=2")
     scene.run(2)
     file = io.BytesIO()
     torch.save(scene.part.server_state(), file)
     file.seek(0)
-    revived = Parabolas("regularizer=control_variates", "clients.per_round=2").part
-    assert revived.broadcast(3) == {}
-    revived.load_server_state(torch.load(file, weights_only=True))
-    assert torch.equal(revived.broadcast(3)[KEY], scene.part.broadcast(3)[KEY])
-    assert revived.broadcast(3)[KEY].any()
+    restored = Parabolas("regularizer=control_variates", "clients.per_round=2").part
+    assert restored.broadcast(3) == {}
+    restored.load_server_state(torch.load(file, weights_only=True))
+    assert torch.equal(restored.broadcast(3)[KEY], scene.part.broadcast(3)[KEY])
+    assert restored.broadcast(3)[KEY].any()
 
 
 def distance_of_sgd(momentum: float, nesterov: bool, steps: int, gradients: Any) -> float:

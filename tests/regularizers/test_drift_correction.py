@@ -45,7 +45,7 @@ def test_the_penalty_by_hand() -> None:
     assert penalty == pytest.approx(0.25 * (3 - 0.5 - 2) ** 2 + 3 * (0.25 - 0.5))
 
 
-def test_private_parameters_alone_are_not_held() -> None:
+def test_private_parameters_are_not_penalized() -> None:
     scene = OneNumber(DriftCorrection(0.5, "corrected", "cohort", "uniform", "none", "none"))
     scene.begin(0, w=1.0)
     assert scene.part([("v", torch.tensor([9.0], requires_grad=True))]) == 0
@@ -119,7 +119,7 @@ def test_gradients_as_estimates_by_hand() -> None:
     assert scene.memories[0] == {"variate/w": 3.0, "drift/w": -0.5}
 
 
-def test_an_absent_client_keeps_what_it_remembers() -> None:
+def test_an_absent_client_keeps_its_memory() -> None:
     scene = Parabolas("regularizer=drift_correction", "clients.per_round=1")
     (first,), (second,) = scene.cohorts(2)
     assert first != second
@@ -143,7 +143,7 @@ def test_it_ends_at_the_global_optimum(estimate: str, alpha: float) -> None:
 
 
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
-def test_whose_optimum(weighting: str) -> None:
+def test_the_weighting_decides_whose_optimum_it_is(weighting: str) -> None:
     aggregator = {"uniform": "uniform", "samples": "sample_weighted"}[weighting]
     scene = Parabolas(
         *("regularizer=drift_correction", "regularizer.alpha=0.1", "clients.per_round=4"),
@@ -179,7 +179,7 @@ def test_what_crosses_the_network(drifts: str, up: int) -> None:
     assert [record.metrics["cost/download_bytes"] for record in records] == [3 * model, 6 * model]
 
 
-def test_a_server_goes_on_where_it_was() -> None:
+def test_server_state_is_restored() -> None:
     def part() -> OneNumber:
         return OneNumber(DriftCorrection(0.5, "corrected", "all", "uniform", "none", "none"))
 
@@ -189,10 +189,10 @@ def test_a_server_goes_on_where_it_was() -> None:
     file = io.BytesIO()
     torch.save(scene.part.server_state(), file)
     file.seek(0)
-    revived = part()
-    revived.part.load_server_state(torch.load(file, weights_only=True))
-    assert revived.part.broadcast(2) == {"variate/w": torch.tensor([0.25])}
-    assert revived.merge(0.25, 0.25, {}) == pytest.approx(0.25 - 0.25)
+    restored = part()
+    restored.part.load_server_state(torch.load(file, weights_only=True))
+    assert restored.part.broadcast(2) == {"variate/w": torch.tensor([0.25])}
+    assert restored.merge(0.25, 0.25, {}) == pytest.approx(0.25 - 0.25)
 
 
 def test_with_a_fixed_head_and_prototypes() -> None:

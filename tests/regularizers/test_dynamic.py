@@ -52,7 +52,7 @@ def test_its_gradient_by_finite_differences() -> None:
     assert torch.autograd.gradcheck(lambda w: part([("w", w)]), w)
 
 
-def test_private_parameters_alone_are_not_held() -> None:
+def test_private_parameters_are_not_penalized() -> None:
     scene = OneNumber(Dynamic(0.5, "none"))
     scene.begin(0, w=1.0)
     assert scene.part([("v", torch.tensor([9.0], requires_grad=True))]) == 0
@@ -171,16 +171,16 @@ def test_it_costs_what_fedavg_costs() -> None:
         assert metrics["cost/upload_bytes"] == metrics["cost/download_bytes"] == 3 * model
 
 
-def test_a_server_goes_on_where_it_was() -> None:
+def test_server_state_is_restored() -> None:
     scene = OneNumber(Dynamic(0.5, "none"))
     scene.merge(1.0, 0.6, {})
     file = io.BytesIO()
     torch.save(scene.part.server_state(), file)
     file.seek(0)
-    revived = OneNumber(Dynamic(0.5, "none"))
-    revived.part.load_server_state(torch.load(file, weights_only=True))
-    assert revived.merge(0.4, 0.65, {}, {}) == scene.merge(0.4, 0.65, {}, {})
-    assert revived.merge(0.7, 0.7, {}) != 0.7
+    restored = OneNumber(Dynamic(0.5, "none"))
+    restored.part.load_server_state(torch.load(file, weights_only=True))
+    assert restored.merge(0.4, 0.65, {}, {}) == scene.merge(0.4, 0.65, {}, {})
+    assert restored.merge(0.7, 0.7, {}) != 0.7
 
 
 def test_with_a_fixed_head_and_prototypes() -> None:

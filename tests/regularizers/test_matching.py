@@ -85,7 +85,7 @@ def test_two_outer_steps_of_one_inner_step_by_hand() -> None:
     assert losses.tolist() == pytest.approx(expected, rel=1e-12)
 
 
-def test_standing_still_costs_one_and_arriving_nothing() -> None:
+def test_the_loss_is_one_without_a_step_and_zero_at_the_end() -> None:
     loss, start, end = network()
     x, y = images()
     zero = torch.tensor(0.0, dtype=torch.float64)

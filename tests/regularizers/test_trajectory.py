@@ -1,7 +1,6 @@
 from dataclasses import replace
 from io import BytesIO
 from itertools import pairwise
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,12 +13,10 @@ from torch import Size, Tensor
 from torch.func import functional_call, grad, vmap
 
 from fedexp.cli.command import config_folder
-from fedexp.core.description import Description
 from fedexp.core.messages import Message, Tensors
 from fedexp.core.part import Functional, Setting
 from fedexp.errors import InputError
 from fedexp.federation import Federation
-from fedexp.regularizers.figures import synthetic_images
 from fedexp.regularizers.trajectory import Trajectory, real_images
 
 DEFAULTS: dict[str, Any] = {
@@ -140,11 +137,11 @@ def test_without_an_anchor_there_is_no_term() -> None:
     assert v.grad.tolist() == [0, 0]  # type: ignore[union-attr]
 
 
-def test_it_is_no_part_of_the_model() -> None:
+def test_anchors_are_not_part_of_the_model() -> None:
     assert anchored({"v": torch.zeros(2)}).state_dict() == {}
 
 
-def test_what_stays_with_the_client_is_not_pulled() -> None:
+def test_private_parameters_are_not_pulled() -> None:
     made = part(private="b")
     assert made([("b", torch.ones(2))]) == 0
     made.active.fill_(1)
@@ -363,7 +360,7 @@ def test_a_step_size_may_become_negative_and_is_logged() -> None:
     pytest.fail("it was always positive")
 
 
-def test_what_diverges_is_thrown_away() -> None:
+def test_results_that_are_not_finite_are_discarded() -> None:
     server = part(side="server")
     after(server, model(1), model(2))
     before = dict(server.server_state()["memory"])
@@ -389,7 +386,7 @@ def test_a_round_without_updates_keeps_what_there_is() -> None:
     assert torch.equal(server.broadcast(3)["w"], sent["w"])
 
 
-def test_the_server_goes_on_after_a_restart() -> None:
+def test_server_state_is_restored() -> None:
     server, again = part(side="server", lag=2), part(side="server", lag=2)
     for number in (1, 2, 3):
         after(server, model(number), model(number + 1))
@@ -583,38 +580,8 @@ def test_real_images_are_drawn_by_client_and_round() -> None:
 
 
 @pytest.mark.parametrize("side", ["client", "server"])
-def test_the_images_are_drawn_after_the_last_round(side: str) -> None:
+def test_there_is_a_figure_after_the_last_round(side: str) -> None:
     federation = fedptr(side=side)
     federation.figures.rounds = 2  # type: ignore[attr-defined]
     federation.run_round(1)
     assert "trajectory/synthetic" in federation.run_round(2).figures
-
-
-# The picture.
-
-
-def about(shape: tuple[int, ...]) -> Description:
-    return Description("toy", shape, ("cat", "dog"))
-
-
-@pytest.mark.parametrize("shape", [(3, 4, 5), (1, 4, 4), (16,)])
-def test_a_picture_has_one_row_for_each_class(shape: tuple[int, ...], tmp_path: Path) -> None:
-    images = torch.randn(6, *shape, generator=torch.Generator().manual_seed(0))
-    figure = synthetic_images(images, about(shape))
-    assert figure is not None
-    (axes,) = figure.axes
-    height, width = shape[-2:] if len(shape) > 1 else (4, 4)
-    drawn = np.asarray(axes.images[0].get_array())
-    assert drawn.shape[:2] == (2 * height + 1, 3 * width + 2)
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["cat", "dog"]
-    dog = drawn[height + 1 :, :width].astype(float)
-    assert (dog.min(), dog.max()) == (0, 1)
-    wanted = images[3].reshape(-1, height, width).double().numpy()
-    stretched = (wanted - wanted.min()) / (wanted.max() - wanted.min())
-    np.testing.assert_allclose(dog.reshape(height, width, -1), stretched.transpose(1, 2, 0))
-    figure.savefig(tmp_path / "figure.png")
-
-
-@pytest.mark.parametrize("shape", [(2,), (15,), (2, 4, 4)])
-def test_what_is_no_image_is_not_drawn(shape: tuple[int, ...]) -> None:
-    assert synthetic_images(torch.zeros(6, *shape), about(shape)) is None
