@@ -10,7 +10,8 @@ from fedexp.train import main
 
 MISTAKES = {
     "head=nope": "In 'config': Could not find 'head/nope' "
-    "Available options in 'head': cosine etf linear prototype",
+    "Available options in 'head': cosine etf fixed_uniform linear linear_nobias prototype "
+    "prototype_paper",
     "clients.per_roun=3": "Could not override 'clients.per_roun'. Did you mean clients.per_round?",
     "optimizer.momentm=1": "Could not override 'optimizer.momentm'. "
     "Did you mean optimizer.momentum?",

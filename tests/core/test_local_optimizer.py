@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from federations import federate
+from federations import compose, federate
 from torch import nn
 
 from fedexp.core.local_optimizer import LocalOptimizer, is_elementwise
@@ -81,7 +81,8 @@ def test_rounds_after_the_last_keep_its_scheduled_rate() -> None:
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in (CONF / "optimizer").glob("*.yaml")))
 def test_every_option_minimizes(name: str) -> None:
-    made = local(yaml.safe_load((CONF / "optimizer" / f"{name}.yaml").read_text()))
+    node = compose(f"optimizer={name}").optimizer.node
+    made = local(node)
     weight = nn.Parameter(torch.tensor([1.0]))
     optimizer = made([weight], 1)
     for _ in range(10):

@@ -18,7 +18,10 @@ def options(group: str) -> list[str]:
 REFUSED = {
     ("fedper", "head=etf"): "head=etf: has nothing to train",
     ("fedrep", "head=etf"): "head=etf: has nothing to train",
+    ("fedper", "head=fixed_uniform"): "head=prototype: has nothing to train",
+    ("fedrep", "head=fixed_uniform"): "head=prototype: has nothing to train",
     ("local", "sampler=clustered"): "sampler: compares clients by .* none is shared",
+    ("local", "sampler=divfl_ideal"): "sampler: compares clients by .* none is shared",
     ("local", "sampler=divfl"): "sampler: compares clients by .* none is shared",
 }
 
