@@ -9,6 +9,7 @@ import yaml
 from partition_checks import TEN_BY_100, Indices, assert_complete, equal
 
 from fedexp.config.build import Node, locate
+from fedexp.data import partitions
 from fedexp.data.configured_partition import partition_indices
 from fedexp.data.partitions import dirichlet, iid, long_tail
 from fedexp.errors import InputError
