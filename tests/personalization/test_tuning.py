@@ -116,7 +116,7 @@ def test_fedbabu_may_tune_the_clients_latest_local_model() -> None:
 def test_a_tuned_model_is_adapted_to_its_client() -> None:
     """Classes that a client of FedGELA lacks are excluded from its tuned model too."""
     three = ["partition=shards", "partition.classes_per_client=3"]
-    federation = personalized("finetune", "head=etf", "local.grad_clip=20", *three)
+    federation = personalized("finetune", "head=etf", "head.missing=exclude", *three)
     engine: Any = federation.engine
     message = federation.server.broadcast(1)
     federation.server.aggregate(engine.train([0, 1], message))
