@@ -122,6 +122,7 @@ def test_every_part_resumes_to_the_same_bits(override: str, tmp_path: Path) -> N
         ["algorithm=feddyn", "clients.ram_gib=0.0001"],
         ["evaluation.step_cosine=true", *DROPPING],
         ["local.keep_optimizer=true", "optimizer=adam", "clients.ram_gib=0.0001"],
+        ["algorithm=fedproto", "personalization.score_with=received"],
     ],
     ids=" ".join,
 )
