@@ -103,10 +103,13 @@ class Personalization(Part, nn.Module):
             to be evaluated. If not, nothing global is measured.
         tunes_local: whether ``tuning`` starts from the client's latest local model instead of the
             present global one.
+        tunes_best: whether ``tuning`` starts from the best global model of all rounds. Personal
+            models are then scored after the last round only, with and without tuning.
     """
 
     has_global: bool = True
     tunes_local: bool = False
+    tunes_best: bool = False
 
     def create(self, feature_dim: int, num_classes: int, head: Head) -> None:
         """Make the parameters of its own, if it has any; called once, before ``setup``.
@@ -136,8 +139,9 @@ class Personalization(Part, nn.Module):
     def tuning(self) -> Sequence[Phase]:
         """Training on the client's data before a personal evaluation; none here.
 
-        If there is any, the personal model is the present global model, or the latest local one
-        (``tunes_local``), after these phases. It is not kept.
+        If there is any, the personal model is the present global model, the latest local one
+        (``tunes_local``) or the best global one (``tunes_best``), after these phases. It is not
+        kept.
         """
         return ()
 

@@ -71,17 +71,26 @@ class Engine:
         self.resources.load_global(message)
         return self.predict(personal=False, samples=samples)
 
-    def evaluate_personal(self, message: Message) -> Iterator[tuple[int, Predictions]]:
+    def evaluate_personal(
+        self, message: Message, tune: bool = True
+    ) -> Iterator[tuple[int, Predictions]]:
         """The personal model of every client that has one, on the whole test split.
 
         If clients hold out samples for validation, each model is also scored on its client's.
+
+        Args:
+            message: a round's global model.
+            tune: whether models that are tuned before they are scored are; if not, what tuning
+                would start from is scored.
         """
         resources = self.resources
         tuning = resources.personalization.tuning()
         resources.load_global(message)  # the parts receive the round's message
         for client in resources.store.clients_with_model:
             if tuning:
-                self.fit(self.begin_tuning(client, message), tuning)
+                module = self.begin_tuning(client, message)
+                if tune:
+                    self.fit(module, tuning)
             else:
                 resources.module.load(resources.store.model(client))
             yield (

@@ -79,7 +79,9 @@ class Vectorized(Engine):
             error.add_note(f"while training clients {clients} in round {message.round}")
             raise
 
-    def evaluate_personal(self, message: Message) -> Iterator[tuple[int, Predictions]]:
+    def evaluate_personal(
+        self, message: Message, tune: bool = True
+    ) -> Iterator[tuple[int, Predictions]]:
         """As ``Engine.evaluate_personal``, one stack after another."""
         resources, module = self.resources, self.resources.module
         tuning = resources.personalization.tuning()
@@ -97,7 +99,7 @@ class Vectorized(Engine):
 
         for clients in self._chunks(resources.store.clients_with_model, message, data):
             stack = self._begin_all(clients, begin)
-            if tuning:
+            if tuning and tune:
                 self._fit_all(stack, tuning)
             yield from zip(clients, self._score_all(stack, clients), strict=True)
 

@@ -1,7 +1,7 @@
 """The evaluator: which metrics are measured in a round, and their values."""
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ from fedexp.distributed.ranks import Contribution, Ranks
 from fedexp.engines.base import Engine
 from fedexp.engines.predictions import Predictions
 from fedexp.evaluation.alignment import Alignment
+from fedexp.evaluation.best_model import BestModel
 from fedexp.evaluation.geometry import global_angles, local_angles, mean_over_clients
 from fedexp.evaluation.personal import per_class, personal_accuracies, personal_metrics
 
@@ -31,6 +32,9 @@ class Evaluator:
     samples for validation, the models are scored on those, too. The global model is measured by the
     first rank alone.
 
+    With ``best``, personal models are scored in the last round only, as the best global model with
+    and without tuning (``personal/accuracy_*`` and ``personal/accuracy_*_untuned``).
+
     Args:
         schedule: what is measured, and when.
         rounds: T.
@@ -39,6 +43,7 @@ class Evaluator:
         parameters: names of the shared parameters, whose steps are compared.
         attack: the membership metrics of the global model in a message.
         ranks: the processes; each scores the personal models of its own clients.
+        best: the best global model so far, if personal models start from it; every rank has one.
     """
 
     def __init__(
@@ -50,9 +55,11 @@ class Evaluator:
         parameters: Collection[str],
         attack: Callable[[Message], dict[str, float]],
         ranks: Ranks,
+        best: BestModel | None = None,
     ) -> None:
         self.schedule, self.rounds, self.engine, self.data = schedule, rounds, engine, data
         self.parameters, self.attack, self.ranks = parameters, attack, ranks
+        self.best = best
         self.labels = data.test.labels.cpu()
         self._alignment: Alignment | None = None
 
@@ -75,16 +82,26 @@ class Evaluator:
         if self._alignment:
             self._alignment.set_reduced(sums, items)
 
+    def state_dict(self) -> dict[str, Any]:
+        """What later rounds depend on, for a checkpoint: the best global model, if it is kept."""
+        return self.best.state_dict() if self.best else {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of ``state_dict``."""
+        if self.best:
+            self.best.load_state_dict(state)
+
     def __call__(self, message: Message) -> Scores:
         """The scores of round ``message.round``; ``message`` holds the new global model."""
         start = time.perf_counter()
         scores = Scores()
-        if self.ranks.is_first and self._due(message.round, self.schedule.every):
-            self._score_global(message, scores)
-        if self.schedule.personal != "off" and self._due(
-            message.round, self.schedule.personal_every
-        ):
-            self._score_personal(message, scores)
+        if self._due(message.round, self.schedule.every):
+            if self.ranks.is_first:
+                self._score_global(message, scores)
+            if self.best:
+                self._compare(self.best, message, scores)
+        if self._personal_due(message.round):
+            scores.metrics |= self._score_personal(message)
         if self._alignment:
             scores.metrics |= self._alignment.metrics(message.weights)
         attacks = self.schedule.membership.attack != "off" and message.round == self.rounds
@@ -95,6 +112,11 @@ class Evaluator:
 
     def _due(self, round: int, every: int) -> bool:
         return round % every == 0 or round == self.rounds
+
+    def _personal_due(self, round: int) -> bool:
+        if self.schedule.personal == "off":
+            return False
+        return round == self.rounds if self.best else self._due(round, self.schedule.personal_every)
 
     def _score_global(self, message: Message, scores: Scores) -> None:
         predictions = self.engine.evaluate(message)
@@ -120,14 +142,28 @@ class Evaluator:
             return None
         return self.engine.evaluate(message, self.data.validation)
 
-    def _score_personal(self, message: Message, scores: Scores) -> None:
+    def _compare(self, best: BestModel, message: Message, scores: Scores) -> None:
+        """Compare the model with the best one at every rank; the first rank has its scores."""
+        score = self.ranks.from_first(lambda: _selection_score(scores.metrics))
+        best.observe(score, message)
+
+    def _score_personal(self, message: Message) -> dict[str, float]:
+        """Metrics of the personal models; with ``best``, also the accuracies without tuning."""
+        if not (self.best and self.best.message):
+            return self._measure_clients(message)
+        tuned = self._measure_clients(self.best.message)
+        untuned = self._measure_clients(self.best.message, tune=False)
+        return tuned | {f"{name}_untuned": v for name, v in untuned.items() if "accuracy" in name}
+
+    def _measure_clients(self, message: Message, tune: bool = True) -> dict[str, float]:
+        """Metrics over all clients; see ``Engine.evaluate_personal``."""
         scored = (
             (number, self._score_client(number, predictions))
-            for number, predictions in self.engine.evaluate_personal(message)
+            for number, predictions in self.engine.evaluate_personal(message, tune)
         )
         found = [each for _, each in self.ranks.gather_pairs(scored)]
         accuracies, others = [each for each, _ in found], [each for _, each in found]
-        scores.metrics |= personal_metrics(accuracies) | mean_over_clients(others)
+        return personal_metrics(accuracies) | mean_over_clients(others)
 
     def _score_client(
         self, number: int, predictions: Predictions
@@ -140,3 +176,8 @@ class Evaluator:
             correct = predictions.validation.double().mean().item()
             others["validation/personal_accuracy"] = correct
         return accuracies, others
+
+
+def _selection_score(metrics: Mapping[str, float]) -> float:
+    """What global models are compared by: accuracy on held-out samples if there are any."""
+    return metrics.get("validation/accuracy", metrics["global/accuracy"])

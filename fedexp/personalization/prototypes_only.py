@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from types import MappingProxyType
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from fedexp.core.client_protocol import Client
 from fedexp.core.compatibility import CLASS_PROTOTYPES
 from fedexp.core.messages import Message
-from fedexp.core.part import Setting
+from fedexp.core.part import Memory, Setting
 from fedexp.core.sockets import Personalization
 
 
@@ -18,6 +20,11 @@ class PrototypesOnly(Personalization):
 
     The prototypes are those that ``loss=prototype_align`` sends, the distance is Euclidean. A class
     without a prototype is never predicted. The head is trained, for the loss, but does not predict.
+
+    Args:
+        score_with: the prototypes that predict. "present" are the server's after the round in which
+            the model is scored; "received" are those that the client received when it last trained,
+            as in the study of FedNH (Dai et al., AAAI 2023).
     """
 
     has_global = False
@@ -30,11 +37,17 @@ class PrototypesOnly(Personalization):
     prototypes: Tensor
     holds: Tensor
 
+    def __init__(self, score_with: Literal["present", "received"]) -> None:
+        super().__init__()
+        self._keeps_received = score_with == "received"
+
     def setup(self, setting: Setting) -> None:
         """Buffers for the prototypes [C, d], and for which classes have one [C]."""
         empty = torch.zeros(setting.num_classes, setting.feature_dim)
-        self.register_buffer("prototypes", empty, persistent=False)
-        self.register_buffer("holds", torch.zeros(len(empty), dtype=torch.bool), persistent=False)
+        no_class = torch.zeros(len(empty), dtype=torch.bool)
+        # What is persistent is stored with each client's personal model.
+        self.register_buffer("prototypes", empty, persistent=self._keeps_received)
+        self.register_buffer("holds", no_class, persistent=self._keeps_received)
 
     def shared(self, name: str) -> bool:
         """Nothing."""
@@ -44,6 +57,11 @@ class PrototypesOnly(Personalization):
         """Store the loss's prototypes."""
         for name, tensor in message.extras.get("loss", {}).items():
             self.get_buffer(name).copy_(tensor)
+
+    def begin(self, client: Client, message: Message, memory: Memory) -> None:
+        """Store the received prototypes in place of those of the client's last local training."""
+        if self._keeps_received:
+            self.receive(message)
 
     def personalize(self, z: Tensor, logits: Tensor) -> Tensor:
         """Minus the distance from each prototype, [B, C]."""

@@ -21,6 +21,7 @@ from fedexp.engines.allocator import keep_freed_memory
 from fedexp.engines.layout import check_compiler, prefers_channels_last
 from fedexp.engines.resources import Resources
 from fedexp.errors import InputError
+from fedexp.evaluation.best_model import BestModel
 from fedexp.evaluation.evaluator import Evaluator
 from fedexp.evaluation.membership import MembershipAttack
 from fedexp.evaluation.meter import Meter
@@ -73,7 +74,11 @@ def assemble(
     )
     attack = MembershipAttack(config.evaluation.membership, resources)
     parameters = setting.shared & setting.parameter_shapes.keys()
-    evaluator = Evaluator(config.evaluation, config.rounds, engine, data, parameters, attack, ranks)
+    tunes_best = sockets.personalization.tunes_best and config.evaluation.personal != "off"
+    best = BestModel() if tunes_best else None
+    evaluator = Evaluator(
+        config.evaluation, config.rounds, engine, data, parameters, attack, ranks, best
+    )
     meter, quarantine = Meter(), Quarantine(config.on_bad_update)
     reducibles = (meter, quarantine, evaluator, placement)
     shared = resources.split(resources.initial)[0]

@@ -138,8 +138,13 @@ def _run(config: Config, folder: Path, launch: Launch) -> tuple[RunResult, Messa
             store = federation.engine.resources.store
             with closing(store):
                 if checkpoint:
-                    local = federation.placement.local_clients
-                    checkpoint.restore(federation.server, store, fabric.device, local)
+                    checkpoint.restore(
+                        federation.server,
+                        federation.evaluator,
+                        store,
+                        fabric.device,
+                        federation.placement.local_clients,
+                    )
                     federation.placement.synchronize()
                 _train(federation, config, done, Checkpoints(folder, config.checkpoint.keep), start)
             model = federation.global_model(config.rounds)
@@ -212,7 +217,8 @@ def _train(
             if keep and (is_due or interrupt or round == config.rounds):
                 seconds = time.perf_counter() - start
                 states = ranks.iterate_gathered(federation.engine.resources.store.states())
-                checkpoints.save(round, seconds, federation.server, states, ranks.is_first)
+                server, evaluator = federation.server, federation.evaluator
+                checkpoints.save(round, seconds, server, evaluator, states, ranks.is_first)
             if interrupt and round < config.rounds:
                 raise Interrupted(interrupt)
 

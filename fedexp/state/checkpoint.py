@@ -3,6 +3,7 @@
 A checkpoint is a folder, ``checkpoints/round_0010``:
 
 * ``server.pt``: the global weights and the state of the parts' server halves;
+* ``evaluator.pt``, if it has a state: the best global model so far;
 * ``clients/<number>.pt``: each client's state;
 * ``metrics.jsonl``: the rounds so far;
 * ``checkpoint.json``: the round, and the digests of these files.
@@ -20,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from pydantic import BaseModel
@@ -36,6 +37,7 @@ from fedexp.state.run_folder import CHECKPOINTS, METRICS
 LOGGER = logging.getLogger(__name__)
 
 _MANIFEST, _SERVER, _CLIENTS = "checkpoint.json", "server.pt", "clients"
+_EVALUATOR = "evaluator.pt"
 _UNFINISHED = ".tmp"
 
 
@@ -45,6 +47,16 @@ class _Manifest(BaseModel):
     round: int
     seconds: float
     files: dict[str, str]
+
+
+class Stateful(Protocol):
+    """Something whose state is saved."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state; empty if there is none."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of ``state_dict``."""
 
 
 @dataclass(frozen=True)
@@ -69,19 +81,23 @@ class Checkpoint:
     def restore(
         self,
         server: Server,
+        evaluator: Stateful,
         store: ClientStore,
         device: torch.device,
         local_clients: Callable[[Sequence[int]], Iterable[int]],
     ) -> None:
-        """Restore the server and the client states.
+        """Restore the server, the evaluator and the client states.
 
         Args:
             server: gets its weights and the parts' state.
+            evaluator: gets its state, if it had any.
             store: gets the states of this rank's clients.
-            device: of the clients' tensors.
+            device: of the evaluator's and the clients' tensors.
             local_clients: selects this rank's clients among those given.
         """
         server.load_state_dict(_load(self.folder / _SERVER, torch.device("cpu")))
+        if (self.folder / _EVALUATOR).exists():
+            evaluator.load_state_dict(_load(self.folder / _EVALUATOR, device))
         files = {int(path.stem): path for path in (self.folder / _CLIENTS).iterdir()}
         for client in local_clients(sorted(files)):
             store.put(client, ClientState(**_load(files[client], device)))
@@ -104,6 +120,7 @@ class Checkpoints:
         round: int,
         seconds: float,
         server: Server,
+        evaluator: Stateful,
         states: Iterable[tuple[int, ClientState]],
         write: bool = True,
     ) -> None:
@@ -113,6 +130,7 @@ class Checkpoints:
             round: the last round in it.
             seconds: the run's time so far.
             server: its weights and the parts' state are saved.
+            evaluator: its state is saved, if it has any.
             states: (client, state), one by one, so that RAM need not hold all.
             write: whether this rank writes; others only iterate over ``states``.
 
@@ -129,7 +147,7 @@ class Checkpoints:
             (unfinished / _CLIENTS).mkdir(parents=True)
             digests = {
                 name: _write(unfinished / name, content)
-                for name, content in self._contents(server, states)
+                for name, content in self._contents(server, evaluator, states)
             }
             manifest = _Manifest(round=round, seconds=seconds, files=digests)
             _write(unfinished / _MANIFEST, manifest.model_dump_json().encode())
@@ -163,12 +181,14 @@ class Checkpoints:
         return None
 
     def _contents(
-        self, server: Server, states: Iterable[tuple[int, ClientState]]
+        self, server: Server, evaluator: Stateful, states: Iterable[tuple[int, ClientState]]
     ) -> Iterator[tuple[str, bytes]]:
         yield METRICS, (self._run / METRICS).read_bytes()
         yield _SERVER, _dump(server.state_dict())
-        for client, state in states:
-            yield f"{_CLIENTS}/{client}.pt", _dump(vars(state))
+        if state := evaluator.state_dict():
+            yield _EVALUATOR, _dump(state)
+        for client, of_client in states:
+            yield f"{_CLIENTS}/{client}.pt", _dump(vars(of_client))
 
     def _names(self) -> list[str]:
         """Names of the complete checkpoints, the newest first."""

@@ -54,6 +54,7 @@ METHODS: dict[str, list[str]] = {
     "krum": ["aggregator=krum"],
     "norm_clipped": ["aggregator=norm_clipped", "aggregator.norm=0.1"],
     "private": ["aggregator=private", "aggregator.noise_multiplier=0.1"],
+    "best model tuned": ["personalization=finetune_best", "personalization.epochs=2"],
     "broken updates": ["faults=unreliable", "faults.nan=0.5"],
     "more ranks than clients": [*ALL_FEW, "algorithm=scaffold"],
 }

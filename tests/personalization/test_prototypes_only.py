@@ -22,7 +22,7 @@ SETTING = Setting(
 
 
 def received(holds: list[bool]) -> PrototypesOnly:
-    part = PrototypesOnly()
+    part = PrototypesOnly("present")
     part.setup(SETTING)
     prototypes = torch.tensor([[0.0, 0.0], [3.0, 4.0], [1.0, 0.0]])
     part.receive(Message(2, {}, {"loss": {"prototypes": prototypes, "holds": torch.tensor(holds)}}))
@@ -69,6 +69,36 @@ def test_predictions_are_by_the_latest_prototypes_and_the_clients_own_features()
             z = module.eval().backbone(inputs)
         distances = (z[:, None] - known["prototypes"][held][None]).square().sum(2)
         assert torch.equal(found.correct, held[distances.argmin(1)] == labels)
+
+
+@pytest.mark.parametrize("engine", ["serial", "vectorized"])
+def test_received_prototypes_are_those_of_the_clients_last_training(engine: str) -> None:
+    """Client 0 trains in rounds 1 and 2, client 1 in 1 and 3; each row is what it received last."""
+    options = ["personalization.score_with=received", "loss.first=random", f"engine={engine}"]
+    federation = personalized("prototypes_only", *options)
+    resources: Any = federation.engine.resources
+    sent = {}
+    for round, cohort in ((1, [0, 1]), (2, [0]), (3, [1])):
+        message = federation.server.broadcast(round)
+        sent[round] = message.extras["loss"]["prototypes"].clone()
+        updates = list(federation.engine.train(cohort, message))
+        assert all(update.weights == {} for update in updates)
+        federation.server.aggregate(updates)
+    present = federation.server.broadcast(3).extras["loss"]["prototypes"]
+    inputs = torch.cat([x for x, _ in resources.data.test.batches(1000)])
+    labels = resources.data.test.labels
+    differs = []
+    for client, found in personal(federation, 3).items():
+        resources.module.load(resources.store.model(client))
+        with torch.no_grad():
+            z = resources.module.eval().backbone(inputs)
+        by_received, by_present = (
+            (z[:, None] - each[None]).square().sum(2).argmin(1) == labels
+            for each in (sent[{0: 2, 1: 3}[client]], present)
+        )
+        assert torch.equal(found.correct, by_received)
+        differs.append(not torch.equal(by_received, by_present))
+    assert differs == [True, True]
 
 
 def test_it_chooses_its_loss_and_refuses_another() -> None:

@@ -54,8 +54,9 @@ def save(folder: Path, federation: Federation, round: int, keep: int = 2) -> Non
     """A checkpoint of this state, as if the run had written a line a round."""
     lines = "".join(json.dumps({"round": each}) + "\n" for each in range(1, round + 1))
     (folder / "metrics.jsonl").write_text(lines)
-    store = federation.engine.resources.store
-    Checkpoints(folder, keep).save(round, 10.0 * round, federation.server, store.states())
+    server, evaluator = federation.server, federation.evaluator
+    states = federation.engine.resources.store.states()
+    Checkpoints(folder, keep).save(round, 10.0 * round, server, evaluator, states)
 
 
 def restored(folder: Path, *overrides: str) -> tuple[Federation, int]:
@@ -64,7 +65,8 @@ def restored(folder: Path, *overrides: str) -> tuple[Federation, int]:
     found = Checkpoints(folder, 2).latest()
     assert found is not None
     store = federation.engine.resources.store
-    found.restore(federation.server, store, torch.device("cpu"), local_clients=list)
+    device = torch.device("cpu")
+    found.restore(federation.server, federation.evaluator, store, device, local_clients=list)
     return federation, found.round
 
 
@@ -120,11 +122,33 @@ def test_every_part_resumes_to_the_same_bits(override: str, tmp_path: Path) -> N
         ["algorithm=feddyn", "clients.ram_gib=0.0001"],
         ["evaluation.step_cosine=true", *DROPPING],
         ["local.keep_optimizer=true", "optimizer=adam", "clients.ram_gib=0.0001"],
+        ["algorithm=fedproto", "personalization.score_with=received"],
     ],
     ids=" ".join,
 )
 def test_other_options_resume_to_the_same_bits(overrides: list[str], tmp_path: Path) -> None:
     check_resume_to_the_same_bits(tmp_path, *SMALL, *overrides)
+
+
+def test_the_best_model_of_earlier_rounds_is_restored(tmp_path: Path) -> None:
+    """Round 3 starts from zeros, so that the best model is in the checkpoint of round 2."""
+    overrides = [*SMALL, "personalization=finetune_best", "personalization.epochs=1"]
+    whole = federate(*overrides)
+    for round in (1, 2):
+        whole.run_round(round)
+    save(tmp_path, whole, 2)
+    resumed, _ = restored(tmp_path, *overrides)
+    ends = []
+    for federation in (whole, resumed):
+        weights = federation.server.weights
+        federation.server.weights = {name: torch.zeros_like(w) for name, w in weights.items()}
+        ends.append([numbers(federation, round) for round in (3, 4)])
+        best = federation.evaluator.best
+        assert best is not None
+        assert best.message is not None
+        assert best.message.round <= 2
+    assert ends[0] == ends[1]
+    assert "personal/accuracy_test_split_untuned" in ends[0][1]
 
 
 def test_a_checkpoint_is_read_without_running_anything_from_it(tmp_path: Path) -> None:
