@@ -445,3 +445,20 @@ def test_a_method_is_the_papers(paper: str, method: str) -> None:
     if "head._target_" not in own:  # a method may bring a head of its own
         shared = {key: want for key, want in shared.items() if not key.startswith("head.")}
     assert differences(config, shared | own) == {}
+
+
+# What a method adds on one of the sets, beside METHODS.
+ON_DATA: dict[tuple[str, str], Values] = {
+    ("fedptr/cifar100_dir001", "fedptr"): {"regularizer.ipc": 2},
+    ("fedptr/cifar100_dir001", "fedptr_s"): {"regularizer.ipc": 2},
+    ("fedptr/cifar100_dir004_40clients", "fedptr"): {"regularizer.ipc": 2},
+    ("fedptr/fmnist_dir001", "fedptr"): {"regularizer.ipc": 10},
+}
+
+
+@pytest.mark.parametrize(("cell", "method"), ON_DATA)
+def test_a_method_is_the_papers_on_other_data(cell: str, method: str) -> None:
+    own = ON_DATA[cell, method]
+    shared = METHODS[cell.partition("/")[0]][method]
+    config = compose(f"experiment={cell}", f"algorithm={method}")
+    assert differences(config, shared | own) == {}
