@@ -453,6 +453,8 @@ ON_DATA: dict[tuple[str, str], Values] = {
     ("fedptr/cifar100_dir001", "fedptr_s"): {"regularizer.ipc": 2},
     ("fedptr/cifar100_dir004_40clients", "fedptr"): {"regularizer.ipc": 2},
     ("fedptr/fmnist_dir001", "fedptr"): {"regularizer.ipc": 10},
+    ("fedsc/cifar100_dir02", "moon"): {"loss.mu": 1},
+    ("fedsc/cifar100_lt", "moon"): {"loss.mu": 1},
 }
 
 
