@@ -318,7 +318,7 @@ METHODS: dict[str, dict[str, Values]] = {
             "head.rho": 0.9,
         },
         "fedavg": _NO_BIAS,
-        "local": _NO_BIAS,
+        "local": _NO_BIAS | {"clients.per_round": 100, "rounds": 20},
         "fedper": _NO_BIAS | {"personalization.global_model": "initial_head"},
         "fedrep": _NO_BIAS
         | {"personalization.head_epochs": 10, "personalization.global_model": "initial_head"},
