@@ -32,6 +32,9 @@ PROTOCOLS: dict[str, Values] = {
         "partition.beta": 0.3,
         "model._target_": "fedexp.models.cnn.conv2cifar",
         "sampler.weighting": "uniform",
+        "evaluation.every": 1,
+        "evaluation.personal": "all",
+        "evaluation.personal_every": 200,
     },
     "fedsc": {
         "rounds": 100,
