@@ -396,6 +396,7 @@ for method in ("fedptr", "fedptr_s"):
         "optimizer.momentum": 0.5,
         "aggregator.weighting": "samples",
         "regularizer.lag": 1,
+        "regularizer.wait": 1,
         "regularizer.ipc": 10,
         "regularizer.outer_steps": 20,
         "regularizer.inner_steps": 10,
