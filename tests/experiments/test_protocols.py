@@ -319,6 +319,7 @@ METHODS: dict[str, dict[str, Values]] = {
             "head.renormalize_clients": False,
             "head.weighting": "uniform",
             "head.rho": 0.9,
+            "head.scale": {"init": 1, "trainable": True},
         },
         "fedavg": _NO_BIAS,
         "local": _NO_BIAS | {"clients.per_round": 100, "rounds": 20},
