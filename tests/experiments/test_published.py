@@ -246,16 +246,19 @@ def test_fedsc_long_tail(data: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "target", "own"),
+    ("data", "target", "own", "longer"),
     [
-        ("fmnist", 0.75, "hics"),
-        ("cifar10", 0.6, "hics_cifar10"),
-        ("cifar100", 0.3, "hics_cifar100"),
+        ("fmnist", 0.75, "hics", 600),
+        ("cifar10", 0.6, "hics_cifar10", 1500),
+        ("cifar100", 0.3, "hics_cifar100", 1500),
     ],
 )
-def test_hics(data: str, target: float, own: str) -> None:
+def test_hics(data: str, target: float, own: str, longer: int) -> None:
+    """Baselines ran longer than the T that is also the horizon of HiCS-FL's gamma."""
     samplers = ["weighted", "power_of_choice_ideal", "clustered", "divfl_ideal", own]
     rounds = tables("hics")[f"table1_{data}"]["rounds"]
     numbers = [(f"sampler={s}", x) for s, x in zip(samplers, rounds, strict=True)]
-    expected = column("Table 1", f"rounds_to/{target}", FINAL, numbers, scale=1)
+    table, metric = "Table 1", f"rounds_to/{target}"
+    expected = column(table, metric, FINAL, numbers[:-1], f"rounds={longer}", scale=1)
+    expected |= column(table, metric, FINAL, numbers[-1:], scale=1)
     assert in_preset(f"hics/{data}_setting2") == pytest.approx(expected)
