@@ -60,6 +60,7 @@ PROTOCOLS: dict[str, Values] = {
         "model._target_": "fedexp.models.resnet.resnet",
         "model.layers": [1, 1, 1, 1],
         "model.norm": "batch",
+        "model.init": "layer_default",
         "head._target_": "fedexp.heads.linear.Linear",
         "head.bias": True,
         "evaluation.every": 1,
