@@ -32,6 +32,9 @@ PROTOCOLS: dict[str, Values] = {
         "partition.beta": 0.3,
         "model._target_": "fedexp.models.cnn.conv2cifar",
         "sampler.weighting": "uniform",
+        "evaluation.every": 1,
+        "evaluation.personal": "all",
+        "evaluation.personal_every": 200,
     },
     "fedsc": {
         "rounds": 100,
@@ -57,6 +60,7 @@ PROTOCOLS: dict[str, Values] = {
         "model._target_": "fedexp.models.resnet.resnet",
         "model.layers": [1, 1, 1, 1],
         "model.norm": "batch",
+        "model.init": "layer_default",
         "head._target_": "fedexp.heads.linear.Linear",
         "head.bias": True,
         "evaluation.every": 1,
@@ -143,69 +147,61 @@ PROTOCOLS: dict[str, Values] = {
 }
 
 # What each cell changes.
+_FEDNH_CIFAR100: Values = {
+    "data.name": "cifar100",
+    "data.mean": [0.507, 0.487, 0.441],
+    "data.std": [0.267, 0.256, 0.276],
+}
+_FEDSC_CIFAR100: Values = {"data.name": "cifar100", "evaluation.targets": [0.2, 0.4, 0.6]}
+_NID2: Values = {
+    "partition._target_": "fedexp.data.partitions.nid2",
+    "partition.sharing": "equal_sizes",
+    **{f"partition.{key}": None for key in ("beta", "draw_seed", "group", "min_share")},
+    "clients.count": 6,
+    "clients.per_round": 6,
+}
+_FEDPTR_FMNIST: Values = {
+    "data.name": "fashion_mnist",
+    "rounds": 200,
+    "data.mean": [0.1307],
+    "data.std": [0.3081],
+    "data.augment": "none",
+}
+_FEDPTR_CIFAR100: Values = {
+    "data.name": "cifar100",
+    "rounds": 1000,
+    "data.mean": [0.5071, 0.4867, 0.4408],
+    "data.std": [0.2675, 0.2565, 0.2761],
+}
+_DIR004: Values = {"partition.beta": 0.04}
 CELLS: dict[str, Values] = {
     "fednh/cifar10_dir03": {},
     "fednh/cifar10_dir10": {"partition.beta": 1},
-    "fednh/cifar100_dir03": {"data.name": "cifar100", "data.std": [0.267, 0.256, 0.276]},
-    "fednh/cifar100_dir10": {
-        "data.name": "cifar100",
-        "data.mean": [0.507, 0.487, 0.441],
-        "data.std": [0.267, 0.256, 0.276],
-        "partition.beta": 1,
-    },
+    "fednh/cifar100_dir03": _FEDNH_CIFAR100,
+    "fednh/cifar100_dir10": _FEDNH_CIFAR100 | {"partition.beta": 1},
     "fedsc/cifar10_dir005": {"partition.beta": 0.05},
     "fedsc/cifar10_dir02": {},
     "fedsc/cifar10_dir05": {"partition.beta": 0.5},
     "fedsc/cifar10_dir02_l1": {"loss.distance": "l1"},
     "fedsc/cifar10_lt": {"partition.long_tail": 10},
-    "fedsc/cifar10_nid2": {
-        "partition._target_": "fedexp.data.partitions.nid2",
-        "partition.sharing": "equal_sizes",
-        "clients.count": 6,
-        "clients.per_round": 6,
-    },
-    "fedsc/cifar100_dir005": {
-        "data.name": "cifar100",
-        "partition.beta": 0.05,
-        "evaluation.targets": [0.2, 0.4, 0.6],
-    },
-    "fedsc/cifar100_dir02": {"data.name": "cifar100", "evaluation.targets": [0.2, 0.4, 0.6]},
-    "fedsc/cifar100_lt": {"data.name": "cifar100", "partition.long_tail": 10},
-    "fedsc/cifar100_nid2": {
-        "data.name": "cifar100",
-        "partition._target_": "fedexp.data.partitions.nid2",
-        "partition.sharing": "equal_sizes",
-        "clients.count": 6,
-        "clients.per_round": 6,
-    },
+    "fedsc/cifar10_nid2": _NID2,
+    "fedsc/cifar100_dir005": _FEDSC_CIFAR100 | {"partition.beta": 0.05},
+    "fedsc/cifar100_dir02": _FEDSC_CIFAR100,
+    "fedsc/cifar100_lt": _FEDSC_CIFAR100 | {"partition.long_tail": 10},
+    "fedsc/cifar100_nid2": _FEDSC_CIFAR100 | _NID2,
     "fedptr/cifar10_dir001": {},
-    "fedptr/cifar10_dir004": {"partition.beta": 0.04},
-    "fedptr/fmnist_dir001": {
-        "data.name": "fashion_mnist",
-        "rounds": 200,
-        "data.mean": [0.1307],
-        "data.std": [0.3081],
-        "data.augment": "none",
-    },
-    "fedptr/fmnist_dir004": {
-        "data.name": "fashion_mnist",
-        "rounds": 200,
-        "partition.beta": 0.04,
-    },
-    "fedptr/cifar100_dir001": {
-        "data.name": "cifar100",
-        "rounds": 1000,
-        "data.mean": [0.5071, 0.4867, 0.4408],
-        "data.std": [0.2675, 0.2565, 0.2761],
-    },
-    "fedptr/cifar100_dir004": {"data.name": "cifar100", "rounds": 1000, "partition.beta": 0.04},
-    "fedptr/cifar100_dir001_40clients": {"partition.min_size": 500, "rounds": 1000},
-    "fedptr/fmnist_dir004_40clients": {"partition.min_size": 25, "partition.beta": 0.04},
-    "fedptr/cifar10_dir004_40clients": {"partition.min_size": 25, "partition.beta": 0.04},
-    "fedptr/cifar100_dir004_40clients": {"partition.min_size": 500, "partition.beta": 0.04},
+    "fedptr/cifar10_dir004": _DIR004,
+    "fedptr/fmnist_dir001": _FEDPTR_FMNIST,
+    "fedptr/fmnist_dir004": _FEDPTR_FMNIST | _DIR004,
+    "fedptr/cifar100_dir001": _FEDPTR_CIFAR100,
+    "fedptr/cifar100_dir004": _FEDPTR_CIFAR100 | _DIR004,
+    "fedptr/cifar100_dir001_40clients": _FEDPTR_CIFAR100 | {"partition.min_size": 500},
+    "fedptr/fmnist_dir004_40clients": _FEDPTR_FMNIST | _DIR004 | {"partition.min_size": 25},
+    "fedptr/cifar10_dir004_40clients": _DIR004 | {"partition.min_size": 25},
+    "fedptr/cifar100_dir004_40clients": _FEDPTR_CIFAR100 | _DIR004 | {"partition.min_size": 500},
 }
 for cell in [cell for cell in CELLS if cell.endswith("_40clients")]:
-    CELLS[cell] |= {"clients.count": 40, "clients.per_round": 10}
+    CELLS[cell] = CELLS[cell] | {"clients.count": 40, "clients.per_round": 10}
 
 for data, full, partial in (("svhn", 50, 100), ("cifar10", 50, 100), ("cifar100", 100, 200)):
     of_data: Values = {"data.name": data}
@@ -316,9 +312,10 @@ METHODS: dict[str, dict[str, Values]] = {
             "head.renormalize_clients": False,
             "head.weighting": "uniform",
             "head.rho": 0.9,
+            "head.scale": {"init": 1, "trainable": True},
         },
         "fedavg": _NO_BIAS,
-        "local": _NO_BIAS,
+        "local": _NO_BIAS | {"clients.per_round": 100, "rounds": 20},
         "fedper": _NO_BIAS | {"personalization.global_model": "initial_head"},
         "fedrep": _NO_BIAS
         | {"personalization.head_epochs": 10, "personalization.global_model": "initial_head"},
@@ -393,6 +390,7 @@ for method in ("fedptr", "fedptr_s"):
         "optimizer.momentum": 0.5,
         "aggregator.weighting": "samples",
         "regularizer.lag": 1,
+        "regularizer.wait": 1,
         "regularizer.ipc": 10,
         "regularizer.outer_steps": 20,
         "regularizer.inner_steps": 10,
@@ -444,4 +442,23 @@ def test_a_method_is_the_papers(paper: str, method: str) -> None:
     shared = {key: want for key, want in PROTOCOLS[paper].items() if key not in own}
     if "head._target_" not in own:  # a method may bring a head of its own
         shared = {key: want for key, want in shared.items() if not key.startswith("head.")}
+    assert differences(config, shared | own) == {}
+
+
+# What a method adds on one of the sets, beside METHODS.
+ON_DATA: dict[tuple[str, str], Values] = {
+    ("fedptr/cifar100_dir001", "fedptr"): {"regularizer.ipc": 2},
+    ("fedptr/cifar100_dir001", "fedptr_s"): {"regularizer.ipc": 2},
+    ("fedptr/cifar100_dir004_40clients", "fedptr"): {"regularizer.ipc": 2},
+    ("fedptr/fmnist_dir001", "fedptr"): {"regularizer.ipc": 10},
+    ("fedsc/cifar100_dir02", "moon"): {"loss.mu": 1},
+    ("fedsc/cifar100_lt", "moon"): {"loss.mu": 1},
+}
+
+
+@pytest.mark.parametrize(("cell", "method"), ON_DATA)
+def test_a_method_is_the_papers_on_other_data(cell: str, method: str) -> None:
+    own = ON_DATA[cell, method]
+    shared = METHODS[cell.partition("/")[0]][method]
+    config = compose(f"experiment={cell}", f"algorithm={method}")
     assert differences(config, shared | own) == {}
