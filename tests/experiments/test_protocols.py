@@ -334,7 +334,12 @@ METHODS: dict[str, dict[str, Values]] = {
             "personalization.optimizer": "plain_sgd",
         },
         "fedproto": _NO_BIAS
-        | {"loss.lam": 0.1, "loss.weighting": "uniform", "loss.first": "random"},
+        | {
+            "loss.lam": 0.1,
+            "loss.weighting": "uniform",
+            "loss.first": "random",
+            "personalization.score_with": "received",
+        },
     },
     "fedsc": {
         "fedavg": {"loss._target_": "fedexp.losses.cross_entropy.CrossEntropy"},
