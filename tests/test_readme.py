@@ -144,12 +144,13 @@ def test_the_readme_s_preset_sets_its_values(importable: Path) -> None:
     assert cfg.partition._target_.endswith("shards")
 
 
-def test_the_readme_names_no_option_that_does_not_exist() -> None:
+def test_the_readme_names_the_options_that_exist() -> None:
     rows = re.findall(r"^\| `(\w+)=`.*?\| (.*) \|$", README.read_text(), flags=re.M)
     named = {(group, option) for group, cells in rows for option in re.findall(r"`(\w+)`", cells)}
     on_disk = {(path.parent.name, path.stem) for path in (ROOT / "conf").rglob("*.yaml")}
     assert len(named) > 50
-    assert named - on_disk == set()
+    groups = {group for group, _ in rows}
+    assert named == {(group, option) for group, option in on_disk if group in groups}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -18,7 +18,7 @@ class Krum(Gathered):
     A score is the sum of squared distances to the K - f - 2 nearest other updates, at least one; f
     of the K are assumed to be Byzantine. Of equal scores the lowest-numbered client's counts as
     lower. The paper's guarantee needs 2f + 2 < K and identically distributed data: with non-IID
-    data honest updates are far apart, and some of them are left out.
+    data benign updates are far apart, and some of them are left out.
 
     Args:
         byzantine: f / K, the share of the cohort that may be Byzantine; f is rounded down.

@@ -42,20 +42,48 @@ def one_line(overrides: Sequence[str], folder: Path) -> Iterator[None]:
 
 
 def _suggestion(text: str, folder: Path) -> str:
-    """A suggestion, if Hydra's message names an unknown key."""
-    _, _, rest = text.partition("Could not override '")
-    found = get_close_matches(rest.partition("'")[0], list(_keys(folder)), n=1) if rest else []
+    """A suggestion, if Hydra's message names an unknown key or option."""
+    if "missing EQUAL" in text:
+        return " Write GROUP=OPTION or KEY=VALUE."
+    if unknown := _quoted(text, "Could not override '"):
+        return _similar_key(unknown, folder)
+    group, _, option = _quoted(text, "Could not find '").partition("/")
+    options = [
+        path.relative_to(folder / group).with_suffix("").as_posix()
+        for path in sorted((folder / group).glob("**/*.yaml"))
+    ]
+    found = get_close_matches(option, options) if group else []
+    return f" Did you mean {' or '.join(f'{group}={each}' for each in found)}?" if found else ""
+
+
+def _quoted(text: str, before: str) -> str:
+    """What stands between ``before`` and the next quote; empty if it is not there."""
+    return text.partition(before)[2].partition("'")[0]
+
+
+def _similar_key(unknown: str, folder: Path) -> str:
+    """The options that have this key, or else the key that is spelt most like it."""
+    keys = list(_keys(folder))
+    group = unknown.partition(".")[0]
+    options = sorted({option for key, option in keys if (key, option[0]) == (unknown, group)})
+    if options:
+        names = ", ".join(f"{group}={name}" for _, name in options)
+        return f" It is a key of {names}, not of the chosen option."
+    found = get_close_matches(unknown, [key for key, _ in keys], n=1)
     return f" Did you mean {found[0]}?" if found else ""
 
 
-def _keys(folder: Path) -> Iterator[str]:
-    """Every key of every option, as on the command line."""
+def _keys(folder: Path) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Every key as on the command line, with (group, option) of the file that has it."""
     for path in folder.glob("**/*.yaml"):
         group = path.parent.relative_to(folder).parts
-        if group[:1] in (("algorithm",), ("experiment",)):  # their keys belong to other groups
-            yield group[0]
-        elif group[:1] != ("hydra",):
-            yield from _flatten(OmegaConf.to_container(OmegaConf.load(path)), group)
+        if group[:1] == ("hydra",):
+            continue
+        node = OmegaConf.to_container(OmegaConf.load(path))
+        is_global = path.read_text(encoding="utf-8").startswith("# @package _global_")
+        option = (group[0] if group else "", path.stem)
+        yield from ((key, option) for key in group[:1])
+        yield from ((key, option) for key in _flatten(node, () if is_global else group))
 
 
 def _flatten(node: Any, above: Sequence[str]) -> Iterator[str]:
@@ -63,4 +91,5 @@ def _flatten(node: Any, above: Sequence[str]) -> Iterator[str]:
         yield ".".join(above)
     if isinstance(node, Mapping):
         for key, value in node.items():
-            yield from _flatten(value, (*above, str(key)))
+            if key != "defaults":
+                yield from _flatten(value, (*above, str(key)))

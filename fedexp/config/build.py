@@ -110,4 +110,6 @@ def _one_line(error: ValidationError, model: type[BaseModel], prefix: str) -> st
     if problem["type"] == "missing":
         return f"{key}: is missing"
     message = problem["msg"].removeprefix("Input ").removeprefix("Value error, ")
+    if problem["type"] == "list_type":
+        message += f", such as [{problem['input']}]"
     return f"{key}={problem['input']}: {message}"

@@ -99,7 +99,7 @@ class Engine(Common):
     """What every engine has."""
 
     device: Literal["auto", "cpu", "cuda", "mps"]
-    devices: Annotated[int, Field(ge=1, le=1024)]  # more is a slip, and would be started
+    devices: Annotated[int, Field(ge=1, le=1024)]  # a larger number is a typing error
     num_nodes: PositiveInt
     precision: Literal["32-true", "bf16-mixed"]
     channels_last: Literal["auto"] | bool
@@ -255,6 +255,6 @@ def validate(values: dict[str, Any]) -> Config:
             )
     if config.tracking.feature_clients and config.evaluation.personal == "off":
         raise InputError(
-            "tracking.feature_clients: draws local models, which evaluation.personal=off forgets"
+            "tracking.feature_clients: draws local models, not kept with evaluation.personal=off"
         )
     return config

@@ -23,7 +23,7 @@ class Head(Part, nn.Module):
 
     Attributes:
         derived: names of the head's persistent buffers that ``receive`` and ``begin`` set. They
-            belong to a model (its checkpoint, a client's personal model) but do not travel with
+            belong to a model (its checkpoint, a client's personal model) but are not sent with
             its weights and are not averaged.
     """
 

@@ -84,8 +84,8 @@ class Meter:
         the clients that logged it.
 
         Costs are bytes of tensors over all clients that the server exchanged messages with; a
-        client that is questioned and then trains downloads once. ``time/probe_s`` is present if
-        clients were questioned.
+        client that is probed and then trains downloads once. ``time/probe_s`` is present if
+        clients were probed.
         """
         elapsed = time.perf_counter() - self._start
         times = {"time/select_s": self._select_s, "time/train_s": self._train_s}

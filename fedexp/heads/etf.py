@@ -66,7 +66,7 @@ def population_gamma(counts: Tensor, form: Form = "linear") -> Tensor:
 
     gamma_c = n / sum_k n_k Q(q_kc) gives sum_k (n_k / n) Phi_k(c) = 1 for every class: the clients'
     classifiers average to the global one (Fan et al., NeurIPS 2023, 5.3). With Q the identity it is
-    n / n_c. The paper has one gamma for all classes, which is this if all are alike.
+    n / n_c. The paper has one gamma for all classes, which is this if all are equal.
 
     Args:
         counts: [N, C] training samples of each class at each client.

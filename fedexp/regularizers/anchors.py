@@ -79,7 +79,7 @@ class Population:
 
 
 def shared_parameters(setting: Setting) -> dict[str, torch.Size]:
-    """Name -> shape of the parameters that travel, the only ones that the server knows."""
+    """Name -> shape of the parameters that are sent, the only ones that the server has."""
     return {name: s for name, s in setting.parameter_shapes.items() if name in setting.shared}
 
 

@@ -59,7 +59,7 @@ class ControlVariates(Regularizer):
 
     At the fixed point c is zero, and ``weighting``, not the aggregator, decides of which objective
     it is the optimum: the mean of all clients' objectives (``uniform``, paper), or their mean
-    weighted by samples (``samples``). The aggregator should weight alike.
+    weighted by samples (``samples``). The aggregator should weight the same way.
 
     The implementation released with FedPTR's baselines is ``weighting=samples`` and
     ``correction_scaling=samples`` with ``aggregator=uniform``.

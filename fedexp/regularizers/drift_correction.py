@@ -61,7 +61,7 @@ class DriftCorrection(Dynamic):
             fixed point, or of the ``cohort`` (paper): the mean of w_k + d_k, the same if all take
             part; if not, it has no fixed point.
         weighting: whether all clients count the same in g, or by their samples. The aggregator
-            should weight alike, and with it do the drifts of ``all``.
+            should weight the same way; the mean drift of ``all`` does.
         alpha_scaling: as in ``Dynamic``.
         correction_scaling: ``samples`` divides g by n_k / mean(n), also in ``corrected``.
     """

@@ -224,7 +224,7 @@ class Trajectory(Regularizer):
         return {} if figure is None else {"trajectory/synthetic": figure}
 
     def server_state(self) -> dict[str, Any]:
-        """What the server remembers, and w~."""
+        """The memory of the server's D~, and w~."""
         return {"round": self._round, "memory": self._memory, "projected": self._projected}
 
     def load_server_state(self, state: dict[str, Any]) -> None:

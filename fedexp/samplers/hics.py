@@ -59,10 +59,10 @@ class HiCS(Sampler):
 
     Args:
         signal: what stands for the update delta_b of the output layer's bias. ``bias``: the update
-            itself, read from the weights that travel anyway. ``virtual_bias``: the update that
+            itself, read from the weights that are sent. ``virtual_bias``: the update that
             plain SGD would give a bias, measured in the client's ordinary steps; for every head, at
             the cost of C more numbers in the upload. ``weight_rowmean``: the row means of the
-            update of the head's weight matrix, from the weights that travel anyway (released code).
+            update of the head's weight matrix, from the weights that are sent (released code).
             ``auto``: ``bias`` where the head has one that is trained and shared, else
             ``virtual_bias``.
         temperature: of the softmax in the entropy; it should have the magnitude of the updates.

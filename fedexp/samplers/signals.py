@@ -19,7 +19,7 @@ class Signal:
     """C numbers of each client's local training; a subclass implements one of the two ways."""
 
     def extract(self, update: Update, current: Tensors) -> Tensors:
-        """Server: ``signal`` [C], if it is in the weights that travel anyway."""
+        """Server: ``signal`` [C], if it is in the weights that are sent anyway."""
         return {}
 
     def measure(self, batch: Forward) -> Tensors:

@@ -12,9 +12,20 @@ MISTAKES = {
     "head=nope": "In 'config': Could not find 'head/nope' "
     "Available options in 'head': cosine etf fixed_uniform linear linear_nobias prototype "
     "prototype_paper",
+    "schedule=cosin": "In 'config': Could not find 'schedule/cosin' Available options in "
+    "'schedule': constant cosine exponential step warm_up Did you mean schedule=cosine?",
+    "experiment=hics/fmnist": "In 'config': Could not find 'experiment/hics/fmnist' "
+    "Available options in 'experiment': cifar10 Did you mean experiment=hics/fmnist_setting3 or "
+    "experiment=hics/fmnist_setting2 or experiment=hics/fmnist_setting1?",
     "clients.per_roun=3": "Could not override 'clients.per_roun'. Did you mean clients.per_round?",
     "optimizer.momentm=1": "Could not override 'optimizer.momentm'. "
     "Did you mean optimizer.momentum?",
+    "loss.beta=1": "Could not override 'loss.beta'. "
+    "It is a key of loss=ntd, not of the chosen option.",
+    "personalization.head_epochs=1": "Could not override 'personalization.head_epochs'. "
+    "It is a key of personalization=fedrep, not of the chosen option.",
+    "fedavg": "fedavg: Error parsing override 'fedavg' missing EQUAL at '<EOF>' "
+    "Write GROUP=OPTION or KEY=VALUE.",
     "algoritm=fedprox": "Could not override 'algoritm'. Did you mean algorithm?",
     "xyz=3": "Could not override 'xyz'.",
     "rounds=[": "rounds=[: no viable alternative at input '['",

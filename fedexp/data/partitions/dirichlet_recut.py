@@ -30,8 +30,8 @@ def dirichlet_recut(
 
     The shuffled samples are cut into parts for groups of clients. Within a group each class is
     spread by Dir(beta), and a client that has its fair share gets no more; this is redrawn until
-    everybody has ``min_share`` of a fair share. The clients' samples, class by class, are then put
-    one client after the other and cut into N pieces that differ in size by at most one.
+    every client has ``min_share`` of a fair share. The clients' samples, class by class, are then
+    put one client after the other and cut into N pieces that differ in size by at most one.
 
     Args:
         labels: [n] class of each sample.
