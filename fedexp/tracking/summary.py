@@ -22,6 +22,7 @@ HEADLINES: dict[str, Callable[..., float]] = {
     "personal/accuracy_uniform": max,
     "personal/accuracy_local": max,
     "personal/accuracy_test_split": max,
+    "personal/accuracy_whole": max,
     "personal/worst_decile": max,
     "personal/std": min,
     "train/loss": min,

@@ -87,6 +87,8 @@ def test_images_with_augmentation(image_tree: Path) -> None:
     small = ["data=image_folder", f"data.root={image_tree}", "data.augment=crop_flip"]
     small += ["model=convnet", "model.width=4", "model.depth=2", "clients.count=3"]
     small += ["clients.per_round=3", "local.batch_size=4", "partition=iid"]
+    # Instance norm of tiny images amplifies rounding from step to step: few steps.
+    small += ["local.epochs=1", "optimizer.momentum=0"]
     assert_alike(federate(*small), federate(*small, "engine=vectorized"), rounds=2)
 
 

@@ -352,7 +352,8 @@ def test_the_classifier_depends_on_the_seed() -> None:
 
 
 def test_personal_models_keep_their_adaptation_and_the_global_one_has_none() -> None:
-    federation = federate("algorithm=fedgela", *SMALL, "partition.beta=0.1")
+    excluding = ["head.missing=exclude", "partition.beta=0.1"]
+    federation = federate("algorithm=fedgela", *SMALL, *excluding)
     federation.run_round(1)
     resources = federation.engine.resources
     head: Any = resources.module.head

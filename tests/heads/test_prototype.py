@@ -325,7 +325,7 @@ def test_the_global_model_has_the_new_prototypes_and_personal_models_those_they_
 
 def test_prototypes_follow_the_features_of_the_cohort() -> None:
     """A whole round against the definition, from the trained models' features."""
-    federation = federate("algorithm=fednh", *SMALL)
+    federation = federate("algorithm=fednh", "head.renormalize_clients=false", *SMALL)
     message = federation.server.broadcast(1)
     old = message.extras["head"]["prototypes"].double()
     sums, trained = torch.zeros(10, old.shape[1], dtype=torch.float64), []

@@ -507,7 +507,8 @@ def test_a_clients_direction_leads_to_its_anchor() -> None:
 
 
 def test_clients_begin_with_their_own_images_and_noise() -> None:
-    federation = fedptr("data.subset=60", "regularizer.ipc=3", "regularizer.image_lr=0")
+    start = ["regularizer.init=distinct_images", "regularizer.image_lr=0"]
+    federation = fedptr("data.subset=60", "regularizer.ipc=3", *start)
     resources = federation.engine.resources
     weights_after(federation, 2)
     repeated = False
