@@ -80,4 +80,4 @@ def _hashable(value: object) -> Hashable:
         return tuple(map(_hashable, value))
     if isinstance(value, dict):
         return tuple((key, _hashable(each)) for key, each in value.items())
-    return value  # type: ignore[return-value]
+    return value

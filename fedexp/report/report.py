@@ -108,7 +108,7 @@ class Report:
         """Paired differences to the baseline with their 95 % intervals."""
         frame = self.differences
         frame = frame[frame["statistic"] == self.statistic]
-        metrics = order_metrics(frame["metric"].unique())
+        metrics = order_metrics(list(frame["metric"].unique()))
         rows = []
         for label, own in frame.groupby(self.keys, sort=False):
             cells = {row["metric"]: row for _, row in own.iterrows()}

@@ -62,7 +62,7 @@ def results_table(
     missing = set(over_seeds["metric"]) - set(shown["metric"])
     others = over_seeds["metric"].isin(missing) & (over_seeds["statistic"] == "final")
     shown = pd.concat([shown, over_seeds[others]])
-    metrics = order_metrics(shown["metric"].unique())
+    metrics = order_metrics(list(shown["metric"].unique()))
     labels = over_seeds[list(keys)].drop_duplicates() if keys else pd.DataFrame(index=[0])
     cells: dict[tuple[int, str], pd.Series] = {}
     for number, (_, label) in enumerate(labels.iterrows()):
