@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field, PositiveInt
 from torch import nn
 
-from fedexp.models.layers import dense, flat_width, image_channels
+from fedexp.models.layers import dense, flat_width, image_channels, project
 from fedexp.models.levels import LevelReLU, LevelSequential
 
 Dropout = Annotated[float, Field(ge=0, lt=1)]
@@ -26,15 +26,26 @@ def conv2cifar(input_shape: tuple[int, ...], feature_dim: PositiveInt) -> LevelS
     return _with_dense(trunk, input_shape, [384, feature_dim])
 
 
-def simple_cnn(input_shape: tuple[int, ...], feature_dim: PositiveInt) -> LevelSequential:
-    """LeNet-5 (LeCun et al., 1998) with ReLU and max pooling: 400-120-84 at 32x32."""
+def simple_cnn(
+    input_shape: tuple[int, ...], feature_dim: PositiveInt, projection_dim: PositiveInt | None
+) -> nn.Module:
+    """LeNet-5 (LeCun et al., 1998) with ReLU and max pooling: 400-120-84 at 32x32.
+
+    Args:
+        input_shape: [channels, height, width].
+        feature_dim: width of the second Linear-ReLU.
+        projection_dim: None, or the width of an "mlp" projection after it, see ``project``.
+    """
     trunk = LevelSequential(
         *_conv(image_channels(input_shape), 6, kernel=5),
         nn.MaxPool2d(2),
         *_conv(6, 16, kernel=5),
         nn.MaxPool2d(2),
     )
-    return _with_dense(trunk, input_shape, [120, feature_dim])
+    network = _with_dense(trunk, input_shape, [120, feature_dim])
+    if projection_dim is None:
+        return network
+    return project(network, feature_dim, projection_dim, "mlp")
 
 
 def hics_fmnist(input_shape: tuple[int, ...], dropout: Dropout) -> nn.Sequential:
