@@ -48,6 +48,7 @@ WORK = {
     "model.width": 4,
     "model.depth": 2,
     "model.feature_dim": 16,
+    "model.projection_dim": 16,
     "model.hidden": [8],
     "model.layers": [1, 1, 1, 1],
     "data.image_size": None,

@@ -79,7 +79,7 @@ class Partition(Common):
     long_tail: Annotated[float, Field(ge=1)] | None
 
 
-Init = Literal["default", "layer_default", "xavier_relu"]
+Init = Literal["default", "layer_default", "xavier_relu", "kaiming_fan_out"]
 """Initial weights; see ``fedexp.models.init``."""
 
 

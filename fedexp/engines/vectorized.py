@@ -10,6 +10,7 @@ from pydantic import PositiveInt
 from torch import Tensor
 from torch.func import vmap
 from torch.nn.modules.batchnorm import _BatchNorm
+from torchvision.ops import StochasticDepth
 
 from fedexp.core.forward import cross_entropy
 from fedexp.core.local_optimizer import is_elementwise
@@ -42,8 +43,8 @@ class Vectorized(Engine):
         clients_per_chunk: clients in a stack; None takes as many as fit (``clients_that_fit``).
 
     Raises:
-        InputError: the model keeps running statistics, which a stack would mix, or the optimizer
-            does not work on each element by itself.
+        InputError: the model keeps running statistics, which a stack would mix, or drops whole
+            layers at random; or the optimizer does not work on each element by itself.
     """
 
     def __init__(self, resources: Resources, clients_per_chunk: PositiveInt | None) -> None:
@@ -53,6 +54,11 @@ class Vectorized(Engine):
                 raise InputError(
                     f"engine=vectorized: {name} is BatchNorm, whose running statistics cannot be "
                     "stacked; use engine=serial, or GroupNorm (model.norm=group where there is one)"
+                )
+            if isinstance(layer, StochasticDepth) and layer.p > 0:
+                raise InputError(
+                    f"engine=vectorized: {name} is StochasticDepth, whose random numbers cannot be "
+                    "drawn for a stack; use engine=serial, or another model"
                 )
         if not is_elementwise(resources.module.optimizer):
             raise InputError(

@@ -108,6 +108,7 @@ def plan(config: Config) -> Plan:
     )
     _check_engine(config)
     build("partition", config.partition.node, supplied=PARTITION_SUPPLIED)
+    _check_initial_weights(config)
     model = build("model", config.model.node, supplied=("input_shape",))
     head = build("head", config.head, supplied=("feature_dim", "num_classes"))
     source: Source = build("data", config.data.node)
@@ -182,6 +183,15 @@ def _check_engine(config: Config) -> None:
         raise InputError(
             f"engine.devices={config.engine.devices} engine.num_nodes={config.engine.num_nodes}: "
             "this engine trains in one process; take engine=serial or engine=vectorized"
+        )
+
+
+def _check_initial_weights(config: Config) -> None:
+    """Raise InputError if ``model.init`` would draw weights again that come from a file."""
+    weights, init = config.model.node.get("weights"), config.model.init
+    if weights is not None and init != "default":
+        raise InputError(
+            f"model.init={init}: would replace model.weights={weights}; should be default"
         )
 
 

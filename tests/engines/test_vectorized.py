@@ -6,6 +6,7 @@ import pytest
 import torch
 from federations import compose, federate
 from torch import Tensor
+from torchvision.ops import StochasticDepth
 
 from fedexp.engines.vectorized import Vectorized
 from fedexp.errors import InputError
@@ -142,6 +143,17 @@ def test_batchnorm_is_refused_in_one_line() -> None:
     small = ["model=resnet10", "model.norm=batch", "data.subset=60", "clients.count=2"]
     with pytest.raises(InputError, match=r"engine=vectorized: .* is BatchNorm"):
         federate(*small, "clients.per_round=2", "engine=vectorized")
+
+
+def test_stochastic_depth_is_refused_in_one_line() -> None:
+    resources = federate(
+        "data.subset=60", "clients.count=2", "clients.per_round=2"
+    ).engine.resources
+    resources.module.backbone.append(StochasticDepth(0.0, "row"))
+    Vectorized(resources, None)  # draws no random number
+    resources.module.backbone.append(StochasticDepth(0.1, "row"))
+    with pytest.raises(InputError, match=r"engine=vectorized: backbone.3 is StochasticDepth"):
+        Vectorized(resources, None)
 
 
 def test_an_error_names_the_clients_and_the_round() -> None:
