@@ -108,6 +108,33 @@ class ClientModule(LightningModule):
             loss: Tensor = self.loss(forward, **references) + self.personalization.term(forward)
         return loss, forward
 
+    @torch.no_grad()
+    def unclipped_gradient(self) -> Tensors:
+        """Name -> what is added to a parameter's gradient after clipping; most parts add nothing.
+
+        See ``Regularizer.unclipped_gradient``.
+        """
+        part = self.personalization if self.is_personal else self.regularizer
+        return part.unclipped_gradient(self.trained_parameters())
+
+    def add_unclipped_gradient(self) -> None:
+        """Add ``unclipped_gradient`` to the gradients, between clipping and the optimizer."""
+        added = self.unclipped_gradient()
+        for name, parameter in self.trained_parameters() if added else ():
+            if name in added:
+                own = parameter.grad
+                parameter.grad = added[name] if own is None else own + added[name]
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: Optimizer,
+        gradient_clip_val: int | float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip, then add what is not clipped; a Trainer calls this before each optimizer step."""
+        super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
+        self.add_unclipped_gradient()
+
     def loss_gradient(self, batch_size: int = 1000) -> Tensors:
         """Name -> gradient of the mean loss over this client's training data, every parameter.
 

@@ -63,11 +63,23 @@ class Loss(Part, nn.Module):
 
 
 class Regularizer(Part, nn.Module):
-    """A scalar function of the trained parameters, added to the loss; the base class adds 0."""
+    """A scalar function of the trained parameters, added to the loss; the base class adds 0.
+
+    A term whose gradient ``local.grad_clip`` must not clip has its gradient in
+    ``unclipped_gradient`` instead.
+    """
 
     def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
         """The penalty, given the (name, parameter) pairs that are being trained."""
         return 0.0
+
+    def unclipped_gradient(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensors:
+        """Name -> what is added to the gradient of a trained parameter after clipping.
+
+        A pure function of parameters and buffers. As with weight decay, the term that it is the
+        gradient of is no part of the logged loss.
+        """
+        return {}
 
 
 @dataclass(frozen=True)
@@ -82,12 +94,14 @@ class Phase:
             running statistics and does not update them.
         plain_sgd: whether it is trained by SGD without momentum and weight decay, at the learning
             rate of the local optimizer, instead of by that optimizer.
+        clipped: whether ``local.grad_clip`` clips its gradients.
     """
 
     epochs: int
     trainable: tuple[str, ...] = ("",)
     eval_mode: tuple[str, ...] = ()
     plain_sgd: bool = False
+    clipped: bool = True
 
 
 class Personalization(Part, nn.Module):
@@ -154,6 +168,10 @@ class Personalization(Part, nn.Module):
     def pull(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
         """Replaces the regularizer while a personal model is trained or tuned, a scalar."""
         return 0.0
+
+    def unclipped_gradient(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensors:
+        """Replaces the regularizer's of this name while a personal model is trained or tuned."""
+        return {}
 
     def personalize(self, z: Tensor, logits: Tensor) -> Tensor:
         """The personal model's logits [B, C], given its features z [B, d] and its head's logits."""

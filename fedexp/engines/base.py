@@ -161,8 +161,9 @@ class Engine:
                     with fabric.autocast():
                         loss = module.training_step(batch, step)
                     fabric.backward(loss)
-                    if local.grad_clip is not None:
+                    if local.grad_clip is not None and phase.clipped:
                         fabric.clip_gradients(module, optimizer, max_norm=local.grad_clip)
+                    module.add_unclipped_gradient()
                     optimizer.step()
                     optimizer.zero_grad()
                     losses.append(loss.detach())

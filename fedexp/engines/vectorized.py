@@ -181,17 +181,20 @@ class Vectorized(Engine):
         for phase in phases:
             module.begin_phase(phase)
             schedule = Schedule(batches, phase.epochs)
+            grad_clip = local.grad_clip if phase.clipped else None
             optimizer = (
-                StackedOptimizer(stack, local.grad_clip)
+                StackedOptimizer(stack, grad_clip)
                 if kept is None
-                else PerClientOptimizer(stack, local.grad_clip, kept)
+                else PerClientOptimizer(stack, grad_clip, kept)
             )
             for step in range(len(schedule)):
                 rows = optimizer.narrow(schedule.rows(step))
                 with self.resources.fabric.autocast():
                     inputs, targets, real = schedule.batch(step)
-                    losses, logits, measured = self._step.rows(rows, inputs, targets, real)
-                optimizer.step(losses)
+                    losses, logits, measured, unclipped = self._step.rows(
+                        rows, inputs, targets, real
+                    )
+                optimizer.step(losses, unclipped)
                 totals[: len(losses)] += losses.detach()
                 _add_up(sums, measured, len(turns))
                 counted = schedule.in_last_epoch(step) if phase is phases[-1] else None
@@ -214,11 +217,12 @@ class Vectorized(Engine):
 
     def _objective(
         self, inputs: Tensor, targets: Tensor, real: Tensor
-    ) -> tuple[Tensor, Tensor, dict[str, Tensors]]:
-        """Loss, logits without gradient, and what parts measure."""
+    ) -> tuple[Tensor, Tensor, dict[str, Tensors], Tensors]:
+        """Loss, logits without gradient, what parts measure, and the unclipped gradient."""
         module = self.resources.module
         loss, forward = module.objective((inputs, targets), real)
-        return loss, forward.logits.detach(), module.measure(forward)
+        logits = forward.logits.detach()
+        return loss, logits, module.measure(forward), module.unclipped_gradient()
 
     @torch.inference_mode()
     def _score_all(self, stack: Stack, clients: Sequence[int]) -> Iterator[Predictions]:
