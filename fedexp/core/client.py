@@ -38,7 +38,7 @@ class ClientModule(LightningModule):
     learning_rate: float  # of this round's local optimizer
     steps: int  # gradient steps taken in this round
     measured: dict[str, Tensors]  # socket -> what its part measures, summed over the steps
-    cross_entropies: list[Tensor] | None  # of each step while recording
+    cross_entropies: list[Tensor] | None  # of each step of the last epoch; None before it
     logged: dict[str, float]  # name -> value, set by parts for the log
     directions: dict[str, Tensors]  # name -> a step in parameter space, see ``Update``
 
@@ -82,7 +82,8 @@ class ClientModule(LightningModule):
         """The local objective on one batch, a scalar."""
         loss, forward = self.objective(batch)
         self.steps += 1
-        self.accumulate(self.measure(forward))
+        in_last_epoch = self.cross_entropies is not None
+        self.accumulate(self.measure(forward, in_last_epoch))
         if self.cross_entropies is not None:
             self.cross_entropies.append(cross_entropy(forward.logits, forward.targets))
         return loss
@@ -191,9 +192,13 @@ class ClientModule(LightningModule):
         vars(self).update(turn)  # __setattr__ of nn.Module took a tenth of a small client's time
 
     @torch.no_grad()
-    def measure(self, forward: Forward) -> dict[str, Tensors]:
+    def measure(self, forward: Forward, in_last_epoch: bool) -> dict[str, Tensors]:
         """What the parts measure in one step: socket -> named tensors."""
-        found = {name: part.measure(forward) for name, part in self.parts.items()}
+        found = {
+            name: part.measure(forward)
+            for name, part in self.parts.items()
+            if in_last_epoch or not part.measures_last_epoch
+        }
         return {name: tensors for name, tensors in found.items() if tensors}
 
     def accumulate(self, found: Mapping[str, Tensors]) -> None:

@@ -119,11 +119,14 @@ class Personalization(Part, nn.Module):
             present global one.
         tunes_best: whether ``tuning`` starts from the best global model of all rounds. Personal
             models are then scored after the last round only, with and without tuning.
+        scores_head: whether a personal model's head, whose logits ``personalize`` replaces, is
+            scored beside it, as ``personal/accuracy_head_*``.
     """
 
     has_global: bool = True
     tunes_local: bool = False
     tunes_best: bool = False
+    scores_head: ClassVar[bool] = False
 
     def create(self, feature_dim: int, num_classes: int, head: Head) -> None:
         """Make the parameters of its own, if it has any; called once, before ``setup``.

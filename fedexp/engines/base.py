@@ -223,7 +223,8 @@ class Engine:
             with self.resources.fabric.autocast():
                 found.append(outputs(inputs))
         z, logits = (torch.cat(each) for each in zip(*found, strict=True))
-        return score(z, logits, samples.labels, module.head)
+        score_head = personal and self.resources.personalization.scores_head
+        return score(z, logits, samples.labels, module.head, score_head)
 
     def validate_personal(self, client: int) -> Tensor:
         """``Predictions.validation`` of the resident module as the personal model of ``client``."""
