@@ -340,6 +340,7 @@ METHODS: dict[str, dict[str, Values]] = {
             "loss.lam": 0.1,
             "loss.weighting": "uniform",
             "loss.first": "random",
+            "loss.features": "last_epoch",
             "personalization.score_with": "received",
         },
     },
