@@ -156,6 +156,7 @@ class Personalization(Part, nn.Module):
     def tuning(self) -> Sequence[Phase]:
         """Training on the client's data before a personal evaluation; none here.
 
+        It takes the learning rate and the batches of the round after the tuned model's.
         If there is any, the personal model is the present global model, the latest local one
         (``tunes_local``) or the best global one (``tunes_best``), after these phases. It is not
         kept.
