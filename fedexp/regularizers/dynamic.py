@@ -100,7 +100,8 @@ class Dynamic(Regularizer):
         """alpha_k w, if it is not clipped; nothing for alpha = 0."""
         if self.clip_quadratic or self.alpha == 0:
             return {}
-        return {n: self._scaled(self.alpha * value) for n, value in self._shared(parameters)}
+        alpha = self._scaled(self.alpha)
+        return {name: alpha * value for name, value in self._shared(parameters)}
 
     def _shared(self, parameters: Iterable[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
         """Those of ``parameters`` that are sent."""
