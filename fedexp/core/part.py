@@ -79,6 +79,7 @@ class Part:
     Attributes:
         summed: whether the server needs only the sum of its reports over the cohort. Then they are
             added up as they arrive, so that a cohort of any size needs the memory of one.
+        measures_last_epoch: whether ``measure`` is for the steps of the last local epoch alone.
         traits: properties that other parts may need or forbid; see ``core.compatibility``.
         needs: trait -> the error if no other part has it.
         forbids: trait -> the error if another part has it.
@@ -86,6 +87,7 @@ class Part:
     """
 
     summed: ClassVar[bool] = False
+    measures_last_epoch: bool = False
     traits: frozenset[str] = frozenset()
     needs: Mapping[str, str] = MappingProxyType({})
     forbids: Mapping[str, str] = MappingProxyType({})
@@ -160,6 +162,7 @@ class Part:
     def measure(self, batch: Forward) -> Tensors:
         """Tensors to sum over the steps of local training; ``client.measured`` has the sums.
 
+        With ``measures_last_epoch`` the sums are over the last epoch of the last phase.
         A pure function of one batch's forward pass, so that any engine can run it. Called without
         gradients, before the step.
         """

@@ -115,14 +115,18 @@ class Engine:
         return module
 
     def begin_tuning(self, client: int, message: Message) -> ClientModule:
-        """The resident module as this client before tuning, with the model that it tunes."""
+        """The resident module as this client before tuning, with the model that it tunes.
+
+        Tuning comes after the message's round, and takes the learning rate and the batches of the
+        next one.
+        """
         store = self.resources.store
         memories = {name: store.memory(client, name) for name in _PERSONAL_PARTS}
         copy = ClientState(memories, store.private(client) or {})
         module = self.resources.load_global(message)
         tunes_local = self.resources.personalization.tunes_local
         module.load(store.model(client) if tunes_local else copy.private)
-        module.begin_turn(self.resources.data.clients[client], message.round, personal=True)
+        module.begin_turn(self.resources.data.clients[client], message.round + 1, personal=True)
         self._begin_parts(_PERSONAL_PARTS, message, copy)
         return module
 
@@ -161,8 +165,9 @@ class Engine:
                     with fabric.autocast():
                         loss = module.training_step(batch, step)
                     fabric.backward(loss)
-                    if local.grad_clip is not None:
+                    if local.grad_clip is not None and phase.clipped:
                         fabric.clip_gradients(module, optimizer, max_norm=local.grad_clip)
+                    module.add_unclipped_gradient()
                     optimizer.step()
                     optimizer.zero_grad()
                     losses.append(loss.detach())
@@ -222,7 +227,8 @@ class Engine:
             with self.resources.fabric.autocast():
                 found.append(outputs(inputs))
         z, logits = (torch.cat(each) for each in zip(*found, strict=True))
-        return score(z, logits, samples.labels, module.head)
+        score_head = personal and self.resources.personalization.scores_head
+        return score(z, logits, samples.labels, module.head, score_head)
 
     def validate_personal(self, client: int) -> Tensor:
         """``Predictions.validation`` of the resident module as the personal model of ``client``."""
@@ -247,7 +253,7 @@ class Engine:
         """Seed the layers and call ``begin`` of these parts for the resident module's client."""
         module = self.resources.module
         seed_layers(
-            module.device, self.resources.data.seed, "local", message.round, module.data.client
+            module.device, self.resources.data.seed, "local", module.round, module.data.client
         )
         for name in names:
             self.resources.parts[name].begin(module, message, state.memory(name))

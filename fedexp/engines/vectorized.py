@@ -187,23 +187,26 @@ class Vectorized(Engine):
         for phase in phases:
             module.begin_phase(phase)
             schedule = Schedule(batches, phase.epochs)
+            grad_clip = local.grad_clip if phase.clipped else None
             optimizer = (
-                StackedOptimizer(stack, local.grad_clip)
+                StackedOptimizer(stack, grad_clip)
                 if kept is None
-                else PerClientOptimizer(stack, local.grad_clip, kept)
+                else PerClientOptimizer(stack, grad_clip, kept)
             )
             for step in range(len(schedule)):
                 rows = optimizer.narrow(schedule.rows(step))
                 with self.resources.fabric.autocast():
                     inputs, targets, real = schedule.batch(step)
-                    losses, logits, measured = self._step.rows(rows, inputs, targets, real)
-                optimizer.step(losses)
+                    losses, logits, measured, unclipped = self._step.rows(
+                        rows, inputs, targets, real
+                    )
+                optimizer.step(losses, unclipped)
                 totals[: len(losses)] += losses.detach()
-                _add_up(sums, measured, len(turns))
-                counted = schedule.in_last_epoch(step) if phase is phases[-1] else None
-                if counted is not None:
+                in_last_epoch = schedule.in_last_epoch(step) if phase is phases[-1] else None
+                _add_up(sums, self._due(measured, in_last_epoch), len(turns))
+                if in_last_epoch is not None:
                     in_step = vmap(cross_entropy)(logits, targets, real)
-                    cross_entropies[: len(losses)] += in_step.where(counted, 0)
+                    cross_entropies[: len(losses)] += in_step.where(in_last_epoch, 0)
             for turn, steps in zip(turns, schedule.steps, strict=True):
                 turn["steps"] += steps
             if kept is not None and isinstance(optimizer, PerClientOptimizer):
@@ -220,16 +223,34 @@ class Vectorized(Engine):
 
     def _objective(
         self, inputs: Tensor, targets: Tensor, real: Tensor
-    ) -> tuple[Tensor, Tensor, dict[str, Tensors]]:
-        """Loss, logits without gradient, and what parts measure."""
+    ) -> tuple[Tensor, Tensor, dict[str, Tensors], Tensors]:
+        """Loss, logits without gradient, what parts measure, and the unclipped gradient."""
         module = self.resources.module
         loss, forward = module.objective((inputs, targets), real)
-        return loss, forward.logits.detach(), module.measure(forward)
+        logits = forward.logits.detach()
+        measured = module.measure(forward, in_last_epoch=True)  # ``_due`` drops what is not
+        return loss, logits, measured, module.unclipped_gradient()
+
+    def _due(
+        self, measured: Mapping[str, Tensors], in_last_epoch: Tensor | None
+    ) -> dict[str, Tensors]:
+        """``measured`` [A, ...], but zero in rows whose part measures their last epoch alone.
+
+        ``in_last_epoch`` [A] is that of ``Schedule``.
+        """
+        due = dict(measured)
+        for socket, tensors in measured.items():
+            if self.resources.parts[socket].measures_last_epoch:
+                del due[socket]
+                if in_last_epoch is not None:
+                    due[socket] = {n: _where(in_last_epoch, each) for n, each in tensors.items()}
+        return due
 
     @torch.inference_mode()
     def _score_all(self, stack: Stack, clients: Sequence[int]) -> Iterator[Predictions]:
         """Predictions of each row, the personal model of the client in the same place."""
         module, test = self.resources.module.eval(), self.resources.data.test
+        score_head = self.resources.personalization.scores_head
         found = []
         for inputs, _ in test.batches(self.resources.eval_batch_size):
             with self.resources.fabric.autocast():
@@ -237,8 +258,13 @@ class Vectorized(Engine):
         z, logits = (torch.cat(each, dim=1) for each in zip(*found, strict=True))
         for row, client in enumerate(clients):
             stack.load_row(row)
-            predictions = score(z[row], logits[row], test.labels, module.head)
+            predictions = score(z[row], logits[row], test.labels, module.head, score_head)
             yield replace(predictions, validation=self.validate_personal(client))
+
+
+def _where(rows: Tensor, value: Tensor) -> Tensor:
+    """``value`` [A, ...] in ``rows`` [A] bool, zero in the others."""
+    return value.where(rows.view(-1, *[1] * (value.dim() - 1)), 0)
 
 
 def _add_up(sums: dict[str, Tensors], measured: Mapping[str, Tensors], rows: int) -> None:

@@ -7,7 +7,8 @@ import torch
 from lightning.fabric import Fabric
 
 from fedexp.config.build import build
-from fedexp.config.schema import Engine
+from fedexp.config.schema import Config
+from fedexp.config.schema import Engine as EngineConfig
 from fedexp.core.client import ClientModule
 from fedexp.core.functional import functional
 from fedexp.core.messages import Message, Tensors
@@ -16,8 +17,9 @@ from fedexp.core.randomness import seeded
 from fedexp.core.server import Server
 from fedexp.data.federated import FederatedData
 from fedexp.distributed.placement import Placement
-from fedexp.distributed.ranks import ranks_of
+from fedexp.distributed.ranks import Ranks, ranks_of
 from fedexp.engines.allocator import keep_freed_memory
+from fedexp.engines.base import Engine
 from fedexp.engines.layout import check_compiler, prefers_channels_last
 from fedexp.engines.resources import Resources
 from fedexp.errors import InputError
@@ -54,46 +56,34 @@ def assemble(
     _check_last_batches(plan, data)
     if fabric.device.type == "cpu":
         keep_freed_memory()
-    config, sockets, parts = plan.config, plan.sockets, plan.sockets.by_name()
     module = _resident_module(plan)
     setting = _setting(plan, data, module)
-    for part in parts.values():
-        part.setup(setting)
-    plan.faults.setup(setting)
-    module.finish_setup()
-    _place_module(module, config.engine, fabric.device)
+    _set_up(plan, module, setting, fabric.device)
     resources = _resources(plan, fabric, data, module, client_folder)
-    engine = build("engine", config.engine.node, supplied=ENGINE_SUPPLIED)(resources=resources)
-    if config.engine.compile:
-        check_compiler(fabric.device)
-        engine.compile()
+    engine = _engine(plan.config.engine, resources)
     ranks = ranks_of(fabric)
     sizes = data.class_counts.sum(dim=1).tolist()
     placement = Placement(
         ranks, sizes, clients_with_state=lambda: resources.store.clients_with_state
     )
-    attack = MembershipAttack(config.evaluation.membership, resources)
-    parameters = setting.shared & setting.parameter_shapes.keys()
-    tunes_best = sockets.personalization.tunes_best and config.evaluation.personal != "off"
-    best = BestModel() if tunes_best else None
-    evaluator = Evaluator(
-        config.evaluation, config.rounds, engine, data, parameters, attack, ranks, best
+    evaluator = _evaluator(plan.config, engine, setting, ranks)
+    meter, quarantine = Meter(), Quarantine(plan.config.on_bad_update)
+    shared, reducibles = (
+        resources.split(resources.initial)[0],
+        (meter, quarantine, evaluator, placement),
     )
-    meter, quarantine = Meter(), Quarantine(config.on_bad_update)
-    reducibles = (meter, quarantine, evaluator, placement)
-    shared = resources.split(resources.initial)[0]
     return Federation(
         ranks,
         placement,
-        Server(shared, sockets.aggregator, parts, ranks, reducibles),
-        sockets.sampler,
+        Server(shared, plan.sockets.aggregator, plan.sockets.by_name(), ranks, reducibles),
+        plan.sockets.sampler,
         engine,
         plan.faults,
         quarantine,
         meter,
         evaluator,
         tracker,
-        Pictures(config.tracking, config.rounds, resources, ranks),
+        Pictures(plan.config.tracking, plan.config.rounds, resources, ranks),
     )
 
 
@@ -133,10 +123,15 @@ def _setting(plan: Plan, data: FederatedData, module: ClientModule) -> Setting:
     )
 
 
-def _place_module(module: ClientModule, engine: Engine, device: torch.device) -> None:
-    """Move the module to the device, in the memory layout of ``engine.channels_last``."""
-    prefers = prefers_channels_last(module.backbone, device, engine.precision)
-    if engine.channels_last is True or (engine.channels_last == "auto" and prefers):
+def _set_up(plan: Plan, module: ClientModule, setting: Setting, device: torch.device) -> None:
+    """Set up the parts, and move the resident module to the device."""
+    for part in plan.sockets.by_name().values():
+        part.setup(setting)
+    plan.faults.setup(setting)
+    module.finish_setup()
+    config = plan.config.engine
+    prefers = prefers_channels_last(module.backbone, device, config.precision)
+    if config.channels_last is True or (config.channels_last == "auto" and prefers):
         module.to(memory_format=torch.channels_last)
     module.to(device)
 
@@ -163,6 +158,31 @@ def _resources(
         local=config.local,
         eval_batch_size=config.evaluation.batch_size,
         faults=plan.faults,
+    )
+
+
+def _engine(config: EngineConfig, resources: Resources) -> Engine:
+    """The engine, which compiles its steps if ``engine.compile`` says so."""
+    engine: Engine = build("engine", config.node, supplied=ENGINE_SUPPLIED)(resources=resources)
+    if config.compile:
+        check_compiler(resources.fabric.device)
+        engine.compile()
+    return engine
+
+
+def _evaluator(config: Config, engine: Engine, setting: Setting, ranks: Ranks) -> Evaluator:
+    """The evaluator, which keeps the best global model if personal models start from it."""
+    resources, measured = engine.resources, config.evaluation
+    tunes_best = resources.personalization.tunes_best and measured.personal != "off"
+    return Evaluator(
+        measured,
+        config.rounds,
+        engine,
+        resources.data,
+        setting.shared & setting.parameter_shapes.keys(),
+        MembershipAttack(measured.membership, resources),
+        ranks,
+        BestModel() if tunes_best else None,
     )
 
 

@@ -97,7 +97,8 @@ def plan(config: Config) -> Plan:
         raise InputError(f"objective={config.objective}: is not measured with data.validation=0")
     if of_personal and config.evaluation.personal == "off":
         raise InputError(
-            f"objective={config.objective}: is not measured with evaluation.personal=off"
+            f"evaluation.personal=off: objective={config.objective} is then not measured; take "
+            "evaluation.personal=all or cohort, or another objective, such as train/loss"
         )
     check_trackers(config.tracking.trackers)
     others = ("loss", "regularizer", "personalization", "sampler", "aggregator")

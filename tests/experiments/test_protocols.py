@@ -326,18 +326,21 @@ METHODS: dict[str, dict[str, Values]] = {
             "loss._target_": "fedexp.losses.adjusted.BalancedSoftmax",
             "personalization.private_head": "hypernetwork",
             "personalization.second_phase": "plain_sgd",
+            "personalization.clip_second_phase": False,
         },
         "ditto": _NO_BIAS
         | {
             "personalization.lam": 0.75,
             "personalization.anchor": "local",
             "personalization.optimizer": "plain_sgd",
+            "personalization.clip_pull": False,
         },
         "fedproto": _NO_BIAS
         | {
             "loss.lam": 0.1,
             "loss.weighting": "uniform",
             "loss.first": "random",
+            "loss.features": "last_epoch",
             "personalization.score_with": "received",
         },
     },
@@ -378,7 +381,11 @@ METHODS: dict[str, dict[str, Values]] = {
             "regularizer.weighting": "samples",
             "regularizer.correction_scaling": "samples",
         },
-        "feddyn": {"regularizer.alpha": 0.01, "regularizer.alpha_scaling": "samples"},
+        "feddyn": {
+            "regularizer.alpha": 0.01,
+            "regularizer.alpha_scaling": "samples",
+            "regularizer.clip_quadratic": False,
+        },
         "feddc": {
             "regularizer.alpha": 0.1,
             "regularizer.alpha_scaling": "samples",

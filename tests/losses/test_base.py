@@ -39,7 +39,7 @@ def semantic() -> Loss:
 
 def aligned() -> Loss:
     """Prototype alignment; class 3 has no prototype."""
-    loss = PrototypeAlign(1.0, "samples", "none")
+    loss = PrototypeAlign(1.0, "samples", "none", "trained")
     loss.setup(SETTING)
     draw = torch.Generator().manual_seed(1)
     sent = {
