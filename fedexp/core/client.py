@@ -12,7 +12,14 @@ from torch.optim import Optimizer
 
 from fedexp.core.client_protocol import Batch, LocalData
 from fedexp.core.forward import Forward, cross_entropy
-from fedexp.core.frozen_copies import FrozenCopies, Outputs, full_precision, outputs
+from fedexp.core.frozen_copies import (
+    FrozenCopies,
+    Outputs,
+    at_least_float32,
+    classify,
+    full_precision,
+    outputs,
+)
 from fedexp.core.messages import Tensors
 from fedexp.core.part import Part
 from fedexp.core.sockets import Head, Loss, Personalization, Phase, Regularizer
@@ -101,12 +108,23 @@ class ClientModule(LightningModule):
     def data_loss(self, batch: Batch, real: Tensor | None = None) -> tuple[Tensor, Forward]:
         """The local objective without the penalty on the parameters, and its forward pass."""
         inputs, targets = batch
-        z, logits = self.outputs(inputs)
-        forward = Forward(z, logits, targets, real)
+        found, levels = self._features_and_levels(inputs)
+        z, logits = classify(self.head, found)
+        forward = Forward(z, logits, targets, real, levels)
         references = self.frozen_copies(inputs)
         with full_precision(z):
             loss: Tensor = self.loss(forward, **references) + self.personalization.term(forward)
         return loss, forward
+
+    def _features_and_levels(self, inputs: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The backbone's result [B, d], and ``Forward.levels``."""
+        if not self.loss.levels:
+            return self.backbone(inputs), ()
+        if not hasattr(self.backbone, "forward_levels"):
+            z = self.backbone(inputs)
+            return z, (at_least_float32(z),)
+        z, levels = self.backbone.forward_levels(inputs)
+        return z, tuple(map(at_least_float32, levels))
 
     def loss_gradient(self, batch_size: int = 1000) -> Tensors:
         """Name -> gradient of the mean loss over this client's training data, every parameter.

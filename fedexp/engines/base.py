@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -40,7 +40,10 @@ class Engine:
 
     def compile(self) -> None:
         """Compile what every training step computes with ``torch.compile``."""
-        self.resources.module.backbone.compile()
+        backbone: Any = self.resources.module.backbone
+        backbone.compile()
+        if hasattr(backbone, "forward_levels"):
+            backbone.forward_levels = torch.compile(backbone.forward_levels)
 
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
         """Train the cohort; yields each client's update when it is ready, in any order.

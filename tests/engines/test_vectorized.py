@@ -46,6 +46,7 @@ METHODS = [
     ],
     ["algorithm=moon"],
     ["algorithm=fedntd"],
+    ["algorithm=fedrcl"],
     ["algorithm=fedlc"],
     ["algorithm=fedrs"],
     *([f"algorithm={each}"] for each in PERSONAL),
