@@ -1,6 +1,7 @@
 """Small convolutional networks: convolutions and pools, flattened, most with Linear-ReLU after.
 
 Each factory takes the shape of an image, [channels, height, width]; the network gives z [B, d].
+The levels (``fedexp.models.levels``) are the maps before each convolution's ReLU.
 """
 
 from typing import Annotated
@@ -9,13 +10,14 @@ from pydantic import Field, PositiveInt
 from torch import nn
 
 from fedexp.models.layers import dense, flat_width, image_channels
+from fedexp.models.levels import LevelReLU, LevelSequential
 
 Dropout = Annotated[float, Field(ge=0, lt=1)]
 
 
-def conv2cifar(input_shape: tuple[int, ...], feature_dim: PositiveInt) -> nn.Sequential:
+def conv2cifar(input_shape: tuple[int, ...], feature_dim: PositiveInt) -> LevelSequential:
     """FedNH's network for CIFAR (Dai et al., AAAI 2023): 1600-384-192 at 32x32."""
-    trunk = nn.Sequential(
+    trunk = LevelSequential(
         *_conv(image_channels(input_shape), 64, kernel=5),
         nn.MaxPool2d(2),
         *_conv(64, 64, kernel=5),
@@ -24,9 +26,9 @@ def conv2cifar(input_shape: tuple[int, ...], feature_dim: PositiveInt) -> nn.Seq
     return _with_dense(trunk, input_shape, [384, feature_dim])
 
 
-def simple_cnn(input_shape: tuple[int, ...], feature_dim: PositiveInt) -> nn.Sequential:
+def simple_cnn(input_shape: tuple[int, ...], feature_dim: PositiveInt) -> LevelSequential:
     """LeNet-5 (LeCun et al., 1998) with ReLU and max pooling: 400-120-84 at 32x32."""
-    trunk = nn.Sequential(
+    trunk = LevelSequential(
         *_conv(image_channels(input_shape), 6, kernel=5),
         nn.MaxPool2d(2),
         *_conv(6, 16, kernel=5),
@@ -54,7 +56,7 @@ def hics_fmnist(input_shape: tuple[int, ...], dropout: Dropout) -> nn.Sequential
 
 def hics_cifar(
     input_shape: tuple[int, ...], feature_dim: PositiveInt, dropout: Dropout
-) -> nn.Sequential:
+) -> LevelSequential:
     """HiCS-FL's network for CIFAR: three unpadded 3x3 convolutions, 1024-64 at 32x32.
 
     The third convolution has no ReLU.
@@ -64,7 +66,7 @@ def hics_cifar(
         feature_dim: width of the Linear-ReLU after the flattened map.
         dropout: probability of dropping an element after each pool and after the third convolution.
     """
-    trunk = nn.Sequential(
+    trunk = LevelSequential(
         *_conv(image_channels(input_shape), 32, kernel=3),
         nn.MaxPool2d(2),
         nn.Dropout(dropout),
@@ -82,12 +84,12 @@ def _prelu_block(before: int, after: int) -> tuple[nn.Module, ...]:
     return nn.Conv2d(before, after, 5), nn.PReLU(), nn.BatchNorm2d(after), nn.MaxPool2d(2)
 
 
-def _conv(before: int, after: int, kernel: int) -> tuple[nn.Conv2d, nn.ReLU]:
-    return nn.Conv2d(before, after, kernel), nn.ReLU()
+def _conv(before: int, after: int, kernel: int) -> tuple[nn.Conv2d, LevelReLU]:
+    return nn.Conv2d(before, after, kernel), LevelReLU()
 
 
 def _with_dense(
-    trunk: nn.Sequential, input_shape: tuple[int, ...], widths: list[int]
-) -> nn.Sequential:
+    trunk: LevelSequential, input_shape: tuple[int, ...], widths: list[int]
+) -> LevelSequential:
     width = flat_width(trunk, input_shape)
-    return nn.Sequential(trunk, nn.Flatten(), dense([width, *widths]))
+    return LevelSequential(trunk, nn.Flatten(), dense([width, *widths]))

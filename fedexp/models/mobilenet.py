@@ -3,7 +3,8 @@
 from math import gcd
 
 from pydantic import PositiveInt
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.functional import adaptive_avg_pool2d
 from torchvision.models.mobilenetv2 import MobileNetV2
 from torchvision.ops.misc import Conv2dNormActivation
 
@@ -16,6 +17,28 @@ from fedexp.models.layers import (
     project,
     without_inplace,
 )
+from fedexp.models.levels import Levels, level
+
+_STAGE_ENDS = (1, 3, 6, 10)  # among ``features``: the last blocks of 16, 24, 32 and 64 channels
+
+
+class LevelMobileNetV2(MobileNetV2):  # type: ignore[misc]
+    """torchvision's MobileNetV2 with five levels: the stem's norm and the next four stages."""
+
+    def forward_levels(self, images: Tensor) -> tuple[Tensor, Levels]:
+        """z, and the spatial means: before the stem's ReLU6, and of the first four stages.
+
+        A stage ends in a linear convolution or a sum: there is no ReLU after it.
+        """
+        convolution, norm, relu = self.features[0]
+        maps = norm(convolution(images))
+        levels = [level(maps)]
+        maps = relu(maps)
+        for number, block in enumerate(self.features[1:], start=1):
+            maps = block(maps)
+            if number in _STAGE_ENDS:
+                levels.append(level(maps))
+        return self.classifier(adaptive_avg_pool2d(maps, (1, 1)).flatten(1)), tuple(levels)
 
 
 def mobilenet_v2(
@@ -29,7 +52,8 @@ def mobilenet_v2(
 ) -> nn.Module:
     """torchvision's MobileNetV2 (Sandler et al., CVPR 2018) as a backbone with z [B, last_channel].
 
-    It has neither the classifier nor the dropout before it.
+    It has neither the classifier nor the dropout before it. Its levels (``fedexp.models.levels``)
+    are the stem and the first four stages.
 
     Args:
         input_shape: [channels, height, width].
@@ -44,7 +68,7 @@ def mobilenet_v2(
         InputError: ``groups`` does not divide all channels.
     """
     layer = norm_layer(norm, groups, channels=gcd(8, last_channel))
-    network = MobileNetV2(norm_layer=layer)
+    network = LevelMobileNetV2(norm_layer=layer)
     if last_channel != network.last_channel:
         last = Conv2dNormActivation(
             320, last_channel, kernel_size=1, norm_layer=layer, activation_layer=nn.ReLU6

@@ -29,10 +29,11 @@ BACKBONES: dict[str, tuple[tuple[int, ...], int]] = {
     "convnet": (COLOUR, 128 * 4 * 4),
     "resnet10": (COLOUR, 512),
     "resnet18": (COLOUR, 512),
+    "resnet50": (COLOUR, 2048),
     "mobilenet_v2": (COLOUR, 1280),
     "torchvision": (COLOUR, 1024),
 }
-PROJECTED = ["convnet", "resnet10", "resnet18", "mobilenet_v2", "torchvision"]
+PROJECTED = ["convnet", "resnet10", "resnet18", "resnet50", "mobilenet_v2", "torchvision"]
 # Small enough to train in a test, and without running statistics.
 STATELESS = [
     ("mlp", (6,), {}),
@@ -127,6 +128,8 @@ def test_no_layer_works_in_place(option: str) -> None:
         # The published 11,689,512 of ResNet18, less its 512-1000 classifier, less the part of the
         # 7x7 stem that a 3x3 one does not have.
         ("resnet18", 11_689_512 - (512 * 1000 + 1000) - 64 * 3 * (49 - 9)),
+        # The same of the published 25,557,032 of ResNet50, whose classifier has 2048 inputs.
+        ("resnet50", 25_557_032 - (2048 * 1000 + 1000) - 64 * 3 * (49 - 9)),
         # The published 3,504,872 of MobileNetV2, less its 1280-1000 classifier.
         ("mobilenet_v2", 3_504_872 - (1280 * 1000 + 1000)),
     ],
@@ -148,7 +151,7 @@ def test_layers_of_hics_fmnist() -> None:
 
 
 def test_layers_of_hics_cifar() -> None:
-    block = ["Conv2d", "ReLU", "MaxPool2d", "Dropout"]
+    block = ["Conv2d", "LevelReLU", "MaxPool2d", "Dropout"]
     network = backbone("hics_cifar", COLOUR, dropout=0.3)
     assert layer_names(network) == [
         *(*block, *block, "Conv2d", "Dropout"),

@@ -19,6 +19,7 @@ SIMPLE = partial(simple_cnn, feature_dim=84)
 CONVNET = partial(convnet, width=4, depth=4, feature_dim=None, projection="linear_relu")
 RESNET = partial(
     resnet,
+    block="basic",
     layers=[1, 1, 1, 1],
     norm="group",
     groups=2,
