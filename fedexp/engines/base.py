@@ -1,5 +1,6 @@
 """What every engine does: local training, answers to the sampler, and evaluation."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -180,6 +181,7 @@ class Engine:
         of ``fit``.
         """
         module, parts = self.resources.module, self.resources.parts
+        module.cross_entropy = metrics.get("cross_entropy", math.nan)
         reports = {name: part.report(module, state.memory(name)) for name, part in parts.items()}
         state.personal_model = {name: value.clone() for name, value in module.weights.items()}
         shared, state.private = self.resources.split(state.personal_model)

@@ -39,7 +39,7 @@ from fedexp.tracking.tracker import Tracker, Trackers
 LOGGER = logging.getLogger(__name__)
 
 _CLIENTS = "clients_{}"
-"""Folder for the client states of a rank that exceed the RAM bound."""
+"""Folder for what exceeds the RAM bound at a rank: client states, and what the server keeps."""
 
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
@@ -136,7 +136,7 @@ def _run(config: Config, folder: Path, launch: Launch) -> tuple[RunResult, Messa
             clients = folder / _CLIENTS.format(ranks.rank)
             federation = assemble(planned, fabric, data, trackers, clients)
             store = federation.engine.resources.store
-            with closing(store):
+            with _removed(clients), closing(store):
                 if checkpoint:
                     checkpoint.restore(
                         federation.server,
@@ -223,6 +223,15 @@ def _train(
                 raise Interrupted(interrupt)
 
         federation.run(config.rounds, done, checkpoint)
+
+
+@contextmanager
+def _removed(folder: Path) -> Iterator[None]:
+    """Delete ``folder``, if it exists, when the block ends."""
+    try:
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
