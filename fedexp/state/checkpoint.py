@@ -202,11 +202,8 @@ class Checkpoints:
 
         Returns name -> digest.
         """
-        written: dict[str, str] = {}
         newest = self._folder / next(iter(self._names()), "")
-        if (newest / _MANIFEST).exists():
-            manifest = _Manifest.model_validate_json((newest / _MANIFEST).read_bytes())
-            written = manifest.files
+        written = _files(newest)
         digests = {}
         for socket, state in server.fixed_state().items():
             (folder / _FIXED / socket).mkdir(parents=True)
@@ -264,6 +261,14 @@ def load_weights(path: Path) -> Tensors:
     """The weights that ``save_weights`` wrote, on the CPU."""
     weights: Tensors = _load(path, torch.device("cpu"))
     return weights
+
+
+def _files(folder: Path) -> dict[str, str]:
+    """Name -> digest of the files of this checkpoint; empty if it is none, or damaged."""
+    try:
+        return _Manifest.model_validate_json((folder / _MANIFEST).read_bytes()).files
+    except (OSError, ValueError):
+        return {}
 
 
 def _verified(folder: Path) -> Checkpoint:

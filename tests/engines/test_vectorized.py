@@ -57,6 +57,7 @@ METHODS = [
     ["loss=prototype_align"],
     ["sampler=hics", "head=etf"],
     ["sampler=clustered", "aggregator=adam"],
+    ["algorithm=fedcda", "aggregator.warmup=1", "aggregator.batches=2"],
 ]
 
 
