@@ -119,12 +119,13 @@ class ClientModule(LightningModule):
 
     def _features_and_levels(self, inputs: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         """The backbone's result [B, d], and ``Forward.levels``."""
+        backbone: Any = self.backbone
         if not self.loss.levels:
-            return self.backbone(inputs), ()
-        if not hasattr(self.backbone, "forward_levels"):
-            z = self.backbone(inputs)
+            return backbone(inputs), ()
+        if not hasattr(backbone, "forward_levels"):
+            z = backbone(inputs)
             return z, (at_least_float32(z),)
-        z, levels = self.backbone.forward_levels(inputs)
+        z, levels = backbone.forward_levels(inputs)
         return z, tuple(map(at_least_float32, levels))
 
     def loss_gradient(self, batch_size: int = 1000) -> Tensors:
