@@ -12,7 +12,14 @@ from torch.optim import Optimizer
 
 from fedexp.core.client_protocol import Batch, LocalData
 from fedexp.core.forward import Forward, cross_entropy
-from fedexp.core.frozen_copies import FrozenCopies, Outputs, full_precision, outputs
+from fedexp.core.frozen_copies import (
+    FrozenCopies,
+    Outputs,
+    at_least_float32,
+    classify,
+    full_precision,
+    outputs,
+)
 from fedexp.core.messages import Tensors
 from fedexp.core.part import Part
 from fedexp.core.sockets import Head, Loss, Personalization, Phase, Regularizer
@@ -37,6 +44,7 @@ class ClientModule(LightningModule):
     is_personal: bool  # whether a personal model is trained, not the shared one
     learning_rate: float  # of this round's local optimizer
     steps: int  # gradient steps taken in this round
+    cross_entropy: float  # mean over the last epoch's steps, set before the parts report
     measured: dict[str, Tensors]  # socket -> what its part measures, summed over the steps
     cross_entropies: list[Tensor] | None  # of each step of the last epoch; None before it
     logged: dict[str, float]  # name -> value, set by parts for the log
@@ -102,8 +110,9 @@ class ClientModule(LightningModule):
     def data_loss(self, batch: Batch, real: Tensor | None = None) -> tuple[Tensor, Forward]:
         """The local objective without the penalty on the parameters, and its forward pass."""
         inputs, targets = batch
-        z, logits = self.outputs(inputs)
-        forward = Forward(z, logits, targets, real)
+        found, levels = self._features_and_levels(inputs)
+        z, logits = classify(self.head, found)
+        forward = Forward(z, logits, targets, real, levels)
         references = self.frozen_copies(inputs)
         with full_precision(z):
             loss: Tensor = self.loss(forward, **references) + self.personalization.term(forward)
@@ -135,6 +144,17 @@ class ClientModule(LightningModule):
         """Clip, then add what is not clipped; a Trainer calls this before each optimizer step."""
         super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
         self.add_unclipped_gradient()
+
+    def _features_and_levels(self, inputs: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The backbone's result [B, d], and ``Forward.levels``."""
+        backbone: Any = self.backbone
+        if not self.loss.levels:
+            return backbone(inputs), ()
+        if not hasattr(backbone, "forward_levels"):
+            z = backbone(inputs)
+            return z, (at_least_float32(z),)
+        z, levels = backbone.forward_levels(inputs)
+        return z, tuple(map(at_least_float32, levels))
 
     def loss_gradient(self, batch_size: int = 1000) -> Tensors:
         """Name -> gradient of the mean loss over this client's training data, every parameter.

@@ -12,12 +12,16 @@ class Forward(NamedTuple):
 
     ``real`` [B] is 1 for a sample and 0 for padding, so that batches of several lengths can be
     stacked; None if all are samples. Take means with ``mean``.
+
+    ``levels`` are the features of the backbone's stages, [B, width of the stage] each, float32, if
+    the loss asks for them (``Loss.levels``); otherwise empty.
     """
 
     z: Tensor
     logits: Tensor
     targets: Tensor
     real: Tensor | None = None
+    levels: tuple[Tensor, ...] = ()
 
     def mean(self, values: Tensor) -> Tensor:
         """Mean of ``values`` [B, ...] over the samples."""

@@ -8,7 +8,7 @@ the resident module. They exchange data only through messages and updates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -33,6 +33,10 @@ Functional = Callable[[Tensors, Tensor], Tensor]
 """A model as a pure function: (weights, inputs [B, ...]) -> logits [B, C]."""
 
 
+TensorStore = MutableMapping[str, Tensors]
+"""Name -> tensors, for more of them than fit into RAM."""
+
+
 @dataclass(frozen=True)
 class Setting:
     """What every part may know about the experiment before the first round.
@@ -50,6 +54,8 @@ class Setting:
         input_shape: shape of one input.
         functional: (round, weights) -> the global model of that round, for a server half that runs
             it. It may be called with other weights; those not given are taken from ``weights``.
+        make_store: name -> an empty mapping for many tensors that a server half keeps. It holds
+            them on the CPU up to a bound, and the rest on disk.
     """
 
     seed: int
@@ -63,6 +69,7 @@ class Setting:
     shared: frozenset[str] = frozenset()
     input_shape: tuple[int, ...] = ()
     functional: Callable[[int, Tensors], Functional] | None = None
+    make_store: Callable[[str], TensorStore] = lambda name: {}
 
     @property
     def client_sizes(self) -> Tensor:
@@ -150,6 +157,21 @@ class Part:
 
     def load_server_state(self, state: dict[str, Any]) -> None:
         """Inverse of ``server_state``; the tensors are on the CPU, whatever device they were on."""
+
+    def fixed_state(self) -> Mapping[str, Tensors]:
+        """Tensors of the server half that never change, name -> tensors, for a checkpoint.
+
+        A name, which is part of a file's name, stands for the same tensors in the whole run:
+        checkpoints share its file instead of each writing one. For much that is kept over many
+        rounds.
+        """
+        return {}
+
+    def load_fixed_state(self, state: Mapping[str, Tensors]) -> None:
+        """Inverse of ``fixed_state``; tensors are read from their file, to the CPU, when accessed.
+
+        Called after ``load_server_state``.
+        """
 
     # Client half.
 

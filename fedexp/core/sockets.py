@@ -53,9 +53,13 @@ class Loss(Part, nn.Module):
             ``Outputs`` on the batch as keyword arguments of these names, and each costs one forward
             pass. ``client.frozen_copies`` has them; before ``begin`` all are the model that the
             client starts from. ``global`` stays that; ``previous`` is set by the loss.
+        levels: whether ``Forward.levels`` is wanted. It comes from the backbone's
+            ``forward_levels(inputs) -> (z, levels)``; a backbone without that method has one
+            level, z.
     """
 
     reference_models: ClassVar[tuple[str, ...]] = ()
+    levels: ClassVar[bool] = False
 
     def forward(self, batch: Forward) -> Tensor:
         """The loss, a scalar."""

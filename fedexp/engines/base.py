@@ -1,8 +1,9 @@
 """What every engine does: local training, answers to the sampler, and evaluation."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -40,7 +41,10 @@ class Engine:
 
     def compile(self) -> None:
         """Compile what every training step computes with ``torch.compile``."""
-        self.resources.module.backbone.compile()
+        backbone: Any = self.resources.module.backbone
+        backbone.compile()
+        if hasattr(backbone, "forward_levels"):
+            backbone.forward_levels = torch.compile(backbone.forward_levels)
 
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
         """Train the cohort; yields each client's update when it is ready, in any order.
@@ -182,6 +186,7 @@ class Engine:
         of ``fit``.
         """
         module, parts = self.resources.module, self.resources.parts
+        module.cross_entropy = metrics.get("cross_entropy", math.nan)
         reports = {name: part.report(module, state.memory(name)) for name, part in parts.items()}
         state.personal_model = {name: value.clone() for name, value in module.weights.items()}
         shared, state.private = self.resources.split(state.personal_model)

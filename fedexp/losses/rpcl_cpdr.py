@@ -87,7 +87,7 @@ class RpclCpdr(PrototypeLoss):
 
     def forward(self, batch: Forward) -> Tensor:
         """The loss, a scalar."""
-        z, logits, y, real = batch
+        z, logits, y, real = batch.z, batch.logits, batch.targets, batch.real
         loss = self.ce_weight * batch.mean(F.cross_entropy(logits, y, reduction="none"))
         if not len(self.relational):
             return loss

@@ -1,5 +1,6 @@
 """Builds a federation from a checked plan and its data."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from fedexp.config.schema import Engine as EngineConfig
 from fedexp.core.client import ClientModule
 from fedexp.core.functional import functional
 from fedexp.core.messages import Message, Tensors
-from fedexp.core.part import Functional, Setting
+from fedexp.core.part import Functional, Setting, TensorStore
 from fedexp.core.randomness import seeded
 from fedexp.core.server import Server
 from fedexp.data.federated import FederatedData
@@ -33,6 +34,7 @@ from fedexp.models.init import initialize
 from fedexp.models.shape import trains_on_one
 from fedexp.runtime.plan import ENGINE_SUPPLIED, Plan
 from fedexp.state.client_store import ClientStore
+from fedexp.state.ram_and_disk import RamAndDisk
 from fedexp.tracking.pictures import Pictures
 from fedexp.tracking.tracker import Tracker
 
@@ -51,13 +53,14 @@ def assemble(
         fabric: device, precision and processes.
         data: the population's data.
         tracker: gets the record of every round.
-        client_folder: for client states that exceed the RAM bound; None uses a temporary one.
+        client_folder: for what exceeds the RAM bound, client states and the server's; None uses
+            temporary ones.
     """
     _check_last_batches(plan, data)
     if fabric.device.type == "cpu":
         keep_freed_memory()
     module = _resident_module(plan)
-    setting = _setting(plan, data, module)
+    setting = _setting(plan, data, module, partial(_store, plan.config, client_folder))
     _set_up(plan, module, setting, fabric.device)
     resources = _resources(plan, fabric, data, module, client_folder)
     engine = _engine(plan.config.engine, resources)
@@ -104,7 +107,17 @@ def _resident_module(plan: Plan) -> ClientModule:
     )
 
 
-def _setting(plan: Plan, data: FederatedData, module: ClientModule) -> Setting:
+def _store(config: Config, folder: Path | None, name: str) -> TensorStore:
+    """``Setting.make_store``, with the bound of the clients' states."""
+    return RamAndDisk(config.clients.ram_gib * 2**30, folder / name if folder else None)
+
+
+def _setting(
+    plan: Plan,
+    data: FederatedData,
+    module: ClientModule,
+    make_store: Callable[[str], TensorStore],
+) -> Setting:
     """What the parts may know about the experiment."""
     config, about = plan.config, plan.description
     is_sent, shared = module.is_sent, plan.sockets.personalization.shared
@@ -120,6 +133,7 @@ def _setting(plan: Plan, data: FederatedData, module: ClientModule) -> Setting:
         shared=frozenset(name for name in module.weights if is_sent(name) and shared(name)),
         input_shape=about.input_shape,
         functional=partial(_global_model, module),
+        make_store=make_store,
     )
 
 

@@ -39,7 +39,7 @@ from fedexp.tracking.tracker import Tracker, Trackers
 LOGGER = logging.getLogger(__name__)
 
 _CLIENTS = "clients_{}"
-"""Folder for the client states of a rank that exceed the RAM bound."""
+"""Folder for what exceeds the RAM bound at a rank: client states, and what the server keeps."""
 
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
@@ -134,7 +134,8 @@ def _run(config: Config, folder: Path, launch: Launch) -> tuple[RunResult, Messa
             trackers = Trackers([history, tracker])
             clients = folder / _CLIENTS.format(ranks.rank)
             federation = assemble(planned, fabric, data, trackers, clients)
-            _train(federation, config, checkpoint, folder, start)
+            with _removed(clients):
+                _train(federation, config, checkpoint, folder, start)
             model = federation.global_model(config.rounds)
             seconds = time.perf_counter() - start
             summary = _summary(config, launch, history, model, str(fabric.device), seconds)
@@ -248,6 +249,15 @@ def _summary(
         device,
         seconds,
     )
+
+
+@contextmanager
+def _removed(folder: Path) -> Iterator[None]:
+    """Delete ``folder``, if it exists, when the block ends."""
+    try:
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

@@ -47,6 +47,7 @@ METHODS = [
     ],
     ["algorithm=moon"],
     ["algorithm=fedntd"],
+    ["algorithm=fedrcl"],
     ["algorithm=fedlc"],
     ["algorithm=fedrs"],
     *([f"algorithm={each}"] for each in PERSONAL),
@@ -57,6 +58,7 @@ METHODS = [
     ["loss=prototype_align"],
     ["sampler=hics", "head=etf"],
     ["sampler=clustered", "aggregator=adam"],
+    ["algorithm=fedcda", "aggregator.warmup=1", "aggregator.batches=2"],
 ]
 
 
