@@ -23,6 +23,7 @@ from fedexp.engines.resources import Resources
 from fedexp.errors import InputError
 from fedexp.evaluation.best_model import BestModel
 from fedexp.evaluation.evaluator import Evaluator
+from fedexp.evaluation.fewshot import FewShot
 from fedexp.evaluation.membership import MembershipAttack
 from fedexp.evaluation.meter import Meter
 from fedexp.faults.quarantine import Quarantine
@@ -76,8 +77,10 @@ def assemble(
     parameters = setting.shared & setting.parameter_shapes.keys()
     tunes_best = sockets.personalization.tunes_best and config.evaluation.personal != "off"
     best = BestModel() if tunes_best else None
+    unseen = plan.description.unseen_classes
+    fewshot = FewShot(config.evaluation.fewshot, resources) if unseen else None
     evaluator = Evaluator(
-        config.evaluation, config.rounds, engine, data, parameters, attack, ranks, best
+        config.evaluation, config.rounds, engine, data, parameters, attack, ranks, best, fewshot
     )
     meter, quarantine = Meter(), Quarantine(config.on_bad_update)
     reducibles = (meter, quarantine, evaluator, placement)
