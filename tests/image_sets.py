@@ -74,9 +74,10 @@ LESIONS = [
 
 
 def write_fed_isic(root: Path) -> None:
-    folder = root / "ISIC_2019_Training_Input_preprocessed"
+    """Below the folder fed_isic2019."""
+    folder = root / "fed_isic2019" / "ISIC_2019_Training_Input_preprocessed"
     folder.mkdir(parents=True)
-    with (root / "train_test_split").open("w", newline="") as stream:
+    with (folder.parent / "train_test_split").open("w", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(["image", "MEL", "NV", "target", "center", "fold", "fold2"])
         for number, (image, target, center, fold, width, height) in enumerate(LESIONS):

@@ -24,8 +24,8 @@ def reader(root: Path, **changes: Any) -> FedISIC:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    write_fed_isic(tmp_path / "isic")
-    return tmp_path / "isic"
+    write_fed_isic(tmp_path)
+    return tmp_path / "fed_isic2019"
 
 
 def test_the_splits_labels_and_centres_are_those_of_the_list(root: Path, tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_the_interval_is_196_standard_errors() -> None:
 
 
 SMALL = ["data=fc100", "objective=global/fewshot_accuracy", "evaluation.personal=off"]
-SMALL += ["evaluation.fewshot.shots=2", "evaluation.fewshot.queries=2", "model=conv2cifar"]
+SMALL += ["evaluation.fewshot.shots=2", "evaluation.fewshot.queries=2", "model=mlp"]
 SMALL += ["evaluation.fewshot.episodes=60", "partition=iid", "clients.count=4", "rounds=2"]
 SMALL += ["clients.per_round=2", "local.epochs=1", "data.subset=60"]
 
@@ -113,7 +113,8 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_features_are_those_of_the_messages_model_in_eval_mode(root: Path) -> None:
-    federation = federate(*SMALL, f"data.root={root}", "model=resnet10", "model.norm=batch")
+    resnet = ["model=resnet10", "model.norm=batch", "model.stem=imagenet"]
+    federation = federate(*SMALL, f"data.root={root}", *resnet)
     resources = federation.engine.resources
     few_shot = FewShot(episodes(ways=5, shots=2, queries=2, count=60), resources)
     weights = {name: value.clone() for name, value in resources.initial.items()}
