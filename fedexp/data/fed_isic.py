@@ -3,10 +3,11 @@
 import csv
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from fedexp.core.description import Description
 from fedexp.data.dataset import Dataset, Source, Split, check_constants
@@ -57,7 +58,7 @@ class FedISIC(Source):
     def __init__(
         self,
         root: Path,
-        short_side: PositiveInt,
+        short_side: Annotated[int, Field(gt=0, le=4096)],  # a larger number is a typing error
         image_size: PositiveInt,
         mean: tuple[float, ...],
         std: tuple[PositiveFloat, ...],

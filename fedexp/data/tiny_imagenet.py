@@ -2,11 +2,11 @@
 
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat
 
 from fedexp.core.description import Description
 from fedexp.data.dataset import Dataset, Source, Split, check_constants
@@ -47,7 +47,7 @@ class TinyImageNet(Source):
         self,
         root: Path,
         class_order: Literal["sorted", "wnids"],
-        image_size: PositiveInt,
+        image_size: Annotated[int, Field(gt=0, le=1024)],  # a larger number is a typing error
         mean: tuple[float, ...],
         std: tuple[PositiveFloat, ...],
     ) -> None:
