@@ -16,6 +16,7 @@ import pytest
 from hydra.errors import HydraException
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from image_sets import write_fed_isic, write_tiny_imagenet
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from pydantic import BaseModel
 from torchvision_files import WRITE, accept_any_checksum
@@ -111,7 +112,7 @@ def world(image_tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
     accept_any_checksum(monkeypatch)
     (tmp_path / "sets").mkdir()
-    for write in WRITE.values():
+    for write in (*WRITE.values(), write_tiny_imagenet, write_fed_isic):
         write(tmp_path / "sets")
     return World(image_tree, tmp_path / "sets", tmp_path)
 
@@ -170,6 +171,10 @@ def configs(draw: st.DrawFn, world: World) -> list[str]:
     sizes["data.subset"] = TINY_SETS.get(name, "null")
     if "data.root" in keys:
         sizes["data.root"] = world.images if name == "imagefolder" else world.sets
+        if name == "fedisic":
+            sizes |= {"data.root": world.sets / "fed_isic2019", "data.short_side": 8}
+    if name in ("fedisic", "tinyimagenet"):
+        sizes["data.image_size"] = 8
     values = [key for key in keys if not key.endswith("_target_")]
     for key in draw(st.lists(st.sampled_from(values), max_size=4, unique=True)):
         sizes[key] = draw(st.sampled_from(fair_values(config, key)))

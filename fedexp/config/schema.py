@@ -121,6 +121,15 @@ class Membership(Group):
     epochs: Epochs
 
 
+class Episodes(Group):
+    """Few-shot evaluation on classes that nobody trains on."""
+
+    ways: Annotated[int, Field(ge=2)]
+    shots: PositiveInt
+    queries: PositiveInt
+    episodes: Annotated[int, Field(ge=2, le=10_000)]
+
+
 class Evaluation(Group):
     """What is measured, and when."""
 
@@ -130,6 +139,7 @@ class Evaluation(Group):
     personal_every: PositiveInt
     batch_size: PositiveInt
     step_cosine: bool
+    fewshot: Episodes
     membership: Membership
 
 

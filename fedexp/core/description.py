@@ -12,14 +12,23 @@ class Description:
         input_shape: shape of one input, [channels, height, width] or [features].
         classes: the class names, in label order.
         superclasses: the group of each class, where the dataset has groups (CIFAR-100).
+        unseen_classes: the classes of the test split, where they are others than ``classes``
+            (FC100). Then nothing that compares a prediction with a test label can be measured.
     """
 
     name: str
     input_shape: tuple[int, ...]
     classes: tuple[str, ...]
     superclasses: tuple[str, ...] = ()
+    unseen_classes: tuple[str, ...] = ()
 
     @property
     def num_classes(self) -> int:
-        """C."""
+        """C, the classes of the training split."""
         return len(self.classes)
+
+    @property
+    def test_labels(self) -> range:
+        """Labels of the test split: 0 to C-1, or C to C+U-1 if it has U unseen classes instead."""
+        first = self.num_classes if self.unseen_classes else 0
+        return range(first, first + len(self.unseen_classes or self.classes))

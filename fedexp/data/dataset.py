@@ -46,9 +46,13 @@ class Dataset:
     std: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, split in (("training", self.train), ("test", self.test)):
-            if problem := _misfit(split, self.description):
-                raise InputError(f"data: the {name} split of {self.description.name} {problem}")
+        about = self.description
+        for name, split, labels in (
+            ("training", self.train, range(about.num_classes)),
+            ("test", self.test, about.test_labels),
+        ):
+            if problem := _misfit(split, about, labels):
+                raise InputError(f"data: the {name} split of {about.name} {problem}")
 
 
 def check_constants(
@@ -62,8 +66,8 @@ def check_constants(
             )
 
 
-def _misfit(split: Split, about: Description) -> str | None:
-    """What is wrong with a split; None if it fits the description."""
+def _misfit(split: Split, about: Description, allowed: range) -> str | None:
+    """What is wrong with a split, whose labels are ``allowed``; None if it fits."""
     inputs, labels = split.inputs, split.labels
     if len(inputs) != len(labels):
         return f"has {len(inputs)} inputs and {len(labels)} labels"
@@ -72,8 +76,8 @@ def _misfit(split: Split, about: Description) -> str | None:
     if inputs.shape[1:] != about.input_shape:
         return f"has inputs of {tuple(inputs.shape[1:])} instead of {about.input_shape}"
     for label in (int(labels.min()), int(labels.max())):
-        if not 0 <= label < about.num_classes:
-            return f"has the label {label}; labels are 0 to {about.num_classes - 1}"
+        if label not in allowed:
+            return f"has the label {label}; labels are {allowed.start} to {allowed.stop - 1}"
     return None
 
 

@@ -1,17 +1,21 @@
-"""Image files decoded into one uint8 array, in threads."""
+"""Image files decoded into one uint8 array, in threads; decoded once, then read from a cache."""
 
+import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from PIL import Image
 from rich.console import Console
 from rich.progress import track
 
-from fedexp.data.tensor_cache import Images
+from fedexp.data.image_tree import readable
+from fedexp.data.tensor_cache import Images, cached_array
 from fedexp.errors import InputError
 
 PROGRESS_ABOVE = 2000
@@ -26,27 +30,73 @@ SMALL = 64 * 64
 _MODES = {1: "L", 3: "RGB"}
 
 
-def decode_all(paths: Sequence[Path], images: Images, resize: bool) -> None:
+@dataclass(frozen=True)
+class Fit:
+    """How an image gets the height and width of the others.
+
+    Attributes:
+        kind: ``same`` refuses an image of another size; ``stretch`` resizes it to height and width;
+            ``centre`` scales it so that its shorter side has ``short_side`` pixels, then cuts the
+            centre out.
+        short_side: of ``centre``; an image whose shorter side has that length is not resampled.
+    """
+
+    kind: Literal["same", "stretch", "centre"]
+    short_side: int = 0
+
+
+def decoded(
+    root: Path, paths: Sequence[str], shape: tuple[int, ...], fit: Fit, cache: Path
+) -> Images:
+    """The images at ``paths`` [n], relative to ``root``, as one uint8 array [n, *shape].
+
+    It is kept in ``cache``/images, under a name that changes with everything it depends on: the
+    files' names, sizes and times, the shape and the fit.
+
+    Args:
+        root: the folder of the files.
+        paths: the files.
+        shape: [channels, height, width] into which each image is converted.
+        fit: what is done with an image of another size.
+        cache: the folder of the cache.
+
+    Raises:
+        InputError: an image is absent or damaged, or has another size and the fit is ``same``.
+    """
+    state: list[object] = [root.resolve(), shape, fit]
+    with readable():
+        for path in paths:
+            status = os.stat(os.path.join(root, path))
+            state.append((path, status.st_size, status.st_mtime_ns))
+    name = hashlib.blake2b(repr(state).encode(), digest_size=16).hexdigest()
+
+    def fill(images: Images) -> None:
+        decode_all([root / path for path in paths], images, fit)
+
+    return cached_array(cache / "images" / f"{name}.npy", (len(paths), *shape), fill)
+
+
+def decode_all(paths: Sequence[Path], images: Images, fit: Fit) -> None:
     """Fill ``images`` [n, channels, height, width] with the images at ``paths`` [n].
 
     Args:
         paths: the files.
         images: the array; its shape says into what the images are converted.
-        resize: whether images of other sizes are resized or an error.
+        fit: what is done with an image of another size.
 
     Raises:
-        InputError: an image is damaged, or has another size and ``resize`` is false.
+        InputError: an image is damaged, or has another size and the fit is ``same``.
     """
     shape = images.shape[1:]
 
     def decode_some(chunk: range) -> None:
         for index in chunk:
-            images[index] = decode(paths[index], shape, resize)
+            images[index] = decode(paths[index], shape, fit)
 
     chunks = [
         range(start, min(start + CHUNK, len(images))) for start in range(0, len(images), CHUNK)
     ]
-    small = not resize and shape[1] * shape[2] <= SMALL
+    small = fit.kind == "same" and shape[1] * shape[2] <= SMALL
     with ThreadPoolExecutor(max_workers=1 if small else os.cpu_count()) as pool:
         for _ in track(
             pool.map(decode_some, chunks),
@@ -59,18 +109,31 @@ def decode_all(paths: Sequence[Path], images: Images, resize: bool) -> None:
             pass
 
 
-def decode(path: Path, shape: tuple[int, ...], resize: bool) -> Images:
+def decode(path: Path, shape: tuple[int, ...], fit: Fit) -> Images:
     """One image as uint8 [channels, height, width], which is ``shape``."""
     channels, height, width = shape
     with opened(path) as image:
-        if not resize and image.size != (width, height):
+        if fit.kind == "same" and image.size != (width, height):
             raise InputError(
                 f"{path}: is {image.width}x{image.height}, others are {width}x{height}; "
                 "set data.image_size=... to resize all of them"
             )
         pixels = _eight_bits(image).convert(_MODES[channels])
-    resized = pixels.resize((width, height), Image.Resampling.BILINEAR)
-    return np.asarray(resized).reshape(height, width, channels).transpose(2, 0, 1)
+    if fit.kind == "centre":
+        fitted = _cut_centre(pixels, width, height, fit.short_side)
+    else:
+        fitted = pixels.resize((width, height), Image.Resampling.BILINEAR)
+    return np.asarray(fitted).reshape(height, width, channels).transpose(2, 0, 1)
+
+
+def _cut_centre(image: Image.Image, width: int, height: int, short_side: int) -> Image.Image:
+    """The centre of the image, which is scaled before if its shorter side has another length."""
+    shorter = min(image.size)
+    if shorter != short_side:
+        scaled = [max(short_side, round(side * short_side / shorter)) for side in image.size]
+        image = image.resize((scaled[0], scaled[1]), Image.Resampling.BILINEAR)
+    left, top = (image.width - width) // 2, (image.height - height) // 2
+    return image.crop((left, top, left + width, top + height))
 
 
 @contextmanager

@@ -1,7 +1,5 @@
 """Images in class folders, decoded once into one uint8 tensor."""
 
-import hashlib
-import os
 import re
 from functools import cached_property
 from pathlib import Path
@@ -13,9 +11,9 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from fedexp.core.description import Description
 from fedexp.data.dataset import Dataset, Source, Split, check_constants
-from fedexp.data.image_decoding import decode_all, opened
-from fedexp.data.image_tree import ImageTree, find_images, readable
-from fedexp.data.tensor_cache import Images, cached_array
+from fedexp.data.image_decoding import Fit, decoded, opened
+from fedexp.data.image_tree import ImageTree, find_images
+from fedexp.data.tensor_cache import Images
 from fedexp.errors import InputError
 
 
@@ -72,8 +70,8 @@ class ImageFolder(Source):
         """The dataset; the decoded images are kept in ``cache``/images."""
         description, tree = self.describe(), self._tree
         users = self._users()
-        shape = (len(tree.paths), *description.input_shape)
-        images = cached_array(cache / "images" / self._cache_name(), shape, self._decode_all)
+        fit = Fit("same" if self.image_size is None else "stretch")
+        images = decoded(self.root, tree.paths, description.input_shape, fit, cache)
         labels = torch.from_numpy(tree.labels)
         train, test = (
             Split(
@@ -107,21 +105,6 @@ class ImageFolder(Source):
                     f"data.user_pattern={self.user_pattern.pattern}: finds no user in {path}"
                 )
         return np.array([match[1] for match in matches if match])
-
-    def _cache_name(self) -> str:
-        """Changes with anything that the decoded tensor depends on."""
-        state: list[object] = [self.root.resolve(), self.image_size, self.channels]
-        with readable():
-            for path in self._tree.paths:
-                status = os.stat(os.path.join(self.root, path))
-                state.append((path, status.st_size, status.st_mtime_ns))
-        digest = hashlib.blake2b(repr(state).encode(), digest_size=16).hexdigest()
-        return f"{digest}.npy"
-
-    def _decode_all(self, images: Images) -> None:
-        """Fill [n, C, H, W]."""
-        paths = [self.root / path for path in self._tree.paths]
-        decode_all(paths, images, resize=self.image_size is not None)
 
     def _normalisation(self, train: Images) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """The given constants of each channel, or those of the training images."""

@@ -87,7 +87,7 @@ def _scan(root: Path, base: Path, classes: tuple[str, ...]) -> tuple[list[str], 
     paths: list[str] = []
     labels: list[int] = []
     for name in _class_names(base):
-        found = _images_below(root, base / name)
+        found = images_below(root, base / name)
         if not found:
             raise InputError(
                 f"data.root={root}: {base / name} is a class folder without images "
@@ -98,7 +98,7 @@ def _scan(root: Path, base: Path, classes: tuple[str, ...]) -> tuple[list[str], 
     return paths, labels
 
 
-def _images_below(root: Path, folder: Path) -> list[str]:
+def images_below(root: Path, folder: Path) -> list[str]:
     """All visible image files at any depth, as sorted paths relative to root."""
     found: list[str] = []
     for parent, folders, names in os.walk(folder, onerror=_raise, followlinks=True):

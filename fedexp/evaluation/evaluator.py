@@ -44,6 +44,8 @@ class Evaluator:
         attack: the membership metrics of the global model in a message.
         ranks: the processes; each scores the personal models of its own clients.
         best: the best global model so far, if personal models start from it; every rank has one.
+        fewshot: the few-shot metrics of the global model in a message, where the test split has
+            classes that nobody trains on; then nothing else is measured on the test split.
     """
 
     def __init__(
@@ -56,10 +58,11 @@ class Evaluator:
         attack: Callable[[Message], dict[str, float]],
         ranks: Ranks,
         best: BestModel | None = None,
+        fewshot: Callable[[Message], dict[str, float]] | None = None,
     ) -> None:
         self.schedule, self.rounds, self.engine, self.data = schedule, rounds, engine, data
         self.parameters, self.attack, self.ranks = parameters, attack, ranks
-        self.best = best
+        self.best, self.fewshot = best, fewshot
         self.labels = data.test.labels.cpu()
         self._alignment: Alignment | None = None
 
@@ -119,6 +122,15 @@ class Evaluator:
         return round == self.rounds if self.best else self._due(round, self.schedule.personal_every)
 
     def _score_global(self, message: Message, scores: Scores) -> None:
+        if self.fewshot:
+            scores.metrics |= self.fewshot(message)
+        else:
+            self._score_on_test_split(message, scores)
+        if held_out := self._validate(message):
+            scores.metrics["validation/accuracy"] = held_out.correct.double().mean().item()
+            scores.metrics["validation/loss"] = held_out.loss
+
+    def _score_on_test_split(self, message: Message, scores: Scores) -> None:
         predictions = self.engine.evaluate(message)
         if predictions is None:
             return
@@ -127,9 +139,6 @@ class Evaluator:
         scores.metrics["global/accuracy"] = predictions.correct.double().mean().item()
         scores.metrics["global/loss"] = predictions.loss
         scores.metrics |= global_angles(predictions, self.data.class_counts)
-        if held_out := self._validate(message):
-            scores.metrics["validation/accuracy"] = held_out.correct.double().mean().item()
-            scores.metrics["validation/loss"] = held_out.loss
         scores.per_class = {
             name: hits.item() / of.item()
             for name, hits, of in zip(classes, correct, total, strict=True)

@@ -26,6 +26,7 @@ from fedexp.engines.resources import Resources
 from fedexp.errors import InputError
 from fedexp.evaluation.best_model import BestModel
 from fedexp.evaluation.evaluator import Evaluator
+from fedexp.evaluation.fewshot import FewShot
 from fedexp.evaluation.membership import MembershipAttack
 from fedexp.evaluation.meter import Meter
 from fedexp.faults.quarantine import Quarantine
@@ -71,10 +72,8 @@ def assemble(
     )
     evaluator = _evaluator(plan.config, engine, setting, ranks)
     meter, quarantine = Meter(), Quarantine(plan.config.on_bad_update)
-    shared, reducibles = (
-        resources.split(resources.initial)[0],
-        (meter, quarantine, evaluator, placement),
-    )
+    reducibles = (meter, quarantine, evaluator, placement)
+    shared = resources.split(resources.initial)[0]
     return Federation(
         ranks,
         placement,
@@ -188,6 +187,7 @@ def _evaluator(config: Config, engine: Engine, setting: Setting, ranks: Ranks) -
     """The evaluator, which keeps the best global model if personal models start from it."""
     resources, measured = engine.resources, config.evaluation
     tunes_best = resources.personalization.tunes_best and measured.personal != "off"
+    unseen = resources.data.description.unseen_classes
     return Evaluator(
         measured,
         config.rounds,
@@ -197,6 +197,7 @@ def _evaluator(config: Config, engine: Engine, setting: Setting, ranks: Ranks) -
         MembershipAttack(measured.membership, resources),
         ranks,
         BestModel() if tunes_best else None,
+        FewShot(measured.fewshot, resources) if unseen else None,
     )
 
 

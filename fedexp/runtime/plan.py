@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -114,6 +115,7 @@ def plan(config: Config) -> Plan:
     head = build("head", config.head, supplied=("feature_dim", "num_classes"))
     source: Source = build("data", config.data.node)
     description = source.describe()
+    _check_test_classes(config, description)
     if config.data.augment != "none" and len(description.input_shape) != 3:
         raise InputError(
             f"data.augment={config.data.augment}: is for images; these inputs are flat; use none"
@@ -165,7 +167,10 @@ def load_data(config: Config, source: Source, device: torch.device) -> Federated
             len(clients),
             min(holders, config.clients.per_round),
         )
-    tests = match(dataset.test.labels.numpy(), counts, config.seed)
+    if dataset.description.unseen_classes:  # no client's classes
+        tests = [np.empty(0, dtype=np.int64)] * len(clients)
+    else:
+        tests = match(dataset.test.labels.numpy(), counts, config.seed)
     train, validation = hold_out(labels, clients, config.data.validation, config.seed)
     if config.data.validation and not any(map(len, validation)):
         raise InputError(
@@ -193,6 +198,35 @@ def _check_initial_weights(config: Config) -> None:
     if weights is not None and init != "default":
         raise InputError(
             f"model.init={init}: would replace model.weights={weights}; should be default"
+        )
+
+
+def _check_test_classes(config: Config, about: Description) -> None:
+    """Raise InputError if the config measures what this test split's classes do not allow."""
+    few_shot, measured = "global/fewshot_accuracy", config.evaluation
+    if not about.unseen_classes:
+        if config.objective == few_shot:
+            raise InputError(
+                f"objective={few_shot}: is measured where test classes differ from training "
+                f"classes (data=fc100), not on {about.name}"
+            )
+        return
+    if measured.fewshot.ways > len(about.unseen_classes):
+        raise InputError(
+            f"evaluation.fewshot.ways={measured.fewshot.ways}: {about.name} has "
+            f"{len(about.unseen_classes)} unseen classes"
+        )
+    still_measured = (few_shot, "train/loss", "validation/accuracy", "validation/loss")
+    changes = {
+        f"objective={few_shot}": config.objective not in still_measured,
+        "evaluation.personal=off": measured.personal != "off",
+        "evaluation.targets=[]": bool(measured.targets),
+        "evaluation.membership.attack=off": measured.membership.attack != "off",
+    }
+    if needed := [override for override, wrong in changes.items() if wrong]:
+        raise InputError(
+            f"data: {about.name}'s test classes differ from its training classes, so that no "
+            f"accuracy over its test split exists; set {' '.join(needed)}"
         )
 
 

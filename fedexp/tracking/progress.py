@@ -12,7 +12,11 @@ from rich.table import Table
 
 from fedexp.tracking.tracker import Record, RunInfo, Tracker
 
-_SHOWN = {"global/accuracy": "accuracy", "personal/accuracy_local": "personal"}
+_SHOWN = {
+    "global/accuracy": "accuracy",
+    "global/fewshot_accuracy": "few-shot accuracy",
+    "personal/accuracy_local": "personal",
+}
 
 
 class Progress(Tracker):

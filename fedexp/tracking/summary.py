@@ -19,6 +19,7 @@ from fedexp.tracking.jsonl import encode
 HEADLINES: dict[str, Callable[..., float]] = {
     "global/accuracy": max,
     "global/loss": min,
+    "global/fewshot_accuracy": max,
     "personal/accuracy_uniform": max,
     "personal/accuracy_local": max,
     "personal/accuracy_test_split": max,

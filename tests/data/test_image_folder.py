@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fedexp.data import image_decoding, image_folder
+from fedexp.data import image_decoding
 from fedexp.data.image_folder import ImageFolder, channel_statistics
 from fedexp.data.tensor_cache import cached_array
 from fedexp.errors import InputError
@@ -296,7 +296,7 @@ def test_large_sets_are_memory_mapped(
     both: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
     expected = reader(both).load(tmp_path / "small")
-    monkeypatch.setattr(image_folder, "cached_array", partial(cached_array, map_above=0))
+    monkeypatch.setattr(image_decoding, "cached_array", partial(cached_array, map_above=0))
     found = reader(both).load(tmp_path / "large")
     assert torch.equal(found.train.inputs, expected.train.inputs)
     assert torch.equal(found.test.inputs, expected.test.inputs)

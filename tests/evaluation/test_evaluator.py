@@ -1,4 +1,4 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,6 +37,7 @@ def evaluator(
     rounds: int = 10,
     attack: str = "off",
     validation: list[bool] | None = None,
+    fewshot: Callable[[Message], dict[str, float]] | None = None,
 ) -> Evaluator:
     client = SimpleNamespace(class_counts=torch.tensor([1, 1, 0]), test_index=torch.tensor([2]))
     data: Any = SimpleNamespace(
@@ -54,11 +55,15 @@ def evaluator(
             "personal_every": personal_every,
             "batch_size": 1,
             "step_cosine": False,
+            "fewshot": {"ways": 2, "shots": 1, "queries": 1, "episodes": 2},
             "membership": {"attack": attack, "samples": 1, "shadows": 4, "epochs": 1},
         }
     )
     engine: Any = Engine(validation or [])
-    return Evaluator(schedule, rounds, engine, data, [], lambda message: {"attacked": 1.0}, Ranks())
+    attacked = {"attacked": 1.0}
+    return Evaluator(
+        schedule, rounds, engine, data, [], lambda message: attacked, Ranks(), fewshot=fewshot
+    )
 
 
 def test_scores_by_hand() -> None:
@@ -104,3 +109,14 @@ def test_the_attack_comes_once_after_the_last_round() -> None:
     assert [r for r in range(1, 11) if "attacked" in due(Message(r, {})).metrics] == [10]
     never = evaluator("off")
     assert not any("attacked" in never(Message(r, {})).metrics for r in range(1, 11))
+
+
+def test_with_unseen_test_classes_the_test_split_has_no_accuracy() -> None:
+    due = evaluator(
+        "off", every=2, validation=[True, False], fewshot=lambda message: {"fewshot": 0.3}
+    )
+    scored = {round: due(Message(round, {})) for round in range(1, 5)}
+    assert [r for r, scores in scored.items() if "fewshot" in scores.metrics] == [2, 4]
+    assert scored[2].metrics["validation/accuracy"] == 0.5
+    assert not {"global/accuracy", "global/loss"} & scored[2].metrics.keys()
+    assert scored[2].per_class == {}

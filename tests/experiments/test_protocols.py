@@ -160,6 +160,47 @@ _NID2: Values = {
     "clients.count": 6,
     "clients.per_round": 6,
 }
+_IMAGENET: Values = {"data.mean": [0.485, 0.456, 0.406], "data.std": [0.229, 0.224, 0.225]}
+_TINY: Values = {
+    "data._target_": "fedexp.data.tiny_imagenet.TinyImageNet",
+    "data.name": None,
+    "data.image_size": 64,
+    "data.class_order": "sorted",
+    **_IMAGENET,
+}
+_FEDNH_TINY: Values = {
+    **_TINY,
+    "optimizer.weight_decay": 1e-3,
+    "model._target_": "fedexp.models.resnet.resnet",
+    "model.layers": [2, 2, 2, 2],
+    "model.norm": "group",
+    "model.groups": 2,
+    "model.norm_in_blocks": True,
+    "model.stem": "cifar",
+    "model.feature_dim": None,
+    "model.init": "layer_default",
+}
+_FEDSC_TINY: Values = {
+    **_TINY,
+    "model._target_": "fedexp.models.mobilenet.mobilenet_v2",
+    "model.layers": None,
+    "model.norm": "batch",
+    "model.stem": "imagenet",
+    "model.last_channel": 512,
+    "model.feature_dim": None,
+    "model.init": "default",
+    "evaluation.targets": [0.2, 0.4],
+}
+_FEDSC_FC100: Values = {
+    "data._target_": "fedexp.data.fc100.FC100",
+    "data.name": None,
+    "data.unseen": "test",
+    "data.mean": None,
+    "objective": "global/fewshot_accuracy",
+    "evaluation.targets": [],
+    "evaluation.personal": "off",
+    "evaluation.fewshot": {"ways": 5, "shots": 5, "queries": 15, "episodes": 600},
+}
 _FEDPTR_FMNIST: Values = {
     "data.name": "fashion_mnist",
     "rounds": 200,
@@ -189,6 +230,16 @@ CELLS: dict[str, Values] = {
     "fedsc/cifar100_dir02": _FEDSC_CIFAR100,
     "fedsc/cifar100_lt": _FEDSC_CIFAR100 | {"partition.long_tail": 10},
     "fedsc/cifar100_nid2": _FEDSC_CIFAR100 | _NID2,
+    "fednh/tiny_dir03": _FEDNH_TINY,
+    "fednh/tiny_dir10": _FEDNH_TINY | {"partition.beta": 1},
+    "fedsc/tiny_dir005": _FEDSC_TINY | {"partition.beta": 0.05},
+    "fedsc/tiny_dir02": _FEDSC_TINY,
+    "fedsc/tiny_lt": _FEDSC_TINY | {"partition.long_tail": 10},
+    "fedsc/tiny_nid2": _FEDSC_TINY | _NID2,
+    "fedsc/fc100_dir005": _FEDSC_FC100 | {"partition.beta": 0.05},
+    "fedsc/fc100_dir02": _FEDSC_FC100,
+    "fedsc/fc100_nid2": _FEDSC_FC100 | _NID2,
+    "fedptr/tiny_dir001": _TINY | {"rounds": 1000, "data.class_order": "wnids"},
     "fedptr/cifar10_dir001": {},
     "fedptr/cifar10_dir004": _DIR004,
     "fedptr/fmnist_dir001": _FEDPTR_FMNIST,
@@ -228,6 +279,23 @@ for data in ("cifar10", "svhn"):
             "partition.balance": None,
             "partition.min_size": None,
         }
+
+CELLS["fedgela/isic"] = {
+    "data._target_": "fedexp.data.fed_isic.FedISIC",
+    "data.name": None,
+    "data.short_side": 224,
+    "data.image_size": 200,
+    "data.augment": "crop_flip_rotate",
+    **_IMAGENET,
+    "rounds": 100,
+    "clients.count": 20,
+    "partition._target_": "fedexp.data.partitions.natural",
+    "partition.balance": None,
+    "partition.min_size": None,
+    "model._target_": "fedexp.models.mobilenet.mobilenet_v2",
+    "model.layers": None,
+    "model.stem": "imagenet",
+}
 
 _PLAIN_SGD = {"optimizer._target_": "torch.optim.SGD", "optimizer.momentum": 0}
 _HICS: dict[str, Values] = {
@@ -465,6 +533,19 @@ ON_DATA: dict[tuple[str, str], Values] = {
     ("fedptr/fmnist_dir001", "fedptr"): {"regularizer.ipc": 10},
     ("fedsc/cifar100_dir02", "moon"): {"loss.mu": 1},
     ("fedsc/cifar100_lt", "moon"): {"loss.mu": 1},
+    ("fedsc/tiny_lt", "moon"): {"loss.mu": 1},
+    ("fedsc/fc100_nid2", "moon"): {"loss.mu": 1},
+    ("fedptr/tiny_dir001", "fedptr"): {"regularizer.ipc": 2},
+    ("fedptr/tiny_dir001", "fedptr_s"): {"regularizer.ipc": 2},
+    ("fednh/tiny_dir03", "fednh"): {
+        "model.norm_in_blocks": False,
+        "head.scale": {"init": 20, "trainable": True},
+    },
+    ("fednh/tiny_dir03", "fednh_paper"): {
+        "model.norm_in_blocks": True,
+        "head.scale": {"init": 20, "trainable": True},
+    },
+    ("fednh/tiny_dir10", "fedrod"): {"personalization.private_head": "copy"},
 }
 
 

@@ -75,6 +75,8 @@ def column(
         ("cifar10_dir10", "cifar10", 4),
         ("cifar100_dir03", "cifar100", 0),
         ("cifar100_dir10", "cifar100", 4),
+        ("tiny_dir03", "tiny_imagenet", 0),
+        ("tiny_dir10", "tiny_imagenet", 4),
     ],
 )
 def test_fednh(cell: str, data: str, first: int) -> None:
@@ -91,7 +93,7 @@ def test_fednh(cell: str, data: str, first: int) -> None:
         deviations = [(f"algorithm={m.lower()}", methods[m][first + 1]) for m in shown]
         spread |= column(name, GLOBAL, FINAL, deviations, *overrides)
     if first == 0:
-        place = ("cifar10", "cifar100").index(data)
+        place = ("cifar10", "cifar100", "tiny_imagenet").index(data)
         table_2 = tables("fednh")["table_2"]
         numbers = [(f"algorithm={m.lower()}", table_2[m][place][1]) for m in ("Local", *OF_FEDNH)]
         expected |= column("Table 2", "personal/std", FINAL, numbers)
@@ -157,6 +159,13 @@ def test_fedptr_with_40_clients(cell: str) -> None:
     assert in_preset(f"fedptr/{cell}_40clients") == pytest.approx(expected)
 
 
+def test_fedptr_on_tiny_imagenet() -> None:
+    published = tables("fedptr")
+    methods = [f"algorithm={name}" for name in published["order"]]
+    expected = column("Table 9", GLOBAL, LAST5, zip(methods, published["table9"], strict=True))
+    assert in_preset("fedptr/tiny_dir001") == pytest.approx(expected)
+
+
 # gamma_c is the population's for exp and sqrt; for linear the paper fixes it at C.
 PHI = {q: f"head.phi={q} head.phi_normalization=population" for q in ("exp", "sqrt")}
 PHI["linear"] = "head.phi=linear"
@@ -199,6 +208,41 @@ def test_fedgela_pure_classes(cell: str) -> None:
     assert in_preset(f"fedgela/{cell.lower()}") == pytest.approx(expected)
 
 
+def test_fedgela_on_fed_isic() -> None:
+    """Mean and deviation of PA, then of GA; the latter is that of local models without a global."""
+    published = tables("fedgela")
+    rows, without_global = published["table3_isic"], ("FedRep", "FedProto")
+    others = [m for m in OF_FEDGELA if m not in without_global]
+    places = ((PERSONAL, OF_FEDGELA, 0), (GLOBAL, others, 2))
+    places += (("personal/accuracy_whole", without_global, 2),)
+    expected: Rows = {}
+    spread: Rows = {}
+    for metric, methods, place in places:
+        for found, index in ((expected, place), (spread, place + 1)):
+            numbers = [(f"algorithm={m.lower()}", rows[m][index]) for m in methods]
+            found |= column("Table 3", metric, BEST, numbers)
+    for metric, number in zip((PERSONAL, GLOBAL), published["table4_isic"]["GE"], strict=True):
+        expected |= column("Table 4", metric, BEST, [("algorithm=fedge", number)])
+    assert in_preset("fedgela/isic") == pytest.approx(expected)
+    assert spread_in_preset("fedgela/isic") == pytest.approx(spread)
+
+
+@pytest.mark.parametrize(
+    ("data", "table", "metric"),
+    [
+        ("tiny", "tinyimagenet", GLOBAL),
+        ("fc100", "fc100_5way_5shot", "global/fewshot_accuracy"),
+    ],
+)
+@pytest.mark.parametrize("place", range(3))
+def test_fedsc_on_other_data(data: str, table: str, metric: str, place: int) -> None:
+    rows = tables("fedsc")["table1"][table]
+    numbers = [(algorithm(m), rows[m][place]) for m in OF_FEDSC]
+    expected = column("Table 1", metric, BEST, numbers)
+    preset = f"fedsc/{data}_{('dir005', 'dir02', 'nid2')[place]}"
+    assert in_preset(preset) == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("data", ["cifar10", "cifar100"])
 @pytest.mark.parametrize("place", range(3))
 def test_fedsc(data: str, place: int) -> None:
@@ -230,12 +274,13 @@ def one_term(rows: dict[str, list[float]], index: int) -> list[tuple[str, float 
     ]
 
 
-@pytest.mark.parametrize("data", ["cifar10", "cifar100"])
+@pytest.mark.parametrize("data", ["cifar10", "cifar100", "tiny"])
 def test_fedsc_long_tail(data: str) -> None:
     published = tables("fedsc")
+    table = "tinyimagenet_lt" if data == "tiny" else f"{data}_lt"
     expected: Rows = {}
     for index, rho in enumerate((10, 50, 100, 200)):
-        rows, tail = published["table2"][f"{data}_lt"], f"partition.long_tail={rho}"
+        rows, tail = published["table2"][table], f"partition.long_tail={rho}"
         numbers = [(algorithm(m), rows[m][index]) for m in OF_FEDSC]
         expected |= column("Table 2", GLOBAL, BEST, numbers, tail)
         if data == "cifar10":

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from federations import compose, federate
+from image_sets import IMAGE_SETS
 from torchvision_files import NAMES, WRITE, Name, accept_any_checksum
 from wandb_log import history, run_files
 
@@ -50,12 +51,28 @@ def run_in(folder: Path, *overrides: str) -> fedexp.RunResult:
     return fedexp.run([f"hydra.run.dir={folder}", *TINY, *overrides])
 
 
+FEW_SHOT = [f"evaluation.fewshot.{key}=2" for key in ("shots", "queries", "episodes")]
+FEW_SHOT += ["objective=global/fewshot_accuracy", "evaluation.personal=off"]
+
+
+@pytest.fixture
+def image_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiny trees of these sets, where they are looked for by default."""
+    accept_any_checksum(monkeypatch)
+    for write in IMAGE_SETS.values():
+        write(tmp_path / "data")
+    monkeypatch.setenv("FEDEXP_DATA", str(tmp_path / "data"))
+
+
+@pytest.mark.usefixtures("image_sets")
 @pytest.mark.parametrize("override", options(*SMALL_GROUPS) + SETS_AT_HAND)
 def test_every_option_runs_a_tiny_round(override: str, tmp_path: Path, image_tree: Path) -> None:
     images = ["data=image_folder", f"data.root={image_tree}", r"data.user_pattern='(u\d)'"]
     needs = {
         "data=image_folder": images,
         "partition=natural": images,
+        "data=fc100": FEW_SHOT,
+        "data=fed_isic": ["data.short_side=8", "data.image_size=8"],
         "partition=legacy_dirichlet": ["data=spiral", "data.subset=120", "partition.min_size=1"],
         "aggregator=private": ["algorithm=fedavg"],  # the default method sends prototypes too
     }
@@ -93,15 +110,21 @@ EXPERIMENTS = [
 ]
 
 
+@pytest.mark.usefixtures("image_sets")
 @pytest.mark.parametrize("override", EXPERIMENTS)
 def test_every_experiment_fits_and_runs_a_tiny_round(
     override: str, tmp_path: Path, image_tree: Path
 ) -> None:
     config = compose(override)
     assert plan(config).feature_dim > 0
-    images = ["data=image_folder", f"data.root={image_tree}", "clients.count=5", "partition=iid"]
+    smaller = ["clients.count=5", "partition=iid"]
+    images = ["data=image_folder", f"data.root={image_tree}", *smaller]
     images += ["data.mean=null", "data.std=null", "evaluation.targets=[0.0001]"]
-    result = run_in(tmp_path / "run", override, *([] if "spiral" in override else images))
+    if "spiral" in override:
+        images = []
+    elif "fc100" in override:
+        images = [*smaller, *FEW_SHOT, "data.subset=60"]
+    result = run_in(tmp_path / "run", override, *images)
     measured = set(result.summary["metrics"])
     published = {row.metric for row in config.paper if not row.metric.startswith("rounds_to/")}
     assert published <= measured

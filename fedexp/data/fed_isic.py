@@ -1,0 +1,122 @@
+"""Fed-ISIC2019 as FLamby prepares it: skin lesions from six centres."""
+
+import csv
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from fedexp.core.description import Description
+from fedexp.data.dataset import Dataset, Source, Split, check_constants
+from fedexp.data.image_decoding import Fit, decoded
+from fedexp.errors import InputError
+
+CLASSES = (
+    "melanoma",
+    "melanocytic nevus",
+    "basal cell carcinoma",
+    "actinic keratosis",
+    "benign keratosis",
+    "dermatofibroma",
+    "vascular lesion",
+    "squamous cell carcinoma",
+)
+"""In the order of the targets 0 to 7: MEL, NV, BCC, AK, BKL, DF, VASC, SCC."""
+
+IMAGES = "ISIC_2019_Training_Input_preprocessed"
+SPLITS = "train_test_split"
+_COLUMNS = ("image", "target", "center", "fold")
+_BY_HAND = (
+    "prepare it with download_isic.py and resize_images.py of "
+    "https://github.com/owkin/FLamby (flamby/datasets/fed_isic2019)"
+)
+
+
+class FedISIC(Source):
+    """23,247 dermatoscopic images of 8 diagnoses (du Terrail et al., NeurIPS 2022 datasets track).
+
+    FLamby divides each centre's images into train and test; the centres are the users of the
+    natural partition. Its images have constant colour, a shorter side of 224 pixels and any
+    longer side.
+
+    Args:
+        root: FLamby's output folder, with ``train_test_split`` and
+            ``ISIC_2019_Training_Input_preprocessed``; ``~`` is expanded. Nothing is written there.
+        short_side: every image is scaled (bilinear) so that its shorter side has so many pixels.
+        image_size: height and width of the square that is then cut out of its centre.
+        mean: of each channel, of inputs in [0, 1].
+        std: likewise.
+
+    Raises:
+        InputError: from the constructor for arguments that cannot work, from ``describe`` for files
+            that are absent or a list that cannot be read, from ``load`` for damaged images.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        short_side: Annotated[int, Field(gt=0, le=4096)],  # a larger number is a typing error
+        image_size: PositiveInt,
+        mean: tuple[float, ...],
+        std: tuple[PositiveFloat, ...],
+    ) -> None:
+        check_constants(mean, std, channels=3)
+        if image_size > short_side:
+            raise InputError(
+                f"data.image_size={image_size}: must be at most data.short_side={short_side}"
+            )
+        self.root = root.expanduser()
+        self.short_side, self.image_size = short_side, image_size
+        self.mean, self.std = mean, std
+
+    def describe(self) -> Description:
+        """Shape and classes, from the list of images."""
+        assert self._rows
+        return Description("fed_isic", (3, self.image_size, self.image_size), CLASSES)
+
+    def load(self, cache: Path) -> Dataset:
+        """The dataset; the decoded images are kept in ``cache``/images."""
+        about, rows = self.describe(), self._rows
+        paths = [f"{IMAGES}/{row['image']}.jpg" for row in rows]
+        fit = Fit("centre", self.short_side)
+        images = torch.from_numpy(decoded(self.root, paths, about.input_shape, fit, cache))
+        labels = torch.tensor([int(row["target"]) for row in rows])
+        users = np.array([row["center"] for row in rows])
+        num_train = sum(row["fold"] == "train" for row in rows)
+        train, test = (
+            Split(images[part], labels[part], users[part])
+            for part in (slice(num_train), slice(num_train, None))
+        )
+        return Dataset(about, train, test, self.mean, self.std)
+
+    @cached_property
+    def _rows(self) -> list[dict[str, str]]:
+        """The listed images, those for training first, otherwise as listed."""
+        file = self.root / SPLITS
+        if absent := [path for path in (file, self.root / IMAGES) if not path.exists()]:
+            raise InputError(f"data.root={self.root}: there is no {absent[0]}; {_BY_HAND}")
+        try:
+            with file.open(newline="") as stream:
+                rows = list(csv.DictReader(stream))
+        except (OSError, csv.Error, UnicodeDecodeError) as error:
+            raise InputError(f"{file}: cannot be read ({error})") from error
+        for number, row in enumerate(rows, start=2):
+            if problem := _misfit(row):
+                raise InputError(f"{file}: line {number} {problem}")
+        if not rows:
+            raise InputError(f"{file}: lists no image")
+        return sorted(rows, key=lambda row: row["fold"] != "train")
+
+
+def _misfit(row: dict[str, str]) -> str | None:
+    """What is wrong with a line of the list; None if it fits."""
+    if absent := [name for name in _COLUMNS if not row.get(name)]:
+        return f"has no {absent[0]}"
+    if row["fold"] not in ("train", "test"):
+        return f"has the fold {row['fold']}; should be train or test"
+    if row["target"] not in map(str, range(len(CLASSES))):
+        return f"has the target {row['target']}; should be 0 to {len(CLASSES) - 1}"
+    return None

@@ -1,0 +1,133 @@
+"""Tiny ImageNet as it is distributed, with its official validation images as the test split."""
+
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from pydantic import Field, PositiveFloat
+
+from fedexp.core.description import Description
+from fedexp.data.dataset import Dataset, Source, Split, check_constants
+from fedexp.data.image_decoding import Fit, decoded
+from fedexp.data.image_tree import images_below, readable
+from fedexp.errors import InputError
+
+FOLDER = "tiny-imagenet-200"
+"""What the archive unpacks to."""
+
+SIZE = 64
+"""Height and width of the images."""
+
+_FILES = ("wnids.txt", "words.txt", "train", "val/val_annotations.txt")
+_BY_HAND = "unpack http://cs231n.stanford.edu/tiny-imagenet-200.zip"
+
+
+class TinyImageNet(Source):
+    """100,000 colour images of 64x64 in 200 classes for training, the 10,000 of val/ for testing.
+
+    Grey images become colour images. The images of test/ have no labels and are not read.
+
+    Args:
+        root: the folder that holds ``tiny-imagenet-200``, or that folder; ``~`` is expanded.
+            Nothing is written there.
+        class_order: labels count the classes (WordNet ids) in this order: ``sorted`` by id, or as
+            in the file ``wnids``.txt. Samples are in label order, too.
+        image_size: height and width; images are resized (bilinear) if it is not 64.
+        mean: of each channel, of inputs in [0, 1].
+        std: likewise.
+
+    Raises:
+        InputError: from the constructor for arguments that cannot work, from ``describe`` for files
+            that are absent, from ``load`` for files that are damaged.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        class_order: Literal["sorted", "wnids"],
+        image_size: Annotated[int, Field(gt=0, le=1024)],  # a larger number is a typing error
+        mean: tuple[float, ...],
+        std: tuple[PositiveFloat, ...],
+    ) -> None:
+        check_constants(mean, std, channels=3)
+        self.root = root.expanduser()
+        self.class_order = class_order
+        self.image_size = image_size
+        self.mean, self.std = mean, std
+
+    def describe(self) -> Description:
+        """Shape and classes; a class is named by its first word."""
+        shape = (3, self.image_size, self.image_size)
+        return Description("tiny_imagenet", shape, self._names())
+
+    def load(self, cache: Path) -> Dataset:
+        """The dataset; the decoded images are kept in ``cache``/images."""
+        about = self.describe()
+        (train_paths, train_labels), (test_paths, test_labels) = self._train(), self._test()
+        fit = Fit("same" if self.image_size == SIZE else "stretch")
+        paths = [*train_paths, *test_paths]
+        images = torch.from_numpy(decoded(self._folder, paths, about.input_shape, fit, cache))
+        return Dataset(
+            about,
+            train=Split(images[: len(train_paths)], torch.from_numpy(train_labels)),
+            test=Split(images[len(train_paths) :], torch.from_numpy(test_labels)),
+            mean=self.mean,
+            std=self.std,
+        )
+
+    @cached_property
+    def _folder(self) -> Path:
+        """The unpacked archive. Raises InputError if a part of it is absent."""
+        inside = (self.root / _FILES[0]).is_file()
+        folder = self.root if inside else self.root / FOLDER
+        if absent := [name for name in _FILES if not (folder / name).exists()]:
+            raise InputError(
+                f"data.root={self.root}: there is no {folder / absent[0]}; "
+                f"{_BY_HAND} in {self.root}"
+            )
+        return folder
+
+    @cached_property
+    def _wnids(self) -> list[str]:
+        """The WordNet id of each class, in label order."""
+        with readable():
+            listed = (self._folder / "wnids.txt").read_text().split()
+        return sorted(listed) if self.class_order == "sorted" else listed
+
+    def _names(self) -> tuple[str, ...]:
+        """The first word of each class, with its id where several classes have the same one."""
+        with readable():
+            lines = (self._folder / "words.txt").read_text().splitlines()
+        words = dict(line.split("\t", 1) for line in lines if "\t" in line)
+        names = [words.get(wnid, wnid).split(",")[0] for wnid in self._wnids]
+        return tuple(
+            name if names.count(name) == 1 else f"{name} ({wnid})"
+            for name, wnid in zip(names, self._wnids, strict=True)
+        )
+
+    def _train(self) -> tuple[list[str], np.ndarray]:
+        """Paths and labels of the training images, class after class, sorted by name in each."""
+        with readable():
+            found = [
+                images_below(self._folder, self._folder / "train" / wnid) for wnid in self._wnids
+            ]
+        for wnid, paths in zip(self._wnids, found, strict=True):
+            if not paths:
+                raise InputError(f"{self._folder / 'train' / wnid}: a class folder without images")
+        labels = np.repeat(np.arange(len(found)), [len(paths) for paths in found])
+        return [path for paths in found for path in paths], labels
+
+    def _test(self) -> tuple[list[str], np.ndarray]:
+        """Paths and labels of the annotated images of val/, sorted by label, then as annotated."""
+        file = self._folder / "val" / "val_annotations.txt"
+        with readable():
+            rows = [line.split("\t") for line in file.read_text().splitlines()]
+        label_of = {wnid: label for label, wnid in enumerate(self._wnids)}
+        for number, row in enumerate(rows, start=1):
+            if len(row) < 2 or row[1] not in label_of:
+                raise InputError(f"{file}: line {number} does not name an image and its class")
+        labels = np.array([label_of[row[1]] for row in rows], dtype=np.int64)
+        order = np.argsort(labels, kind="stable")
+        return [f"val/images/{rows[i][0]}" for i in order], labels[order]
