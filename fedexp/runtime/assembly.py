@@ -130,6 +130,7 @@ def _setting(plan: Plan, data: FederatedData, module: ClientModule) -> Setting:
         shared=frozenset(name for name in module.weights if is_sent(name) and shared(name)),
         input_shape=about.input_shape,
         functional=partial(_global_model, module),
+        vocabulary=about.vocabulary,
     )
 
 
