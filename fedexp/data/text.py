@@ -15,7 +15,7 @@ from fedexp.data.characters import Alphabet, overlapping, windows
 from fedexp.data.dataset import Dataset, Source, Split
 from fedexp.errors import InputError
 
-_ROLE = re.compile(r"(?:\A|\n[ \t]*\n)([^\n:]*[^\s:][^\n:]*):[ \t]*\n")
+_ROLE = re.compile(r"(?:\A|\n[ \t]*\n)([^\n:]*[^\s:][^\n:]*):[ \t]*(?=\n|\Z)")
 """A line ``NAME:`` at the beginning of the file or after an empty line."""
 
 Windows = tuple[np.ndarray, np.ndarray]

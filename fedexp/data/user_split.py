@@ -13,7 +13,7 @@ from fedexp.errors import InputError
 LOGGER = logging.getLogger(__name__)
 
 
-def tests_of_users(
+def match_users(
     dataset: Dataset, clients: Sequence[np.ndarray], seed: int
 ) -> tuple[Dataset, list[np.ndarray]]:
     """Give every client the test samples of its own users.

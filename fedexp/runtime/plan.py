@@ -24,7 +24,7 @@ from fedexp.data.configured_partition import partition_indices
 from fedexp.data.dataset import Dataset, Source
 from fedexp.data.federated import FederatedData
 from fedexp.data.split import class_counts, match, stratified
-from fedexp.data.user_split import tests_of_users, validation_split
+from fedexp.data.user_split import match_users, validation_split
 from fedexp.errors import InputError
 from fedexp.faults.base import Faults
 from fedexp.models.init import initialize
@@ -167,7 +167,7 @@ def load_data(config: Config, source: Source, device: torch.device) -> Federated
             min(holders, config.clients.per_round),
         )
     if config.partition.test_split == "users":
-        dataset, tests = tests_of_users(dataset, clients, config.seed)
+        dataset, tests = match_users(dataset, clients, config.seed)
     else:
         tests = match(dataset.test.labels.numpy(), counts, config.seed)
     train, validation = validation_split(
