@@ -77,6 +77,7 @@ class Partition(Common):
     """What every partition has."""
 
     long_tail: Annotated[float, Field(ge=1)] | None
+    test_split: Literal["classes", "users"]
 
 
 Init = Literal["default", "layer_default", "xavier_relu", "kaiming_fan_out"]

@@ -14,7 +14,7 @@ from fedexp.core.frozen_copies import FrozenCopies
 from fedexp.core.messages import Tensors
 
 Batch = tuple[Tensor, Tensor]
-"""Inputs [B, *input_shape] float32, ready for the model, and labels [B] int64."""
+"""Inputs [B, *input_shape] ready for the model, float32 or token ids int64; labels [B] int64."""
 
 
 class LocalData(Protocol):

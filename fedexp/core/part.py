@@ -52,6 +52,7 @@ class Setting:
         parameter_shapes: name -> shape of every parameter of the model.
         shared: names of the weights that are sent; the others are private to the client.
         input_shape: shape of one input.
+        vocabulary: number of different tokens, if inputs are sequences of token ids; else 0.
         functional: (round, weights) -> the global model of that round, for a server half that runs
             it. It may be called with other weights; those not given are taken from ``weights``.
         make_store: name -> an empty mapping for many tensors that a server half keeps. It holds
@@ -70,6 +71,7 @@ class Setting:
     input_shape: tuple[int, ...] = ()
     functional: Callable[[int, Tensors], Functional] | None = None
     make_store: Callable[[str], TensorStore] = lambda name: {}
+    vocabulary: int = 0
 
     @property
     def client_sizes(self) -> Tensor:

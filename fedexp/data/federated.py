@@ -11,12 +11,12 @@ from torch.utils.data import IterableDataset
 from fedexp.core.client_protocol import Batch
 from fedexp.core.randomness import torch_generator
 from fedexp.data.augment import Augmentation, augmentation
-from fedexp.data.dataset import Dataset, Split
+from fedexp.data.dataset import TOKEN_TYPES, Dataset, Split
 from fedexp.data.split import class_counts
 
 
 class Samples:
-    """One split on a device; uint8 images are normalised batch by batch."""
+    """One split on a device; uint8 images are normalised batch by batch, token ids become int64."""
 
     def __init__(
         self, split: Split, mean: Sequence[float], std: Sequence[float], device: torch.device
@@ -43,6 +43,8 @@ class Samples:
             inputs = augment(inputs)
         if inputs.dtype == torch.uint8:
             inputs = torch.addcmul(self.shift, inputs.float(), self.scale)
+        elif inputs.dtype in TOKEN_TYPES:
+            inputs = inputs.long()
         return inputs, self.labels.index_select(0, index)
 
     def batches(self, batch_size: int, index: Tensor | None = None) -> Iterator[Batch]:

@@ -9,6 +9,7 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 from torch.func import vmap
+from torch.nn import RNNBase
 from torch.nn.modules.batchnorm import _BatchNorm
 from torchvision.ops import StochasticDepth
 
@@ -27,6 +28,7 @@ from fedexp.engines.schedule import Schedule
 from fedexp.engines.stack import Stack, StackedMethod
 from fedexp.engines.stacked_optimizer import PerClientOptimizer, StackedOptimizer
 from fedexp.errors import InputError
+from fedexp.models.lstm import LSTM
 from fedexp.state.client_state import ClientState
 
 
@@ -43,8 +45,9 @@ class Vectorized(Engine):
         clients_per_chunk: clients in a stack; None takes as many as fit (``clients_that_fit``).
 
     Raises:
-        InputError: the model keeps running statistics, which a stack would mix, or drops whole
-            layers at random; or the optimizer does not work on each element by itself.
+        InputError: the model keeps running statistics, which a stack would mix, drops whole layers
+            at random or has a recurrent layer of PyTorch; or the optimizer does not work on each
+            element by itself.
     """
 
     def __init__(self, resources: Resources, clients_per_chunk: PositiveInt | None) -> None:
@@ -60,6 +63,13 @@ class Vectorized(Engine):
                     f"engine=vectorized: {name} is StochasticDepth, whose random numbers cannot be "
                     "drawn for a stack; use engine=serial, or another model"
                 )
+            if isinstance(layer, RNNBase):
+                raise InputError(
+                    f"engine=vectorized: {name} is {type(layer).__name__} of PyTorch, which cannot "
+                    "be stacked; use engine=serial, or the LSTM of model=char_lstm"
+                )
+            if isinstance(layer, LSTM):
+                layer.fused = False
         if not is_elementwise(resources.module.optimizer):
             raise InputError(
                 "optimizer: engine=vectorized needs one that updates each element by itself, such "

@@ -155,6 +155,11 @@ class Trajectory(Regularizer):
                 f"regularizer.side=server: needs the whole model, but {private[0]} stays with the "
                 "clients; use side=client"
             )
+        if setting.vocabulary:
+            raise InputError(
+                "regularizer=trajectory: learns synthetic inputs, which tokens cannot be; "
+                "use another regularizer, or data whose inputs are numbers"
+            )
         if self.augment == "dsa" and len(setting.input_shape) != 3:
             raise InputError(
                 "regularizer.augment=dsa: needs images [channels, height, width], but inputs have "

@@ -133,6 +133,7 @@ def _setting(
         input_shape=about.input_shape,
         functional=partial(_global_model, module),
         make_store=make_store,
+        vocabulary=about.vocabulary,
     )
 
 

@@ -24,11 +24,12 @@ from fedexp.data.configured_partition import SUPPLIED as PARTITION_SUPPLIED
 from fedexp.data.configured_partition import partition_indices
 from fedexp.data.dataset import Dataset, Source
 from fedexp.data.federated import FederatedData
-from fedexp.data.split import class_counts, hold_out, match, stratified
+from fedexp.data.split import class_counts, match, stratified
+from fedexp.data.user_split import match_users, validation_split
 from fedexp.errors import InputError
 from fedexp.faults.base import Faults
 from fedexp.models.init import initialize
-from fedexp.models.shape import feature_dim
+from fedexp.models.shape import feature_dim, for_inputs
 from fedexp.samplers.base import Sampler
 from fedexp.tracking.follow import check_trackers
 from fedexp.tracking.summary import HEADLINES
@@ -111,15 +112,17 @@ def plan(config: Config) -> Plan:
     _check_engine(config)
     build("partition", config.partition.node, supplied=PARTITION_SUPPLIED)
     _check_initial_weights(config)
-    model = build("model", config.model.node, supplied=("input_shape",))
+    model = build("model", config.model.node, supplied=("input_shape", "vocabulary"))
     head = build("head", config.head, supplied=("feature_dim", "num_classes"))
     source: Source = build("data", config.data.node)
     description = source.describe()
     _check_test_classes(config, description)
     if config.data.augment != "none" and len(description.input_shape) != 3:
+        kind = "token sequences" if description.vocabulary else "flat"
         raise InputError(
-            f"data.augment={config.data.augment}: is for images; these inputs are flat; use none"
+            f"data.augment={config.data.augment}: is for images; these inputs are {kind}; use none"
         )
+    model = for_inputs(model, description)
     width = feature_dim(model, description.input_shape)
 
     with seeded(config.seed, "head"):
@@ -169,14 +172,13 @@ def load_data(config: Config, source: Source, device: torch.device) -> Federated
         )
     if dataset.description.unseen_classes:  # no client's classes
         tests = [np.empty(0, dtype=np.int64)] * len(clients)
+    elif config.partition.test_split == "users":
+        dataset, tests = match_users(dataset, clients, config.seed)
     else:
         tests = match(dataset.test.labels.numpy(), counts, config.seed)
-    train, validation = hold_out(labels, clients, config.data.validation, config.seed)
-    if config.data.validation and not any(map(len, validation)):
-        raise InputError(
-            f"data.validation={config.data.validation}: no client has enough samples to hold out "
-            "one and keep one of each of its classes"
-        )
+    train, validation = validation_split(
+        dataset.train, clients, config.data.validation, config.seed
+    )
     return FederatedData(
         dataset, train, tests, config.data.augment, config.seed, device, validation
     )

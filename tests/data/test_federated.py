@@ -115,3 +115,16 @@ def test_without_validation_data_there_is_an_empty_subset() -> None:
     data = federated()
     assert len(data.validation) == 0
     assert list(map(len, (data.clients[0].validation_index, data.validation.labels))) == [0, 0]
+
+
+def test_tokens_reach_the_model_as_int64() -> None:
+    tokens = torch.tensor([[0, 1], [2, 3], [1, 1]], dtype=torch.int16)
+    split = Split(tokens, torch.tensor([0, 1, 0]))
+    dataset = Dataset(Description("words", (2,), ("a", "b"), vocabulary=4), split, split)
+    index = [np.array([0, 2]), np.array([1])]
+    data = FederatedData(dataset, index, index, "none", 0, torch.device("cpu"))
+    inputs, labels = next(data.clients[0].batches(batch_size=2))
+    assert inputs.dtype == torch.int64
+    assert inputs.tolist() == [[0, 1], [1, 1]]
+    assert labels.tolist() == [0, 0]
+    assert data.train.inputs.dtype == torch.int16  # as small as it came
