@@ -50,6 +50,8 @@ class Setting:
         input_shape: shape of one input.
         functional: (round, weights) -> the global model of that round, for a server half that runs
             it. It may be called with other weights; those not given are taken from ``weights``.
+        head: round -> the head of that round's global model as a function (weights, features z
+            [B, d]) -> logits [B, C], for a server half that runs it with every head weight.
     """
 
     seed: int
@@ -63,6 +65,7 @@ class Setting:
     shared: frozenset[str] = frozenset()
     input_shape: tuple[int, ...] = ()
     functional: Callable[[int, Tensors], Functional] | None = None
+    head: Callable[[int], Functional] | None = None
 
     @property
     def client_sizes(self) -> Tensor:

@@ -180,6 +180,7 @@ class Vectorized(Engine):
         sums: dict[str, Tensors] = {}
         for phase in phases:
             module.begin_phase(phase)
+            taken = torch.tensor([turn["steps"] for turn in turns], device=module.device)
             schedule = Schedule(batches, phase.epochs)
             optimizer = (
                 StackedOptimizer(stack, local.grad_clip)
@@ -190,7 +191,8 @@ class Vectorized(Engine):
                 rows = optimizer.narrow(schedule.rows(step))
                 with self.resources.fabric.autocast():
                     inputs, targets, real = schedule.batch(step)
-                    losses, logits, measured = self._step.rows(rows, inputs, targets, real)
+                    steps = taken[: len(inputs)] + step
+                    losses, logits, measured = self._step.rows(rows, inputs, targets, real, steps)
                 optimizer.step(losses)
                 totals[: len(losses)] += losses.detach()
                 _add_up(sums, measured, len(turns))
@@ -213,11 +215,11 @@ class Vectorized(Engine):
         return {"loss": totals / all_steps, "cross_entropy": cross_entropies / steps_of_last_epoch}
 
     def _objective(
-        self, inputs: Tensor, targets: Tensor, real: Tensor
+        self, inputs: Tensor, targets: Tensor, real: Tensor, step: Tensor
     ) -> tuple[Tensor, Tensor, dict[str, Tensors]]:
         """Loss, logits without gradient, and what parts measure."""
         module = self.resources.module
-        loss, forward = module.objective((inputs, targets), real)
+        loss, forward = module.objective((inputs, targets), real, step)
         return loss, forward.logits.detach(), module.measure(forward)
 
     @torch.inference_mode()
