@@ -96,23 +96,28 @@ class ClientModule(LightningModule):
             self.cross_entropies.append(cross_entropy(forward.logits, forward.targets))
         return loss
 
-    def objective(self, batch: Batch, real: Tensor | None = None) -> tuple[Tensor, Forward]:
+    def objective(
+        self, batch: Batch, real: Tensor | None = None, step: Tensor | None = None
+    ) -> tuple[Tensor, Forward]:
         """The local objective and the forward pass that it comes from; changes nothing.
 
-        ``real`` [B] is as in ``Forward``.
+        ``real`` [B] and ``step`` are as in ``Forward``; the step is ``steps`` if it is not given.
         """
-        loss, forward = self.data_loss(batch, real)
+        loss, forward = self.data_loss(batch, real, step)
         with full_precision(forward.z):
             pull = self.personalization.pull if self.is_personal else self.regularizer
             penalty: Tensor | float = pull(self.trained_parameters())
         return loss + penalty, forward
 
-    def data_loss(self, batch: Batch, real: Tensor | None = None) -> tuple[Tensor, Forward]:
+    def data_loss(
+        self, batch: Batch, real: Tensor | None = None, step: Tensor | None = None
+    ) -> tuple[Tensor, Forward]:
         """The local objective without the penalty on the parameters, and its forward pass."""
         inputs, targets = batch
         found, levels = self._features_and_levels(inputs)
         z, logits = classify(self.head, found)
-        forward = Forward(z, logits, targets, real, levels)
+        steps = self.steps if step is None else step
+        forward = Forward(z, logits, targets, real, levels, self.head, steps)
         references = self.frozen_copies(inputs)
         with full_precision(z):
             loss: Tensor = self.loss(forward, **references) + self.personalization.term(forward)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from fedexp.core.frozen_copies import FrozenCopies
 from fedexp.core.messages import Tensors
@@ -39,8 +39,11 @@ class LocalData(Protocol):
     @property
     def labels(self) -> Tensor: ...  # noqa: D102
 
-    def inputs(self, positions: Tensor) -> Tensor:
-        """The inputs [B, *input_shape] at ``positions`` [B] among its samples, not augmented."""
+    def inputs(self, positions: Tensor, augment: Generator | None = None) -> Tensor:
+        """The inputs [B, *input_shape] at ``positions`` [B] among its samples.
+
+        With a generator they are augmented as in local training, with draws of it.
+        """
 
     def local_batches(self, round: int, batch_size: int) -> Iterable[Batch]:
         """Shuffled and augmented batches; each iteration over them is the next epoch."""

@@ -57,6 +57,8 @@ class Setting:
             it. It may be called with other weights; those not given are taken from ``weights``.
         make_store: name -> an empty mapping for many tensors that a server half keeps. It holds
             them on the CPU up to a bound, and the rest on disk.
+        head: round -> the head of that round's global model as a function (weights, features z
+            [B, d]) -> logits [B, C], for a server half that runs it with every head weight.
     """
 
     seed: int
@@ -72,6 +74,7 @@ class Setting:
     functional: Callable[[int, Tensors], Functional] | None = None
     make_store: Callable[[str], TensorStore] = lambda name: {}
     vocabulary: int = 0
+    head: Callable[[int], Functional] | None = None
 
     @property
     def client_sizes(self) -> Tensor:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -151,9 +152,14 @@ class ClientData:
         """[n_k] the class of each training sample."""
         return self.federation.train.labels[self.train_index]
 
-    def inputs(self, positions: Tensor) -> Tensor:
-        """The inputs [B, *input_shape] at ``positions`` among its samples, not augmented."""
-        return self.federation.train.gather(self.train_index[positions])[0]
+    def inputs(self, positions: Tensor, augment: Generator | None = None) -> Tensor:
+        """The inputs [B, *input_shape] at ``positions`` among its samples.
+
+        With a generator they are augmented as in local training, with draws of it.
+        """
+        chosen = self.federation.augment
+        augmented = partial(chosen, generator=augment) if chosen and augment else None
+        return self.federation.train.gather(self.train_index[positions], augmented)[0]
 
     def local_batches(self, round: int, batch_size: int) -> LocalBatches:
         """Shuffled and augmented batches for this round's local training."""

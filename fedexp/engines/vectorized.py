@@ -196,6 +196,7 @@ class Vectorized(Engine):
         sums: dict[str, Tensors] = {}
         for phase in phases:
             module.begin_phase(phase)
+            taken = torch.tensor([turn["steps"] for turn in turns], device=module.device)
             schedule = Schedule(batches, phase.epochs)
             grad_clip = local.grad_clip if phase.clipped else None
             optimizer = (
@@ -207,8 +208,9 @@ class Vectorized(Engine):
                 rows = optimizer.narrow(schedule.rows(step))
                 with self.resources.fabric.autocast():
                     inputs, targets, real = schedule.batch(step)
+                    steps = taken[: len(inputs)] + step
                     losses, logits, measured, unclipped = self._step.rows(
-                        rows, inputs, targets, real
+                        rows, inputs, targets, real, steps
                     )
                 optimizer.step(losses, unclipped)
                 totals[: len(losses)] += losses.detach()
@@ -232,11 +234,11 @@ class Vectorized(Engine):
         return {"loss": totals / all_steps, "cross_entropy": cross_entropies / steps_of_last_epoch}
 
     def _objective(
-        self, inputs: Tensor, targets: Tensor, real: Tensor
+        self, inputs: Tensor, targets: Tensor, real: Tensor, step: Tensor
     ) -> tuple[Tensor, Tensor, dict[str, Tensors], Tensors]:
         """Loss, logits without gradient, what parts measure, and the unclipped gradient."""
         module = self.resources.module
-        loss, forward = module.objective((inputs, targets), real)
+        loss, forward = module.objective((inputs, targets), real, step)
         logits = forward.logits.detach()
         measured = module.measure(forward, in_last_epoch=True)  # ``_due`` drops what is not
         return loss, logits, measured, module.unclipped_gradient()

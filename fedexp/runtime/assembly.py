@@ -11,11 +11,12 @@ from fedexp.config.build import build
 from fedexp.config.schema import Config
 from fedexp.config.schema import Engine as EngineConfig
 from fedexp.core.client import ClientModule
-from fedexp.core.functional import functional
+from fedexp.core.functional import functional, functional_head
 from fedexp.core.messages import Message, Tensors
 from fedexp.core.part import Functional, Setting, TensorStore
 from fedexp.core.randomness import seeded
 from fedexp.core.server import Server
+from fedexp.core.sockets import Head
 from fedexp.data.federated import FederatedData
 from fedexp.distributed.placement import Placement
 from fedexp.distributed.ranks import Ranks, ranks_of
@@ -134,6 +135,7 @@ def _setting(
         functional=partial(_global_model, module),
         make_store=make_store,
         vocabulary=about.vocabulary,
+        head=partial(_global_head, module.head),
     )
 
 
@@ -206,6 +208,11 @@ def _global_model(module: ClientModule, round: int, weights: Tensors) -> Functio
     """The server's global model as a function, with the head's current extras."""
     extras = {"head": module.head.broadcast(round)}
     return functional(module, Message(round, weights, extras))
+
+
+def _global_head(head: Head, round: int) -> Functional:
+    """The head of the server's global model as a function."""
+    return functional_head(head, Message(round, {}, {"head": head.broadcast(round)}))
 
 
 def _check_last_batches(plan: Plan, data: FederatedData) -> None:
