@@ -1,5 +1,4 @@
 import io
-from typing import Any
 
 import pytest
 import torch
@@ -214,6 +213,6 @@ def test_there_is_a_figure_after_the_last_round() -> None:
 
 
 def test_flat_inputs_cannot_be_augmented() -> None:
+    overrides = ["data=spiral", "model.feature_dim=2", "regularizer.augment=dsa"]
     with pytest.raises(InputError, match=r"^regularizer\.augment=dsa: needs images"):
-        overrides: Any = ["data=spiral", "model.feature_dim=2", "regularizer.augment=dsa"]
         federate("algorithm=fedprox_synthetic", *overrides)
