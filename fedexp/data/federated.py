@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -85,7 +86,12 @@ class LocalBatches(IterableDataset[Batch]):
 
     Also a torch dataset, so that ``DataLoader(batches, batch_size=None)`` feeds a stock Trainer
     with exactly these batches. The last short batch is kept.
+
+    Attributes:
+        shares_samples: whether all samples are in ``samples``, which clients share.
     """
+
+    shares_samples: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -104,7 +110,11 @@ class LocalBatches(IterableDataset[Batch]):
 
     def __iter__(self) -> Iterator[Batch]:
         for chunk in self.chunks():
-            yield self.samples.gather(chunk, self.augmented)
+            yield self.gather(chunk)
+
+    def gather(self, index: Tensor) -> Batch:
+        """The samples at ``index`` [B], one of ``chunks``, as a batch."""
+        return self.samples.gather(index, self.augmented)
 
     def augmented(self, inputs: Tensor) -> Tensor:
         """These inputs [B, ...] with the next random draws."""

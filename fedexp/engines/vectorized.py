@@ -86,6 +86,7 @@ class Vectorized(Engine):
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
         """Train one stack after another."""
         self.resources.store.begin_round()
+        self.resources.load_global(message)  # a stack has the shapes of this round's buffers
         draws = Counter(cohort)
         clients: Sequence[int] = list(draws)
         try:
@@ -208,9 +209,9 @@ class Vectorized(Engine):
                 rows = optimizer.narrow(schedule.rows(step))
                 with self.resources.fabric.autocast():
                     inputs, targets, real = schedule.batch(step)
-                    steps = taken[: len(inputs)] + step
+                    numbers = taken[: len(inputs)] + step
                     losses, logits, measured, unclipped = self._step.rows(
-                        rows, inputs, targets, real, steps
+                        rows, inputs, targets, real, numbers
                     )
                 optimizer.step(losses, unclipped)
                 totals[: len(losses)] += losses.detach()

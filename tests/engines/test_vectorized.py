@@ -178,3 +178,15 @@ def test_a_stack_must_hold_at_least_one() -> None:
     with pytest.raises(InputError, match=r"engine\.clients_per_chunk=0"):
         federate("engine=vectorized", "engine.clients_per_chunk=0")
     assert compose("engine=vectorized").engine.node["clients_per_chunk"] is None
+
+
+def test_buffers_may_change_their_shape_between_rounds_without_evaluation() -> None:
+    """FedSC's prototypes are empty in the first round; nothing loads the second before training."""
+    options = ["clients.count=3", "clients.per_round=3", "data.subset=120", "local.epochs=1"]
+    options += ["algorithm=fedsc", "evaluation.every=10", "evaluation.personal=off"]
+    serial, stacked = (federate(*options, f"engine={e}") for e in ("serial", "vectorized"))
+    for federation in (serial, stacked):
+        for round in (1, 2):
+            federation.run_round(round)
+    for name, value in serial.server.weights.items():
+        torch.testing.assert_close(value, stacked.server.weights[name], atol=1e-5, rtol=1e-3)
