@@ -30,6 +30,7 @@ from fedexp.models.init import initialize
 from fedexp.models.shape import feature_dim
 from fedexp.samplers.base import Sampler
 from fedexp.tracking.follow import check_trackers
+from fedexp.tracking.named_classes import check_names
 from fedexp.tracking.summary import HEADLINES
 
 LOGGER = logging.getLogger(__name__)
@@ -112,6 +113,7 @@ def plan(config: Config) -> Plan:
     head = build("head", config.head, supplied=("feature_dim", "num_classes"))
     source: Source = build("data", config.data.node)
     description = source.describe()
+    check_names(config.tracking, description)
     if config.data.augment != "none" and len(description.input_shape) != 3:
         raise InputError(
             f"data.augment={config.data.augment}: is for images; these inputs are flat; use none"
@@ -187,7 +189,7 @@ def _check_engine(config: Config) -> None:
 
 def _check_without_global(config: Config) -> None:
     """Raise InputError if the config measures a global model, which the method does not have."""
-    objective, measured = config.objective, config.evaluation
+    objective, measured, drawn = config.objective, config.evaluation, config.tracking
     of_global = objective.startswith(("global/", "membership/")) or objective in (
         "validation/accuracy",
         "validation/loss",
@@ -205,6 +207,13 @@ def _check_without_global(config: Config) -> None:
             measured.membership.attack,
             measured.membership.attack != "off",
             "off",
+        ),
+        ("tracking.feature_global", drawn.feature_global, drawn.feature_global, "false"),
+        (
+            "tracking.loss_surface.rounds",
+            drawn.loss_surface.rounds,
+            bool(drawn.loss_surface.rounds),
+            "[]",
         ),
     ):
         if needs_global:
