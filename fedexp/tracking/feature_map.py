@@ -15,6 +15,7 @@ from torch import Tensor
 
 Projection = Literal["pca", "tsne"]
 
+_AXES = {"pca": "principal component {}", "tsne": "t-SNE coordinate {}"}
 _LEGEND_CLASSES = 20
 """Largest number of classes that get a legend."""
 
@@ -64,41 +65,39 @@ def feature_map(
         class_counts: client -> [C] its training samples of each class.
     """
     points = project(np.concatenate([model.z.cpu().numpy() for model in models]), projection)
-    has_counts, is_plane = bool(class_counts), models[0].z.shape[1] == 2
-    size = (max(4.4 * len(models), 5.5 * has_counts) + 1.6, 4.4 + 2.2 * has_counts)
+    rows = 2 if class_counts else 1
+    size = (max(4.4 * len(models), 5.5 * (rows - 1)) + 1.6, 4.4 + 2.2 * (rows - 1))
     figure = Figure(figsize=size, dpi=130, layout="constrained")
-    rows = (
-        figure.add_gridspec(2, 1, height_ratios=[1, 0.45])
-        if has_counts
-        else [figure.add_gridspec()[0]]
-    )
-    panels = rows[0].subgridspec(1, len(models)).subplots(squeeze=False, sharex=True, sharey=True)
-    styles = _styles(len(shown))
-    of_sample = labels.cpu().numpy()
+    grid = figure.add_gridspec(rows, 1, height_ratios=[1, 0.45][:rows])
+    panels = grid[0].subgridspec(1, len(models)).subplots(squeeze=False, sharex=True, sharey=True)
+    is_plane, styles = models[0].z.shape[1] == 2, _styles(len(shown))
+    radius = float(np.linalg.norm(points, axis=1).max())
     for axes, model, own in zip(panels[0], models, np.split(points, len(models)), strict=True):
         for number, style in zip(shown, styles, strict=True):
-            axes.scatter(*own[of_sample == number].T, label=classes[number], **style)
-        axes.set(title=model.title)
+            axes.scatter(*own[(labels == number).cpu().numpy()].T, label=classes[number], **style)
+        axes.set_title(model.title)
         if is_plane:
-            _draw_plane(axes, model.prototypes, shown, styles, np.linalg.norm(points, axis=1).max())
+            _draw_plane(axes, model.prototypes, shown, styles, radius)
         else:
-            axes.set(xticks=[], yticks=[])
+            axes.set(xticks=[], yticks=[], xlabel=_AXES[projection].format(1))
+    if not is_plane:
+        panels[0][0].set_ylabel(_AXES[projection].format(2))
     if len(shown) <= _LEGEND_CLASSES:
         handles = panels[0][0].get_legend_handles_labels()
-        figure.legend(*handles, loc="outside right upper", frameon=False, markerscale=1.8)
-    if has_counts:
-        _draw_counts(figure.add_subplot(rows[1]), class_counts, classes, shown)
-    how = "" if is_plane else {"pca": " (principal components)", "tsne": " (t-SNE)"}[projection]
-    figure.suptitle(f"Features of the test split{how}")
+        place = {"loc": "outside right upper", "frameon": False, "markerscale": 1.8}
+        figure.legend(*handles, title="class", **place)
+    if class_counts:
+        _draw_counts(figure.add_subplot(grid[1]), class_counts, classes, shown)
+    has_arrows = is_plane and any(model.prototypes is not None for model in models)
+    arrows = ", class prototypes as arrows" if has_arrows else ""
+    figure.suptitle(f"Features of the test split{arrows}")
     return figure
 
 
 def project(points: NDArray[np.float32], projection: Projection) -> NDArray[np.float32]:
     """Project [n, d] to [n, 2], deterministically; points with d = 2 are returned as they are."""
-    if points.shape[1] == 2:
-        return points
-    if points.shape[1] == 1:
-        return np.pad(points, [(0, 0), (0, 1)])
+    if len(points) < 2 or points.shape[1] <= 2:
+        return np.pad(points[:, :2], [(0, 0), (0, max(0, 2 - points.shape[1]))])
     nearby = min(30.0, (len(points) - 1) / 3)  # t-SNE's default, or what few points allow
     method = PCA(2)
     if projection == "tsne" and nearby >= 1:

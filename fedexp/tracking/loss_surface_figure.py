@@ -54,7 +54,8 @@ def loss_surface_figure(
     }
     figure = DataFigure(data, figsize=(10.6, 4.8), dpi=130, layout="constrained")
     flat = figure.add_subplot(1, 2, 1)
-    solid: Any = figure.add_subplot(1, 2, 2, projection="3d")
+    # In the order of zorder, so that the surface does not hide the models in its valley.
+    solid: Any = figure.add_subplot(1, 2, 2, projection="3d", computed_zorder=False)
     shown = np.ma.masked_invalid(losses)
     labels = [
         f"distance in parameter space, {'random direction' if random else axis + ' axis'}"
@@ -68,11 +69,12 @@ def loss_surface_figure(
     solid.set(xlabel="first axis", ylabel="second axis", zlabel="test loss (nats)")
     for marker, model in zip(_MARKERS, models, strict=False):
         style = {"s": 130 if marker == "*" else 60, "color": _COLOR, "edgecolors": "black"}
-        label = f"{model.name}: {model.loss:.3g}"
+        label = f"{model.name}, loss {model.loss:.3g}"
         flat.scatter(model.x, model.y, marker=marker, label=label, zorder=3, **style)
-        solid.scatter(model.x, model.y, model.loss, marker=marker, depthshade=False, **style)
+        place = (model.x, model.y, model.loss)
+        solid.scatter(*place, marker=marker, depthshade=False, zorder=3, **style)
     figure.legend(*flat.get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    figure.colorbar(surface, ax=solid, label="test loss (nats)", shrink=0.7, pad=0.12)
+    figure.colorbar(surface, ax=flat, label="test loss (nats)", shrink=0.8)
     figure.suptitle(f"Test loss around the models of round {round}")
     return figure
 
