@@ -84,8 +84,8 @@ def feature_map(
         panels[0][0].set_ylabel(_AXES[projection].format(2))
     if len(shown) <= _LEGEND_CLASSES:
         handles = panels[0][0].get_legend_handles_labels()
-        place = {"loc": "outside right upper", "frameon": False, "markerscale": 1.8}
-        figure.legend(*handles, title="class", **place)
+        options: dict[str, Any] = {"title": "class", "frameon": False, "markerscale": 1.8}
+        figure.legend(*handles, loc="outside right upper", **options)
     if class_counts:
         _draw_counts(figure.add_subplot(grid[1]), class_counts, classes, shown)
     has_arrows = is_plane and any(model.prototypes is not None for model in models)
@@ -150,10 +150,9 @@ def _draw_counts(
 
 def _styles(num_classes: int) -> list[dict[str, Any]]:
     """Colour and marker of each class."""
-    if num_classes <= len(_DISTINCT):
-        colors: Sequence[Any] = _DISTINCT
-    else:
-        colors = colormaps["nipy_spectral"](np.linspace(0.03, 0.97, num_classes))
+    colors: Sequence[Any] = _DISTINCT
+    if num_classes > len(_DISTINCT):
+        colors = list(colormaps["nipy_spectral"](np.linspace(0.03, 0.97, num_classes)))
     return [
         {
             "color": colors[number],

@@ -6,6 +6,7 @@ Figures are made without pyplot, so they need no display and no global state.
 from collections import defaultdict
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -34,7 +35,9 @@ class FigureFiles(Tracker):
             path = self._folder / f"{name.replace('/', '_')}_{record.round:04d}"
             figure.savefig(path.with_suffix(".png"))
             if isinstance(figure, DataFigure):
-                arrays = {key: np.asarray(values) for key, values in figure.data.items()}
+                arrays: dict[str, Any] = {
+                    key: np.asarray(values) for key, values in figure.data.items()
+                }
                 np.savez_compressed(path.with_suffix(".npz"), **arrays)
 
 

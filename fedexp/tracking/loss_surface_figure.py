@@ -9,7 +9,7 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from fedexp.core.data_figure import DataFigure
+from fedexp.core.data_figure import Arrays, DataFigure
 
 _LEVELS = 12
 _LOG_ABOVE = 20
@@ -45,7 +45,7 @@ def loss_surface_figure(
         is_random: for each axis, whether it is a random direction.
         round: for the title.
     """
-    data = {
+    data: Arrays = {
         "x": x,
         "y": y,
         "loss": losses,
@@ -68,7 +68,11 @@ def loss_surface_figure(
     )
     solid.set(xlabel="first axis", ylabel="second axis", zlabel="test loss (nats)")
     for marker, model in zip(_MARKERS, models, strict=False):
-        style = {"s": 130 if marker == "*" else 60, "color": _COLOR, "edgecolors": "black"}
+        style: dict[str, Any] = {
+            "s": 130 if marker == "*" else 60,
+            "color": _COLOR,
+            "edgecolors": "black",
+        }
         label = f"{model.name}, loss {model.loss:.3g}"
         flat.scatter(model.x, model.y, marker=marker, label=label, zorder=3, **style)
         place = (model.x, model.y, model.loss)

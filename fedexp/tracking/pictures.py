@@ -3,6 +3,7 @@
 from matplotlib.figure import Figure
 
 from fedexp.config.schema import Tracking
+from fedexp.core.data_figure import Arrays
 from fedexp.core.messages import Message, Update
 from fedexp.distributed.ranks import Ranks
 from fedexp.engines.resources import Resources
@@ -36,7 +37,7 @@ class Pictures:
         if message.round == 0:
             figure = partition_heatmap(self.resources.data.class_counts, about.classes)
             return {"heatmap/partition": figure}
-        figures = {}
+        figures: dict[str, Figure] = {}
         if is_last or message.round % self.settings.heatmap_every == 0:
             figures |= self._similarity(message)
         figures |= self.loss_surfaces(message)
@@ -54,7 +55,7 @@ class Pictures:
         about, title = self.resources.data.description, "Similarity of class prototypes"
         if found.clients:
             title += f",\nmean over {found.clients} clients' models"
-        data = {
+        data: Arrays = {
             "similarity": found.cosines.numpy(),
             "angle_degrees": found.angles.numpy(),
             "classes": about.classes,

@@ -89,14 +89,9 @@ def test_prototypes_that_predict_are_compared(scored: str) -> None:
 
 
 def test_without_kept_models_there_is_nothing_private_to_compare() -> None:
-    assert (
-        compared(trained("algorithm=local", "evaluation.personal=off", "objective=train/loss"))
-        is None
-    )
-    with_global = trained(
-        *["algorithm=fedper", "personalization.global_model=initial_head"],
-        "evaluation.personal=off",
-    )
+    off = ["evaluation.personal=off", "objective=train/loss"]
+    assert compared(trained("algorithm=local", *off)) is None
+    with_global = trained("algorithm=fedper", "personalization.global_model=initial_head", *off)
     found = compared(with_global)
     assert found is not None
     initial = with_global.engine.resources.initial["head.linear.weight"]
