@@ -171,6 +171,15 @@ class TrackerOption(Common):
     enabled: bool = True
 
 
+class LossSurface(Group):
+    """The test loss on a plane through models of a round."""
+
+    rounds: list[PositiveInt]
+    plane: Literal["local", "random"]
+    points: Annotated[int, Field(ge=2, le=201)]
+    samples: Annotated[int, Field(ge=2)]
+
+
 class Tracking(Group):
     """Where metrics and figures are recorded."""
 
@@ -178,8 +187,12 @@ class Tracking(Group):
     wandb: Wandb
     tensorboard: bool
     heatmap_every: PositiveInt
+    heatmap_zoom: list[Annotated[list[str], Field(min_length=2, max_length=2)]]
+    feature_global: bool
     feature_clients: list[NonNegativeInt]
+    feature_classes: list[NonNegativeInt | str]
     projection: Literal["pca", "tsne"]
+    loss_surface: LossSurface
     progress: bool
 
 
@@ -267,5 +280,11 @@ def validate(values: dict[str, Any]) -> Config:
     if config.tracking.feature_clients and config.evaluation.personal == "off":
         raise InputError(
             "tracking.feature_clients: draws local models, not kept with evaluation.personal=off"
+        )
+    late = [round for round in config.tracking.loss_surface.rounds if round > config.rounds]
+    if late:
+        raise InputError(
+            f"tracking.loss_surface.rounds={config.tracking.loss_surface.rounds}: "
+            f"must be at most rounds={config.rounds}"
         )
     return config

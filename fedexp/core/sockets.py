@@ -167,6 +167,13 @@ class Personalization(Part, nn.Module):
         """
         return ()
 
+    def class_vectors(self) -> Tensor | None:
+        """One vector for each class, [C, d], if such predict in place of the head: for the heatmap.
+
+        Zero for a class that has none. Called after ``receive``.
+        """
+        return None
+
     # Terms of the objective: pure functions of parameters, buffers and batch.
 
     def term(self, batch: Forward) -> Tensor | float:

@@ -65,6 +65,10 @@ class PrototypesOnly(Personalization):
         if self._keeps_received:
             self.receive(message)
 
+    def class_vectors(self) -> Tensor:
+        """The prototypes."""
+        return self.prototypes
+
     def personalize(self, z: Tensor, logits: Tensor) -> Tensor:
         """Minus the distance from each prototype, [B, C]."""
         # Matrix products would be faster, but their rounding may reorder close prototypes.

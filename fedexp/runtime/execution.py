@@ -30,8 +30,8 @@ from fedexp.runtime.interrupts import Interrupts
 from fedexp.runtime.plan import load_data, plan
 from fedexp.state.checkpoint import Checkpoint, Checkpoints, save_weights
 from fedexp.state.run_folder import SUMMARY, Identity, check, claim, objective, rounds_finished
-from fedexp.tracking.figures import partition_heatmap
 from fedexp.tracking.follow import History, follow
+from fedexp.tracking.heatmaps import partition_heatmap
 from fedexp.tracking.jsonl import parse_records, read_metrics
 from fedexp.tracking.summary import summarize, write_summary
 from fedexp.tracking.tracker import Tracker, Trackers

@@ -32,6 +32,7 @@ from fedexp.models.init import initialize
 from fedexp.models.shape import feature_dim, for_inputs
 from fedexp.samplers.base import Sampler
 from fedexp.tracking.follow import check_trackers
+from fedexp.tracking.named_classes import check_names
 from fedexp.tracking.summary import HEADLINES
 
 LOGGER = logging.getLogger(__name__)
@@ -117,6 +118,7 @@ def plan(config: Config) -> Plan:
     source: Source = build("data", config.data.node)
     description = source.describe()
     _check_test_classes(config, description)
+    check_names(config.tracking, description)
     if config.data.augment != "none" and len(description.input_shape) != 3:
         kind = "token sequences" if description.vocabulary else "flat"
         raise InputError(
@@ -234,7 +236,7 @@ def _check_test_classes(config: Config, about: Description) -> None:
 
 def _check_without_global(config: Config) -> None:
     """Raise InputError if the config measures a global model, which the method does not have."""
-    objective, measured = config.objective, config.evaluation
+    objective, measured, drawn = config.objective, config.evaluation, config.tracking
     of_global = objective.startswith(("global/", "membership/")) or objective in (
         "validation/accuracy",
         "validation/loss",
@@ -252,6 +254,13 @@ def _check_without_global(config: Config) -> None:
             measured.membership.attack,
             measured.membership.attack != "off",
             "off",
+        ),
+        ("tracking.feature_global", drawn.feature_global, drawn.feature_global, "false"),
+        (
+            "tracking.loss_surface.rounds",
+            drawn.loss_surface.rounds,
+            bool(drawn.loss_surface.rounds),
+            "[]",
         ),
     ):
         if needs_global:
