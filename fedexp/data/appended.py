@@ -84,9 +84,9 @@ class AppendedData:
         """[n_k] the class of each training sample, without the appended ones."""
         return self._data.labels
 
-    def inputs(self, positions: Tensor) -> Tensor:
-        """The inputs [B, *input_shape] at ``positions`` among its own samples, not augmented."""
-        return self._data.inputs(positions)
+    def inputs(self, positions: Tensor, augment: Generator | None = None) -> Tensor:
+        """The inputs [B, *input_shape] at ``positions`` among its own samples."""
+        return self._data.inputs(positions, augment)
 
     def local_batches(self, round: int, batch_size: int) -> AppendedBatches:
         """Shuffled batches with appended samples."""

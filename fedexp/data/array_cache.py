@@ -32,7 +32,7 @@ def cached_arrays(path: Path, names: Collection[str], compute: Callable[[], Arra
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(path) as temporary:
-            np.savez(temporary, **arrays)
+            np.savez(temporary, allow_pickle=False, **arrays)
     except OSError as error:
         raise InputError(f"data.cache: {path} cannot be written ({error})") from error
     return arrays

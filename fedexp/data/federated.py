@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -167,9 +166,12 @@ class ClientData:
 
         With a generator they are augmented as in local training, with draws of it.
         """
-        chosen = self.federation.augment
-        augmented = partial(chosen, generator=augment) if chosen and augment else None
-        return self.federation.train.gather(self.train_index[positions], augmented)[0]
+        chosen, samples = self.federation.augment, self.federation.train
+
+        def augmented(inputs: Tensor) -> Tensor:
+            return chosen(inputs, augment) if chosen and augment else inputs
+
+        return samples.gather(self.train_index[positions], augmented)[0]
 
     def local_batches(self, round: int, batch_size: int) -> LocalBatches:
         """Shuffled and augmented batches for this round's local training."""

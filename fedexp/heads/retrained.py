@@ -43,7 +43,8 @@ def mismatch(gradients: Tensor, targets: Tensor) -> Tensor:
     """
     products = (gradients * targets).sum(dim=2)
     lengths = torch.linalg.vector_norm(gradients, dim=2) * torch.linalg.vector_norm(targets, dim=2)
-    return (1 - products / (lengths + _EPS)).sum()
+    distances: Tensor = 1 - products / (lengths + _EPS)
+    return distances.sum()
 
 
 def match_gradients(
@@ -95,7 +96,7 @@ def retrained_classifier(
     targets = torch.eye(classes, device=device).repeat_interleave(count, dim=0)
     for _ in range(epochs):
         order = torch.randperm(len(inputs), generator=generator).to(device)
-        for batch in order.split(batch_size):
+        for batch in torch.split(order, batch_size):
             z = inputs[batch]
             errors = (z @ weight.T).softmax(dim=1) - targets[batch]
             weight.addmm_(errors.T, z, alpha=-lr / len(batch))
