@@ -100,7 +100,8 @@ def retrained_classifier(
             z = inputs[batch]
             errors = (z @ weight.T).softmax(dim=1) - targets[batch]
             weight.addmm_(errors.T, z, alpha=-lr / len(batch))
-    return weight[:, :-1].contiguous()
+    without_bias: Tensor = weight[:, :-1]
+    return without_bias.contiguous()
 
 
 class Retrained(Linear):

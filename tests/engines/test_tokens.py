@@ -99,7 +99,5 @@ def test_own_recurrent_models_run_in_serial_and_are_refused_stacked(small: list[
     own += ["~model.embedding_dim", "~model.hidden", "~model.layers", "~model.feature_dim"]
     own += ["~model.projection", "model._target_=test_tokens.TorchRecurrent"]
     weights_after(federate(*own), 1)
-    with pytest.raises(
-        InputError, match=r"engine=vectorized: backbone.lstm is GRU .* engine=seria"
-    ):
+    with pytest.raises(InputError, match=r"engine=vectorized: backbone.lstm is GRU .* engine=ser"):
         federate(*own, "engine=vectorized")
