@@ -50,7 +50,7 @@ def _shape(state: dict[str, Tensor], key: str) -> str:
 
 
 def _read(path: Path, weights: str) -> dict[str, Tensor]:
-    """The state dict in this file, on the CPU; read from disk as its tensors are used."""
+    """The state dict in this file, on the CPU."""
     if not path.is_file():
         raise InputError(
             f"model.weights={weights}: there is no file {path.absolute()}; should be null, "
