@@ -3,8 +3,6 @@
 import logging
 from collections.abc import Callable, Iterator, Sequence
 
-from matplotlib.figure import Figure
-
 from fedexp.core.client import ClientModule
 from fedexp.core.messages import Message, Update
 from fedexp.core.server import Server
@@ -16,6 +14,7 @@ from fedexp.evaluation.meter import Meter
 from fedexp.faults.base import Faults
 from fedexp.faults.quarantine import Quarantine
 from fedexp.samplers.base import Sampler
+from fedexp.tracking.pictures import Pictures
 from fedexp.tracking.tracker import Record, Tracker
 
 LOGGER = logging.getLogger(__name__)
@@ -36,7 +35,7 @@ class Federation:
         meter: Meter,
         evaluator: Evaluator,
         tracker: Tracker,
-        figures: Callable[[Message], dict[str, Figure]],
+        figures: Pictures,
     ) -> None:
         self.ranks, self.placement = ranks, placement
         self.server, self.sampler, self.engine = server, sampler, engine
@@ -87,10 +86,11 @@ class Federation:
         return self.meter.count_arrivals(self.engine.train(local, message))
 
     def observed(self, updates: Iterator[Update]) -> Iterator[Update]:
-        """The same updates; the meter and the evaluator observe each of them."""
+        """The same updates; the meter, the evaluator and the figures observe each of them."""
         for update in updates:
             self.meter.observe(update)
             self.evaluator.observe(update)
+            self.figures.observe(update)
             yield update
 
     def evaluate(self, round: int, cohort: Sequence[int]) -> Record:

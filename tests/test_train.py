@@ -35,9 +35,21 @@ def python(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_help_shows_groups_and_examples(tmp_path: Path) -> None:
     done = fedexp("--help", folder=tmp_path)
     assert done.returncode == 0
-    assert "aggregator: adam, krum" in done.stdout
+    assert "\naggregator: adam, krum" in done.stdout
+    assert "\nexperiment/fednh: cifar100_dir03, " in done.stdout
+    assert "\nmethod" not in done.stdout
+    assert "\nhydra" not in done.stdout
     assert done.stdout.count("\n  fedexp ") >= 5
     assert list(tmp_path.iterdir()) == []
+
+
+def test_help_lists_your_own_options(tmp_path: Path) -> None:
+    for file in ("own/data/mine.yaml", "own/table/one.yaml"):
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).write_text("lam: 1\n")
+    done = fedexp("--config-dir", "own", "--help", folder=tmp_path)
+    assert "\ndata: cifar10, cifar100, digits, fashion_mnist, image_folder, mine, " in done.stdout
+    assert "\ntable: one\n" in done.stdout
 
 
 def test_help_imports_nothing_heavy(tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ class Gathered(Aggregator):
         self._updates: list[Update] = []
 
     def add(self, update: Update, current: Tensors) -> None:
-        """Keep one update's weights."""
-        self._updates.append(replace(update, extras={}, directions={}))
+        """Keep one update's weights and what the aggregator's own client half reported."""
+        own = {"aggregator": update.extras.get("aggregator", {})}
+        self._updates.append(replace(update, extras=own, directions={}))
 
     def contribution(self) -> Contribution:
         """The updates of this process's clients."""

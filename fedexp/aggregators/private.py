@@ -19,6 +19,15 @@ from fedexp.core.sockets import Aggregator
 from fedexp.distributed.ranks import Contribution
 from fedexp.errors import InputError
 
+_REPORTS_NOTHING = {
+    "head": "linear",
+    "loss": "cross_entropy",
+    "regularizer": "none",
+    "personalization": "none",
+    "sampler": "random",
+}
+"""An option of each socket that sends the server nothing."""
+
 
 class Private(Aggregator):
     """w^t + (sum_k clip(w_k - w^t) + N(0, (z S)^2 I)) / K (McMahan et al., ICLR 2018, Alg. 1).
@@ -83,9 +92,11 @@ class Private(Aggregator):
     def add(self, update: Update, current: Tensors) -> None:
         """Add one clipped step. Raises InputError: the update holds more than weights."""
         if update.extras:
+            sockets = sorted(update.extras)
+            instead = " ".join(f"{name}={_REPORTS_NOTHING[name]}" for name in sockets)
             raise InputError(
-                f"aggregator=private: {' and '.join(sorted(update.extras))} would send more than "
-                "weights, without noise; take parts that do not report"
+                f"aggregator=private: {' and '.join(sockets)} would send more than weights, "
+                f"without noise; should be {instead}"
             )
         step = steps(update.weights, current)
         norm = norm_of(step)

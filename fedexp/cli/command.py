@@ -4,15 +4,17 @@ Imports Hydra and nothing slow, so that ``--help`` and completion are quick.
 """
 
 import os
+import re
 import secrets
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from fedexp.cli.help import register_help_resolver
 from fedexp.cli.hydra_errors import one_line
 from fedexp.cli.resume import register_resolvers
 from fedexp.errors import InputError
@@ -23,6 +25,10 @@ OmegaConf.register_new_resolver(
     "run_id", lambda: secrets.token_hex(2), use_cache=True, replace=True
 )
 register_resolvers()
+register_help_resolver()
+
+_HYDRA_FLAGS = ("cfg", "help", "info", "multirun", "package", "resolve", "run", "version")
+"""Those without a hyphen in their name; fedexp's keys have none."""
 
 
 def config_folder() -> str:
@@ -36,10 +42,21 @@ def run_command(job: Callable[[], object]) -> None:
     """Run a Hydra command; an error in the command line is printed as one line."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors instead of printing them
     try:
+        _check_dashes(sys.argv[1:])
         with one_line(sys.argv[1:], Path(config_folder())):
             job()
     except InputError as error:
         raise SystemExit(f"fedexp: {error}") from None
+
+
+def _check_dashes(arguments: Sequence[str]) -> None:
+    """Raises InputError if a key is written like a flag: Hydra would print all of its flags."""
+    for argument in arguments:
+        found = re.fullmatch(r"--([\w./@]+)(=.*)?", argument)
+        if found and not any(flag.startswith(found[1]) for flag in _HYDRA_FLAGS):
+            raise InputError(
+                f"{argument}: keys are written without dashes: {found[1]}{found[2] or '=VALUE'}"
+            )
 
 
 @contextmanager

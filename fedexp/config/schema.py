@@ -77,9 +77,10 @@ class Partition(Common):
     """What every partition has."""
 
     long_tail: Annotated[float, Field(ge=1)] | None
+    test_split: Literal["classes", "users"]
 
 
-Init = Literal["default", "layer_default", "xavier_relu"]
+Init = Literal["default", "layer_default", "xavier_relu", "kaiming_fan_out"]
 """Initial weights; see ``fedexp.models.init``."""
 
 
@@ -170,6 +171,15 @@ class TrackerOption(Common):
     enabled: bool = True
 
 
+class LossSurface(Group):
+    """The test loss on a plane through models of a round."""
+
+    rounds: list[PositiveInt]
+    plane: Literal["local", "random"]
+    points: Annotated[int, Field(ge=2, le=201)]
+    samples: Annotated[int, Field(ge=2)]
+
+
 class Tracking(Group):
     """Where metrics and figures are recorded."""
 
@@ -177,8 +187,12 @@ class Tracking(Group):
     wandb: Wandb
     tensorboard: bool
     heatmap_every: PositiveInt
+    heatmap_zoom: list[Annotated[list[str], Field(min_length=2, max_length=2)]]
+    feature_global: bool
     feature_clients: list[NonNegativeInt]
+    feature_classes: list[NonNegativeInt | str]
     projection: Literal["pca", "tsne"]
+    loss_surface: LossSurface
     progress: bool
 
 
@@ -266,5 +280,11 @@ def validate(values: dict[str, Any]) -> Config:
     if config.tracking.feature_clients and config.evaluation.personal == "off":
         raise InputError(
             "tracking.feature_clients: draws local models, not kept with evaluation.personal=off"
+        )
+    late = [round for round in config.tracking.loss_surface.rounds if round > config.rounds]
+    if late:
+        raise InputError(
+            f"tracking.loss_surface.rounds={config.tracking.loss_surface.rounds}: "
+            f"must be at most rounds={config.rounds}"
         )
     return config

@@ -12,7 +12,14 @@ from torch.optim import Optimizer
 
 from fedexp.core.client_protocol import Batch, LocalData
 from fedexp.core.forward import Forward, cross_entropy
-from fedexp.core.frozen_copies import FrozenCopies, Outputs, full_precision, outputs
+from fedexp.core.frozen_copies import (
+    FrozenCopies,
+    Outputs,
+    at_least_float32,
+    classify,
+    full_precision,
+    outputs,
+)
 from fedexp.core.messages import Tensors
 from fedexp.core.part import Part
 from fedexp.core.sockets import Head, Loss, Personalization, Phase, Regularizer
@@ -37,8 +44,9 @@ class ClientModule(LightningModule):
     is_personal: bool  # whether a personal model is trained, not the shared one
     learning_rate: float  # of this round's local optimizer
     steps: int  # gradient steps taken in this round
+    cross_entropy: float  # mean over the last epoch's steps, set before the parts report
     measured: dict[str, Tensors]  # socket -> what its part measures, summed over the steps
-    cross_entropies: list[Tensor] | None  # of each step while recording
+    cross_entropies: list[Tensor] | None  # of each step of the last epoch; None before it
     logged: dict[str, float]  # name -> value, set by parts for the log
     directions: dict[str, Tensors]  # name -> a step in parameter space, see ``Update``
 
@@ -82,31 +90,76 @@ class ClientModule(LightningModule):
         """The local objective on one batch, a scalar."""
         loss, forward = self.objective(batch)
         self.steps += 1
-        self.accumulate(self.measure(forward))
+        in_last_epoch = self.cross_entropies is not None
+        self.accumulate(self.measure(forward, in_last_epoch))
         if self.cross_entropies is not None:
             self.cross_entropies.append(cross_entropy(forward.logits, forward.targets))
         return loss
 
-    def objective(self, batch: Batch, real: Tensor | None = None) -> tuple[Tensor, Forward]:
+    def objective(
+        self, batch: Batch, real: Tensor | None = None, step: Tensor | None = None
+    ) -> tuple[Tensor, Forward]:
         """The local objective and the forward pass that it comes from; changes nothing.
 
-        ``real`` [B] is as in ``Forward``.
+        ``real`` [B] and ``step`` are as in ``Forward``; the step is ``steps`` if it is not given.
         """
-        loss, forward = self.data_loss(batch, real)
+        loss, forward = self.data_loss(batch, real, step)
         with full_precision(forward.z):
             pull = self.personalization.pull if self.is_personal else self.regularizer
             penalty: Tensor | float = pull(self.trained_parameters())
         return loss + penalty, forward
 
-    def data_loss(self, batch: Batch, real: Tensor | None = None) -> tuple[Tensor, Forward]:
+    def data_loss(
+        self, batch: Batch, real: Tensor | None = None, step: Tensor | None = None
+    ) -> tuple[Tensor, Forward]:
         """The local objective without the penalty on the parameters, and its forward pass."""
         inputs, targets = batch
-        z, logits = self.outputs(inputs)
-        forward = Forward(z, logits, targets, real)
+        found, levels = self._features_and_levels(inputs)
+        z, logits = classify(self.head, found)
+        steps = self.steps if step is None else step
+        forward = Forward(z, logits, targets, real, levels, self.head, steps)
         references = self.frozen_copies(inputs)
         with full_precision(z):
             loss: Tensor = self.loss(forward, **references) + self.personalization.term(forward)
         return loss, forward
+
+    @torch.no_grad()
+    def unclipped_gradient(self) -> Tensors:
+        """Name -> what is added to a parameter's gradient after clipping; most parts add nothing.
+
+        See ``Regularizer.unclipped_gradient``.
+        """
+        part = self.personalization if self.is_personal else self.regularizer
+        return part.unclipped_gradient(self.trained_parameters())
+
+    def add_unclipped_gradient(self) -> None:
+        """Add ``unclipped_gradient`` to the gradients, between clipping and the optimizer."""
+        added = self.unclipped_gradient()
+        for name, parameter in self.trained_parameters() if added else ():
+            if name in added:
+                own = parameter.grad
+                parameter.grad = added[name] if own is None else own + added[name]
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: Optimizer,
+        gradient_clip_val: int | float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip, then add what is not clipped; a Trainer calls this before each optimizer step."""
+        super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
+        self.add_unclipped_gradient()
+
+    def _features_and_levels(self, inputs: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The backbone's result [B, d], and ``Forward.levels``."""
+        backbone: Any = self.backbone
+        if not self.loss.levels:
+            return backbone(inputs), ()
+        if not hasattr(backbone, "forward_levels"):
+            z = backbone(inputs)
+            return z, (at_least_float32(z),)
+        z, levels = backbone.forward_levels(inputs)
+        return z, tuple(map(at_least_float32, levels))
 
     def loss_gradient(self, batch_size: int = 1000) -> Tensors:
         """Name -> gradient of the mean loss over this client's training data, every parameter.
@@ -164,9 +217,13 @@ class ClientModule(LightningModule):
         vars(self).update(turn)  # __setattr__ of nn.Module took a tenth of a small client's time
 
     @torch.no_grad()
-    def measure(self, forward: Forward) -> dict[str, Tensors]:
+    def measure(self, forward: Forward, in_last_epoch: bool) -> dict[str, Tensors]:
         """What the parts measure in one step: socket -> named tensors."""
-        found = {name: part.measure(forward) for name, part in self.parts.items()}
+        found = {
+            name: part.measure(forward)
+            for name, part in self.parts.items()
+            if in_last_epoch or not part.measures_last_epoch
+        }
         return {name: tensors for name, tensors in found.items() if tensors}
 
     def accumulate(self, found: Mapping[str, Tensors]) -> None:

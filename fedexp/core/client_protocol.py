@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from fedexp.core.frozen_copies import FrozenCopies
 from fedexp.core.messages import Tensors
 
 Batch = tuple[Tensor, Tensor]
-"""Inputs [B, *input_shape] float32, ready for the model, and labels [B] int64."""
+"""Inputs [B, *input_shape] ready for the model, float32 or token ids int64; labels [B] int64."""
 
 
 class LocalData(Protocol):
@@ -39,8 +39,11 @@ class LocalData(Protocol):
     @property
     def labels(self) -> Tensor: ...  # noqa: D102
 
-    def inputs(self, positions: Tensor) -> Tensor:
-        """The inputs [B, *input_shape] at ``positions`` [B] among its samples, not augmented."""
+    def inputs(self, positions: Tensor, augment: Generator | None = None) -> Tensor:
+        """The inputs [B, *input_shape] at ``positions`` [B] among its samples.
+
+        With a generator they are augmented as in local training, with draws of it.
+        """
 
     def local_batches(self, round: int, batch_size: int) -> Iterable[Batch]:
         """Shuffled and augmented batches; each iteration over them is the next epoch."""
@@ -60,6 +63,7 @@ class Client(Protocol):
         is_personal: whether a personal model is trained, not the shared one.
         learning_rate: of this round's local optimizer.
         steps: gradient steps taken in this round.
+        cross_entropy: mean over the steps of the last local epoch; known when parts report.
         measured: socket -> what its part measured, summed over the steps.
         logged: name -> value; parts set it, and its mean over clients is logged.
         directions: name -> a step in parameter space, for comparison with the global step.
@@ -71,6 +75,7 @@ class Client(Protocol):
     is_personal: bool
     learning_rate: float
     steps: int
+    cross_entropy: float
     measured: dict[str, Tensors]
     logged: dict[str, float]
     directions: dict[str, Tensors]

@@ -9,11 +9,14 @@ class Description:
 
     Attributes:
         name: for titles and cache keys.
-        input_shape: shape of one input, [channels, height, width] or [features].
+        input_shape: shape of one input, [channels, height, width], [features] or, of a sequence of
+            tokens, [length].
         classes: the class names, in label order.
         superclasses: the group of each class, where the dataset has groups (CIFAR-100).
         unseen_classes: the classes of the test split, where they are others than ``classes``
             (FC100). Then nothing that compares a prediction with a test label can be measured.
+        vocabulary: number of different tokens, if inputs are sequences of token ids; 0 if they are
+            numbers.
     """
 
     name: str
@@ -21,6 +24,7 @@ class Description:
     classes: tuple[str, ...]
     superclasses: tuple[str, ...] = ()
     unseen_classes: tuple[str, ...] = ()
+    vocabulary: int = 0
 
     @property
     def num_classes(self) -> int:

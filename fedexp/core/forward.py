@@ -1,5 +1,6 @@
 """One batch's forward pass, and means over its real samples."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -12,12 +13,21 @@ class Forward(NamedTuple):
 
     ``real`` [B] is 1 for a sample and 0 for padding, so that batches of several lengths can be
     stacked; None if all are samples. Take means with ``mean``.
+
+    ``levels`` are the features of the backbone's stages, [B, width of the stage] each, float32, if
+    the loss asks for them (``Loss.levels``); otherwise empty.
+    ``head`` is the head in training, for a loss that applies it to other features than z.
+    ``step`` counts the client's steps in this round from 0, a number or a scalar tensor: with a key
+    of the client it keys random draws (``randomness.uniform``).
     """
 
     z: Tensor
     logits: Tensor
     targets: Tensor
     real: Tensor | None = None
+    levels: tuple[Tensor, ...] = ()
+    head: Callable[[Tensor], Tensor] | None = None
+    step: Tensor | int = 0
 
     def mean(self, values: Tensor) -> Tensor:
         """Mean of ``values`` [B, ...] over the samples."""

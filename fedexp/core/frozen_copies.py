@@ -18,15 +18,24 @@ class Outputs(NamedTuple):
 
 
 def outputs(backbone: nn.Module, head: nn.Module, inputs: Tensor) -> Outputs:
-    """Features and logits of ``inputs`` [B, ...].
+    """Features and logits of ``inputs`` [B, ...]."""
+    return classify(head, backbone(inputs))
+
+
+def classify(head: nn.Module, z: Tensor) -> Outputs:
+    """Features and logits, given the backbone's result ``z`` [B, d].
 
     Only the backbone runs in mixed precision, as it takes most of the time: heads compute with unit
     vectors and small angles, for which 16 bits are too few.
     """
-    z = backbone(inputs)
     with full_precision(z):
-        z = z.to(torch.promote_types(z.dtype, torch.float32))
+        z = at_least_float32(z)
         return Outputs(z, head(z))
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """``tensor`` as it is, or as float32 if it has fewer bits."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def full_precision(tensor: Tensor) -> torch.autocast:

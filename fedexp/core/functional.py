@@ -3,6 +3,7 @@
 from typing import cast
 
 from torch import Tensor
+from torch.func import functional_call
 
 from fedexp.core.client_protocol import Client
 from fedexp.core.messages import Message, Tensors
@@ -21,13 +22,33 @@ def functional(client: Client, message: Message) -> Functional:
         client: the resident module; a call does not change it.
         message: the weights that a call does not give.
     """
-    derived = {
-        f"head.{name}": value for name, value in _received(cast(Head, client.head), message).items()
-    }
+    received = _received(cast(Head, client.head), message)
+    derived = {f"head.{name}": value for name, value in received.items()}
     shared = {name: weight.detach() for name, weight in message.weights.items()} | derived
 
     def logits(weights: Tensors, inputs: Tensor) -> Tensor:
         return client.logits_with(shared | weights, inputs)
+
+    return logits
+
+
+def functional_head(head: Head, message: Message) -> Functional:
+    """The head of the global model of ``message`` as a function of weights and features z [B, d].
+
+    It is in eval mode and has the state that ``receive`` gives it. The weights are named as in
+    ``ClientModule.weights``; those of the backbone are ignored. A call does not change ``head``.
+    """
+    derived = _received(head, message)
+
+    def logits(weights: Tensors, z: Tensor) -> Tensor:
+        own = {n.removeprefix("head."): w for n, w in weights.items() if n.startswith("head.")}
+        training = head.training
+        head.eval()
+        try:
+            found: Tensor = functional_call(head, derived | own, (z,))
+        finally:
+            head.train(training)
+        return found
 
     return logits
 

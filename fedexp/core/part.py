@@ -8,7 +8,7 @@ the resident module. They exchange data only through messages and updates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -33,6 +33,10 @@ Functional = Callable[[Tensors, Tensor], Tensor]
 """A model as a pure function: (weights, inputs [B, ...]) -> logits [B, C]."""
 
 
+TensorStore = MutableMapping[str, Tensors]
+"""Name -> tensors, for more of them than fit into RAM."""
+
+
 @dataclass(frozen=True)
 class Setting:
     """What every part may know about the experiment before the first round.
@@ -48,8 +52,13 @@ class Setting:
         parameter_shapes: name -> shape of every parameter of the model.
         shared: names of the weights that are sent; the others are private to the client.
         input_shape: shape of one input.
+        vocabulary: number of different tokens, if inputs are sequences of token ids; else 0.
         functional: (round, weights) -> the global model of that round, for a server half that runs
             it. It may be called with other weights; those not given are taken from ``weights``.
+        make_store: name -> an empty mapping for many tensors that a server half keeps. It holds
+            them on the CPU up to a bound, and the rest on disk.
+        head: round -> the head of that round's global model as a function (weights, features z
+            [B, d]) -> logits [B, C], for a server half that runs it with every head weight.
     """
 
     seed: int
@@ -63,6 +72,9 @@ class Setting:
     shared: frozenset[str] = frozenset()
     input_shape: tuple[int, ...] = ()
     functional: Callable[[int, Tensors], Functional] | None = None
+    make_store: Callable[[str], TensorStore] = lambda name: {}
+    vocabulary: int = 0
+    head: Callable[[int], Functional] | None = None
 
     @property
     def client_sizes(self) -> Tensor:
@@ -79,6 +91,7 @@ class Part:
     Attributes:
         summed: whether the server needs only the sum of its reports over the cohort. Then they are
             added up as they arrive, so that a cohort of any size needs the memory of one.
+        measures_last_epoch: whether ``measure`` is for the steps of the last local epoch alone.
         traits: properties that other parts may need or forbid; see ``core.compatibility``.
         needs: trait -> the error if no other part has it.
         forbids: trait -> the error if another part has it.
@@ -86,6 +99,7 @@ class Part:
     """
 
     summed: ClassVar[bool] = False
+    measures_last_epoch: bool = False
     traits: frozenset[str] = frozenset()
     needs: Mapping[str, str] = MappingProxyType({})
     forbids: Mapping[str, str] = MappingProxyType({})
@@ -149,6 +163,21 @@ class Part:
     def load_server_state(self, state: dict[str, Any]) -> None:
         """Inverse of ``server_state``; the tensors are on the CPU, whatever device they were on."""
 
+    def fixed_state(self) -> Mapping[str, Tensors]:
+        """Tensors of the server half that never change, name -> tensors, for a checkpoint.
+
+        A name, which is part of a file's name, stands for the same tensors in the whole run:
+        checkpoints share its file instead of each writing one. For much that is kept over many
+        rounds.
+        """
+        return {}
+
+    def load_fixed_state(self, state: Mapping[str, Tensors]) -> None:
+        """Inverse of ``fixed_state``; tensors are read from their file, to the CPU, when accessed.
+
+        Called after ``load_server_state``.
+        """
+
     # Client half.
 
     def receive(self, message: Message) -> None:
@@ -160,6 +189,7 @@ class Part:
     def measure(self, batch: Forward) -> Tensors:
         """Tensors to sum over the steps of local training; ``client.measured`` has the sums.
 
+        With ``measures_last_epoch`` the sums are over the last epoch of the last phase.
         A pure function of one batch's forward pass, so that any engine can run it. Called without
         gradients, before the step.
         """

@@ -6,11 +6,16 @@ resume; and two methods with the same seed see the same partition, cohorts and b
 """
 
 import hashlib
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
 import torch
+from torch import Tensor
+
+_GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # as signed 64-bit integers, which wrap around
+_MIX = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
 
 
 def key(seed: int, purpose: str, *parts: int) -> int:
@@ -46,3 +51,33 @@ def seeded(seed: int, purpose: str) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):  # other devices may belong to other processes
         torch.manual_seed(key(seed, purpose))
         yield
+
+
+def uniform(key: Tensor, step: Tensor | int, *shape: int) -> Tensor:
+    """Uniform numbers in [0, 1), float32 multiples of 2^-24, a pure function of ``key, step``.
+
+    For draws inside a training step: ``torch.func`` can stack it, and its values are the same on
+    every device and in every engine. With more rows, the first rows stay the same. The generator is
+    SplitMix64 (Steele et al., OOPSLA 2014).
+
+    Args:
+        key: a scalar int64 tensor, such as ``key(...)`` of a client and round.
+        step: names the draw, a number or a scalar int64 tensor.
+        shape: of the result, rows first.
+    """
+    count = torch.arange(1, math.prod(shape) + 1, device=key.device)
+    bits = _mixed(_mixed(key + step) + count * _GOLDEN)
+    return (_shifted(bits, 40) / 2**24).view(shape)
+
+
+def _mixed(bits: Tensor) -> Tensor:
+    """SplitMix64's finalizer."""
+    for shift, factor in _MIX:
+        bits = (bits ^ _shifted(bits, shift)) * factor
+    return bits ^ _shifted(bits, 31)
+
+
+def _shifted(bits: Tensor, shift: int) -> Tensor:
+    """int64 ``bits`` as unsigned, shifted right."""
+    shifted: Tensor = (bits >> shift) & (2 ** (64 - shift) - 1)
+    return shifted

@@ -88,6 +88,16 @@ class Server:
         for name, part in self.parts.items():
             part.load_server_state(state["parts"][name])
 
+    def fixed_state(self) -> dict[str, Mapping[str, Tensors]]:
+        """Socket -> the tensors of its part that never change, for a checkpoint; see ``Part``."""
+        states = {name: part.fixed_state() for name, part in self.parts.items()}
+        return {name: state for name, state in states.items() if state}
+
+    def load_fixed_state(self, state: Mapping[str, Mapping[str, Tensors]]) -> None:
+        """Inverse of ``fixed_state``."""
+        for name, of_part in state.items():
+            self.parts[name].load_fixed_state(of_part)
+
     def _digest(self, update: Update, sums: Extras) -> Update:
         """What is kept of an update; reports of ``summed`` parts are added to ``sums``."""
         extras: Extras = {}

@@ -53,9 +53,13 @@ class Loss(Part, nn.Module):
             ``Outputs`` on the batch as keyword arguments of these names, and each costs one forward
             pass. ``client.frozen_copies`` has them; before ``begin`` all are the model that the
             client starts from. ``global`` stays that; ``previous`` is set by the loss.
+        levels: whether ``Forward.levels`` is wanted. It comes from the backbone's
+            ``forward_levels(inputs) -> (z, levels)``; a backbone without that method has one
+            level, z.
     """
 
     reference_models: ClassVar[tuple[str, ...]] = ()
+    levels: ClassVar[bool] = False
 
     def forward(self, batch: Forward) -> Tensor:
         """The loss, a scalar."""
@@ -63,11 +67,23 @@ class Loss(Part, nn.Module):
 
 
 class Regularizer(Part, nn.Module):
-    """A scalar function of the trained parameters, added to the loss; the base class adds 0."""
+    """A scalar function of the trained parameters, added to the loss; the base class adds 0.
+
+    A term whose gradient ``local.grad_clip`` must not clip has its gradient in
+    ``unclipped_gradient`` instead.
+    """
 
     def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
         """The penalty, given the (name, parameter) pairs that are being trained."""
         return 0.0
+
+    def unclipped_gradient(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensors:
+        """Name -> what is added to the gradient of a trained parameter after clipping.
+
+        A pure function of parameters and buffers. As with weight decay, the term that it is the
+        gradient of is no part of the logged loss.
+        """
+        return {}
 
 
 @dataclass(frozen=True)
@@ -82,12 +98,14 @@ class Phase:
             running statistics and does not update them.
         plain_sgd: whether it is trained by SGD without momentum and weight decay, at the learning
             rate of the local optimizer, instead of by that optimizer.
+        clipped: whether ``local.grad_clip`` clips its gradients.
     """
 
     epochs: int
     trainable: tuple[str, ...] = ("",)
     eval_mode: tuple[str, ...] = ()
     plain_sgd: bool = False
+    clipped: bool = True
 
 
 class Personalization(Part, nn.Module):
@@ -105,11 +123,14 @@ class Personalization(Part, nn.Module):
             present global one.
         tunes_best: whether ``tuning`` starts from the best global model of all rounds. Personal
             models are then scored after the last round only, with and without tuning.
+        scores_head: whether a personal model's head, whose logits ``personalize`` replaces, is
+            scored beside it, as ``personal/accuracy_head_*``.
     """
 
     has_global: bool = True
     tunes_local: bool = False
     tunes_best: bool = False
+    scores_head: ClassVar[bool] = False
 
     def create(self, feature_dim: int, num_classes: int, head: Head) -> None:
         """Make the parameters of its own, if it has any; called once, before ``setup``.
@@ -139,11 +160,19 @@ class Personalization(Part, nn.Module):
     def tuning(self) -> Sequence[Phase]:
         """Training on the client's data before a personal evaluation; none here.
 
+        It takes the learning rate and the batches of the round after the tuned model's.
         If there is any, the personal model is the present global model, the latest local one
         (``tunes_local``) or the best global one (``tunes_best``), after these phases. It is not
         kept.
         """
         return ()
+
+    def class_vectors(self) -> Tensor | None:
+        """One vector for each class, [C, d], if such predict in place of the head: for the heatmap.
+
+        Zero for a class that has none. Called after ``receive``.
+        """
+        return None
 
     # Terms of the objective: pure functions of parameters, buffers and batch.
 
@@ -154,6 +183,10 @@ class Personalization(Part, nn.Module):
     def pull(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
         """Replaces the regularizer while a personal model is trained or tuned, a scalar."""
         return 0.0
+
+    def unclipped_gradient(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensors:
+        """Replaces the regularizer's of this name while a personal model is trained or tuned."""
+        return {}
 
     def personalize(self, z: Tensor, logits: Tensor) -> Tensor:
         """The personal model's logits [B, C], given its features z [B, d] and its head's logits."""

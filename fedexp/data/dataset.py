@@ -5,22 +5,33 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fedexp.core.description import Description
 from fedexp.errors import InputError
 
+TOKEN_TYPES = (torch.int16, torch.int32, torch.int64)
+"""Types of inputs that are token ids; uint8 is an image."""
+
 
 @dataclass(frozen=True)
 class Split:
-    """Inputs [n, *input_shape] (uint8 images, or float32 already normalised), labels [n] int64.
+    """One split of a dataset.
 
-    ``users`` [n] is the user of each sample (for the natural partition), or None.
+    Attributes:
+        inputs: [n, *input_shape]: uint8 images, floats already normalised, or token ids as int16,
+            int32 or int64.
+        labels: [n] int64.
+        users: [n] the user of each sample (for the natural partition), or None.
+        overlap: with how many of its user's samples after it a sample may share content, as text
+            windows do; 0 if samples share nothing.
     """
 
     inputs: Tensor
     labels: Tensor
     users: np.ndarray | None = None
+    overlap: int = 0
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -28,7 +39,7 @@ class Split:
     def take(self, index: np.ndarray) -> "Split":
         """The samples at ``index``, in that order."""
         users = None if self.users is None else self.users[index]
-        return Split(self.inputs[index], self.labels[index], users)
+        return Split(self.inputs[index], self.labels[index], users, self.overlap)
 
 
 @dataclass(frozen=True)
@@ -53,6 +64,8 @@ class Dataset:
         ):
             if problem := _misfit(split, about, labels):
                 raise InputError(f"data: the {name} split of {about.name} {problem}")
+        if about.vocabulary and (self.mean or self.std):
+            raise InputError("data.mean and data.std: are for images; these inputs are tokens")
 
 
 def check_constants(
@@ -78,6 +91,21 @@ def _misfit(split: Split, about: Description, allowed: range) -> str | None:
     for label in (int(labels.min()), int(labels.max())):
         if label not in allowed:
             return f"has the label {label}; labels are {allowed.start} to {allowed.stop - 1}"
+    if split.overlap and split.users is None:
+        return "has overlapping samples, but does not say whose they are"
+    return _misfit_of_type(inputs, about.vocabulary)
+
+
+def _misfit_of_type(inputs: Tensor, vocabulary: int) -> str | None:
+    """What is wrong with the type of the inputs, or with token ids; None if nothing."""
+    if not vocabulary:
+        allowed = inputs.dtype == torch.uint8 or inputs.is_floating_point()
+        return None if allowed else f"has inputs of {inputs.dtype}, but no vocabulary of tokens"
+    if inputs.dtype not in TOKEN_TYPES:
+        return f"has inputs of {inputs.dtype} instead of token ids as int16, int32 or int64"
+    for token in (int(inputs.min()), int(inputs.max())):
+        if not 0 <= token < vocabulary:
+            return f"has the token {token}; tokens are 0 to {vocabulary - 1}"
     return None
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -11,12 +12,12 @@ from torch.utils.data import IterableDataset
 from fedexp.core.client_protocol import Batch
 from fedexp.core.randomness import torch_generator
 from fedexp.data.augment import Augmentation, augmentation
-from fedexp.data.dataset import Dataset, Split
+from fedexp.data.dataset import TOKEN_TYPES, Dataset, Split
 from fedexp.data.split import class_counts
 
 
 class Samples:
-    """One split on a device; uint8 images are normalised batch by batch."""
+    """One split on a device; uint8 images are normalised batch by batch, token ids become int64."""
 
     def __init__(
         self, split: Split, mean: Sequence[float], std: Sequence[float], device: torch.device
@@ -43,6 +44,8 @@ class Samples:
             inputs = augment(inputs)
         if inputs.dtype == torch.uint8:
             inputs = torch.addcmul(self.shift, inputs.float(), self.scale)
+        elif inputs.dtype in TOKEN_TYPES:
+            inputs = inputs.long()
         return inputs, self.labels.index_select(0, index)
 
     def batches(self, batch_size: int, index: Tensor | None = None) -> Iterator[Batch]:
@@ -82,7 +85,12 @@ class LocalBatches(IterableDataset[Batch]):
 
     Also a torch dataset, so that ``DataLoader(batches, batch_size=None)`` feeds a stock Trainer
     with exactly these batches. The last short batch is kept.
+
+    Attributes:
+        shares_samples: whether all samples are in ``samples``, which clients share.
     """
+
+    shares_samples: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -101,7 +109,11 @@ class LocalBatches(IterableDataset[Batch]):
 
     def __iter__(self) -> Iterator[Batch]:
         for chunk in self.chunks():
-            yield self.samples.gather(chunk, self.augmented)
+            yield self.gather(chunk)
+
+    def gather(self, index: Tensor) -> Batch:
+        """The samples at ``index`` [B], one of ``chunks``, as a batch."""
+        return self.samples.gather(index, self.augmented)
 
     def augmented(self, inputs: Tensor) -> Tensor:
         """These inputs [B, ...] with the next random draws."""
@@ -149,9 +161,17 @@ class ClientData:
         """[n_k] the class of each training sample."""
         return self.federation.train.labels[self.train_index]
 
-    def inputs(self, positions: Tensor) -> Tensor:
-        """The inputs [B, *input_shape] at ``positions`` among its samples, not augmented."""
-        return self.federation.train.gather(self.train_index[positions])[0]
+    def inputs(self, positions: Tensor, augment: Generator | None = None) -> Tensor:
+        """The inputs [B, *input_shape] at ``positions`` among its samples.
+
+        With a generator they are augmented as in local training, with draws of it.
+        """
+        chosen, samples = self.federation.augment, self.federation.train
+
+        def augmented(inputs: Tensor) -> Tensor:
+            return chosen(inputs, augment) if chosen and augment else inputs
+
+        return samples.gather(self.train_index[positions], augmented)[0]
 
     def local_batches(self, round: int, batch_size: int) -> LocalBatches:
         """Shuffled and augmented batches for this round's local training."""

@@ -90,7 +90,8 @@ def _scan(root: Path, base: Path, classes: tuple[str, ...]) -> tuple[list[str], 
         found = images_below(root, base / name)
         if not found:
             raise InputError(
-                f"{base / name}: a class folder without images ({', '.join(IMG_EXTENSIONS)})"
+                f"data.root={root}: {base / name} is a class folder without images "
+                f"({', '.join(IMG_EXTENSIONS)})"
             )
         paths += found
         labels += [classes.index(name)] * len(found)

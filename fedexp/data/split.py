@@ -12,7 +12,8 @@ def match(labels_test: np.ndarray, counts: np.ndarray, seed: int) -> list[np.nda
     """Give every client a test split distributed over classes like its training data.
 
     Test samples of class c go to clients in proportion to their training samples of class c, each
-    to exactly one client. Classes that no client has are left out.
+    to exactly one client. Classes that no client has are left out. With users in the place of
+    classes, every client gets the test samples of its own users.
 
     Args:
         labels_test: [n] class of each test sample.
@@ -88,10 +89,7 @@ def stratified(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
             f"and {len(labels)} (the whole training split)"
         )
     generator = numpy_generator(seed, "subset")
-    counts = apportion(size, sizes, generator)
-    for label in np.flatnonzero((counts == 0) & (sizes > 0)):
-        counts[label] += 1
-        counts[counts.argmax()] -= 1
+    counts = apportion_to_all(size, sizes, generator)
     return deal(labels, counts[None, :], generator)[0]
 
 
@@ -110,6 +108,18 @@ def apportion(total: int, weights: np.ndarray, generator: np.random.Generator) -
     counts: np.ndarray = np.floor(exact).astype(np.int64)
     by_remainder = np.lexsort((generator.random(len(weights)), counts - exact))
     counts[by_remainder[: total - counts.sum()]] += 1
+    return counts
+
+
+def apportion_to_all(total: int, weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """As ``apportion``, but every positive weight gets at least one, from whoever has the most.
+
+    ``total`` must be at least the number of positive weights.
+    """
+    counts = apportion(total, weights, generator)
+    for number in np.flatnonzero((counts == 0) & (weights > 0)):
+        counts[number] += 1
+        counts[counts.argmax()] -= 1
     return counts
 
 

@@ -1,8 +1,9 @@
 """What every engine does: local training, answers to the sampler, and evaluation."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -40,7 +41,10 @@ class Engine:
 
     def compile(self) -> None:
         """Compile what every training step computes with ``torch.compile``."""
-        self.resources.module.backbone.compile()
+        backbone: Any = self.resources.module.backbone
+        backbone.compile()
+        if hasattr(backbone, "forward_levels"):
+            backbone.forward_levels = torch.compile(backbone.forward_levels)
 
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
         """Train the cohort; yields each client's update when it is ready, in any order.
@@ -115,14 +119,18 @@ class Engine:
         return module
 
     def begin_tuning(self, client: int, message: Message) -> ClientModule:
-        """The resident module as this client before tuning, with the model that it tunes."""
+        """The resident module as this client before tuning, with the model that it tunes.
+
+        Tuning comes after the message's round, and takes the learning rate and the batches of the
+        next one.
+        """
         store = self.resources.store
         memories = {name: store.memory(client, name) for name in _PERSONAL_PARTS}
         copy = ClientState(memories, store.private(client) or {})
         module = self.resources.load_global(message)
         tunes_local = self.resources.personalization.tunes_local
         module.load(store.model(client) if tunes_local else copy.private)
-        module.begin_turn(self.resources.data.clients[client], message.round, personal=True)
+        module.begin_turn(self.resources.data.clients[client], message.round + 1, personal=True)
         self._begin_parts(_PERSONAL_PARTS, message, copy)
         return module
 
@@ -161,8 +169,9 @@ class Engine:
                     with fabric.autocast():
                         loss = module.training_step(batch, step)
                     fabric.backward(loss)
-                    if local.grad_clip is not None:
+                    if local.grad_clip is not None and phase.clipped:
                         fabric.clip_gradients(module, optimizer, max_norm=local.grad_clip)
+                    module.add_unclipped_gradient()
                     optimizer.step()
                     optimizer.zero_grad()
                     losses.append(loss.detach())
@@ -177,6 +186,7 @@ class Engine:
         of ``fit``.
         """
         module, parts = self.resources.module, self.resources.parts
+        module.cross_entropy = metrics.get("cross_entropy", math.nan)
         reports = {name: part.report(module, state.memory(name)) for name, part in parts.items()}
         state.personal_model = {name: value.clone() for name, value in module.weights.items()}
         shared, state.private = self.resources.split(state.personal_model)
@@ -222,7 +232,8 @@ class Engine:
             with self.resources.fabric.autocast():
                 found.append(outputs(inputs))
         z, logits = (torch.cat(each) for each in zip(*found, strict=True))
-        return score(z, logits, samples.labels, module.head)
+        score_head = personal and self.resources.personalization.scores_head
+        return score(z, logits, samples.labels, module.head, score_head)
 
     def validate_personal(self, client: int) -> Tensor:
         """``Predictions.validation`` of the resident module as the personal model of ``client``."""
@@ -247,7 +258,7 @@ class Engine:
         """Seed the layers and call ``begin`` of these parts for the resident module's client."""
         module = self.resources.module
         seed_layers(
-            module.device, self.resources.data.seed, "local", message.round, module.data.client
+            module.device, self.resources.data.seed, "local", module.round, module.data.client
         )
         for name in names:
             self.resources.parts[name].begin(module, message, state.memory(name))

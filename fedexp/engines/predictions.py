@@ -23,16 +23,24 @@ class Predictions:
             ``classifier``, the head's vectors, if it has any.
         validation: of a personal model, [m_k] bool: whether each sample that its client holds out
             for validation was classified correctly.
+        head_correct: [n] bool: as ``correct``, of the head's own logits; None if they are not
+            scored apart.
     """
 
     correct: Tensor
     loss: float
     class_vectors: Mapping[str, Tensor] = field(default_factory=dict)
     validation: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
+    head_correct: Tensor | None = None
 
 
-def score(z: Tensor, logits: Tensor, labels: Tensor, head: Head) -> Predictions:
-    """Predictions of a model with this head from its z [n, d], logits [n, C] and ``labels`` [n]."""
+def score(
+    z: Tensor, logits: Tensor, labels: Tensor, head: Head, score_head: bool = False
+) -> Predictions:
+    """Predictions of a model with this head from its z [n, d], logits [n, C] and ``labels`` [n].
+
+    ``score_head``: whether the head's own logits of z are scored, too.
+    """
     features = {"feature": z}
     if (normalized := head.normalize(z)) is not z:
         features["head_feature"] = normalized
@@ -46,4 +54,5 @@ def score(z: Tensor, logits: Tensor, labels: Tensor, head: Head) -> Predictions:
         correct=(logits.argmax(dim=1) == labels).cpu(),
         loss=F.cross_entropy(logits, labels).item(),
         class_vectors=class_vectors,
+        head_correct=(head(z).argmax(dim=1) == labels).cpu() if score_head else None,
     )

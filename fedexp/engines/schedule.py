@@ -68,6 +68,8 @@ class Schedule:
         lengths = self._lengths[step]
         width = max(lengths)
         index, real = self._index[step][:, :width], self._real[step][:, :width]
+        if not all(client.shares_samples for client in self._clients[: len(index)]):
+            return *self._gather_each(index, lengths), real
 
         def augmented(inputs: Tensor) -> Tensor:
             # From each client's own generator, for its own samples, as in serial training.
@@ -80,6 +82,18 @@ class Schedule:
         inputs, _ = first.samples.gather(index.flatten(), augmented if first.augment else None)
         return inputs.view(*index.shape, *inputs.shape[1:]), self._labels(index), real
 
+    def _gather_each(self, index: Tensor, lengths: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Inputs and labels of the samples at ``index`` [A, B], from one client after another."""
+        batches = [
+            client.gather(row[:length])
+            for row, length, client in zip(index, lengths, self._clients, strict=False)
+        ]
+        inputs, labels = (
+            torch.stack([_padded(values, index.shape[1]) for values in each])
+            for each in zip(*batches, strict=True)
+        )
+        return inputs, labels
+
     def _labels(self, index: Tensor) -> Tensor:
         """Labels of the samples at ``index`` [A, B]."""
         # Clients share the inputs, but faults may have flipped the labels of some.
@@ -87,3 +101,8 @@ class Schedule:
         if all(labels is own[0] for labels in own):
             return own[0][index]
         return torch.stack([labels[row] for labels, row in zip(own, index, strict=True)])
+
+
+def _padded(values: Tensor, length: int) -> Tensor:
+    """``values`` [B, ...] followed by copies of the first, [``length``, ...]."""
+    return torch.cat((values, values[:1].expand(length - len(values), *values.shape[1:])))

@@ -37,8 +37,13 @@ class StackedOptimizer:
         trained = dict(zip(self._names, self._trained, strict=True))
         return {name: value[:rows] for name, value in self._stack.state.items()} | trained
 
-    def step(self, losses: Tensor) -> None:
-        """One step of every row on its own loss; ``losses`` [rows]."""
+    def step(self, losses: Tensor, unclipped: Mapping[str, Tensor]) -> None:
+        """One step of every row on its own loss.
+
+        Args:
+            losses: [rows].
+            unclipped: name -> [rows, ...], added to the gradients after clipping.
+        """
         gradients = [
             None if gradient is None else dense(gradient, like=trained)
             for trained, gradient in zip(
@@ -49,6 +54,15 @@ class StackedOptimizer:
         ]
         if self._grad_clip is not None:
             _clip([each for each in gradients if each is not None], self._grad_clip)
+        if unclipped:
+            gradients = [
+                _sum(gradient, dense(unclipped[name], like=trained))
+                if name in unclipped
+                else gradient
+                for name, gradient, trained in zip(
+                    self._names, gradients, self._trained, strict=True
+                )
+            ]
         self._set_gradients(gradients)
         self._optimizer.step()
 
@@ -139,6 +153,10 @@ def _narrow(optimizer: Optimizer, parameter: nn.Parameter, rows: int) -> nn.Para
             state[name] = value[:rows]
     optimizer.state[kept] = state
     return kept
+
+
+def _sum(gradient: Tensor | None, added: Tensor) -> Tensor:
+    return added if gradient is None else gradient + added
 
 
 def _clip(gradients: Iterable[Tensor], max_norm: float) -> None:

@@ -52,7 +52,7 @@ class Trainer(Serial):
         self._optimizer_keeper = _OptimizerKeeper()
         self._callbacks = [self._recorder, self._optimizer_keeper, *map(_callback, callbacks)]
         self._options = dict(options)
-        self._trainer(epochs=1)  # finds a wrong option before training
+        self._trainer(Phase(epochs=1))  # finds a wrong option before training
 
     def fit(
         self, module: ClientModule, phases: Sequence[Phase], kept: Memory | None = None
@@ -66,17 +66,17 @@ class Trainer(Serial):
             module.begin_phase(phase)
             self._recorder.is_last_phase = phase is phases[-1]
             with _without_messages():
-                self._trainer(phase.epochs).fit(module, DataLoader(batches, batch_size=None))
+                self._trainer(phase).fit(module, DataLoader(batches, batch_size=None))
         return fit_metrics(self._recorder.losses, module)
 
-    def _trainer(self, epochs: int) -> LightningTrainer:
+    def _trainer(self, phase: Phase) -> LightningTrainer:
         fabric, local = self.resources.fabric, self.resources.local
         ours: dict[str, Any] = {
             "accelerator": fabric.device.type,
             "devices": 1,
             "precision": fabric._precision.precision,
-            "max_epochs": epochs,
-            "gradient_clip_val": local.grad_clip,
+            "max_epochs": phase.epochs,
+            "gradient_clip_val": local.grad_clip if phase.clipped else None,
             "callbacks": list(self._callbacks),
             "logger": False,
             "enable_checkpointing": False,

@@ -9,7 +9,9 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 from torch.func import vmap
+from torch.nn import RNNBase
 from torch.nn.modules.batchnorm import _BatchNorm
+from torchvision.ops import StochasticDepth
 
 from fedexp.core.forward import cross_entropy
 from fedexp.core.local_optimizer import is_elementwise
@@ -26,6 +28,7 @@ from fedexp.engines.schedule import Schedule
 from fedexp.engines.stack import Stack, StackedMethod
 from fedexp.engines.stacked_optimizer import PerClientOptimizer, StackedOptimizer
 from fedexp.errors import InputError
+from fedexp.models.lstm import LSTM
 from fedexp.state.client_state import ClientState
 
 
@@ -42,8 +45,9 @@ class Vectorized(Engine):
         clients_per_chunk: clients in a stack; None takes as many as fit (``clients_that_fit``).
 
     Raises:
-        InputError: the model keeps running statistics, which a stack would mix, or the optimizer
-            does not work on each element by itself.
+        InputError: the model keeps running statistics, which a stack would mix, drops whole layers
+            at random or has a recurrent layer of PyTorch; or the optimizer does not work on each
+            element by itself.
     """
 
     def __init__(self, resources: Resources, clients_per_chunk: PositiveInt | None) -> None:
@@ -54,6 +58,18 @@ class Vectorized(Engine):
                     f"engine=vectorized: {name} is BatchNorm, whose running statistics cannot be "
                     "stacked; use engine=serial, or GroupNorm (model.norm=group where there is one)"
                 )
+            if isinstance(layer, StochasticDepth) and layer.p > 0:
+                raise InputError(
+                    f"engine=vectorized: {name} is StochasticDepth, whose random numbers cannot be "
+                    "drawn for a stack; use engine=serial, or another model"
+                )
+            if isinstance(layer, RNNBase):
+                raise InputError(
+                    f"engine=vectorized: {name} is {type(layer).__name__} of PyTorch, which cannot "
+                    "be stacked; use engine=serial, or the LSTM of model=char_lstm"
+                )
+            if isinstance(layer, LSTM):
+                layer.fused = False
         if not is_elementwise(resources.module.optimizer):
             raise InputError(
                 "optimizer: engine=vectorized needs one that updates each element by itself, such "
@@ -70,6 +86,7 @@ class Vectorized(Engine):
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
         """Train one stack after another."""
         self.resources.store.begin_round()
+        self.resources.load_global(message)  # a stack has the shapes of this round's buffers
         draws = Counter(cohort)
         clients: Sequence[int] = list(draws)
         try:
@@ -180,24 +197,29 @@ class Vectorized(Engine):
         sums: dict[str, Tensors] = {}
         for phase in phases:
             module.begin_phase(phase)
+            taken = torch.tensor([turn["steps"] for turn in turns], device=module.device)
             schedule = Schedule(batches, phase.epochs)
+            grad_clip = local.grad_clip if phase.clipped else None
             optimizer = (
-                StackedOptimizer(stack, local.grad_clip)
+                StackedOptimizer(stack, grad_clip)
                 if kept is None
-                else PerClientOptimizer(stack, local.grad_clip, kept)
+                else PerClientOptimizer(stack, grad_clip, kept)
             )
             for step in range(len(schedule)):
                 rows = optimizer.narrow(schedule.rows(step))
                 with self.resources.fabric.autocast():
                     inputs, targets, real = schedule.batch(step)
-                    losses, logits, measured = self._step.rows(rows, inputs, targets, real)
-                optimizer.step(losses)
+                    numbers = taken[: len(inputs)] + step
+                    losses, logits, measured, unclipped = self._step.rows(
+                        rows, inputs, targets, real, numbers
+                    )
+                optimizer.step(losses, unclipped)
                 totals[: len(losses)] += losses.detach()
-                _add_up(sums, measured, len(turns))
-                counted = schedule.in_last_epoch(step) if phase is phases[-1] else None
-                if counted is not None:
+                in_last_epoch = schedule.in_last_epoch(step) if phase is phases[-1] else None
+                _add_up(sums, self._due(measured, in_last_epoch), len(turns))
+                if in_last_epoch is not None:
                     in_step = vmap(cross_entropy)(logits, targets, real)
-                    cross_entropies[: len(losses)] += in_step.where(counted, 0)
+                    cross_entropies[: len(losses)] += in_step.where(in_last_epoch, 0)
             for turn, steps in zip(turns, schedule.steps, strict=True):
                 turn["steps"] += steps
             if kept is not None and isinstance(optimizer, PerClientOptimizer):
@@ -213,17 +235,35 @@ class Vectorized(Engine):
         return {"loss": totals / all_steps, "cross_entropy": cross_entropies / steps_of_last_epoch}
 
     def _objective(
-        self, inputs: Tensor, targets: Tensor, real: Tensor
-    ) -> tuple[Tensor, Tensor, dict[str, Tensors]]:
-        """Loss, logits without gradient, and what parts measure."""
+        self, inputs: Tensor, targets: Tensor, real: Tensor, step: Tensor
+    ) -> tuple[Tensor, Tensor, dict[str, Tensors], Tensors]:
+        """Loss, logits without gradient, what parts measure, and the unclipped gradient."""
         module = self.resources.module
-        loss, forward = module.objective((inputs, targets), real)
-        return loss, forward.logits.detach(), module.measure(forward)
+        loss, forward = module.objective((inputs, targets), real, step)
+        logits = forward.logits.detach()
+        measured = module.measure(forward, in_last_epoch=True)  # ``_due`` drops what is not
+        return loss, logits, measured, module.unclipped_gradient()
+
+    def _due(
+        self, measured: Mapping[str, Tensors], in_last_epoch: Tensor | None
+    ) -> dict[str, Tensors]:
+        """``measured`` [A, ...], but zero in rows whose part measures their last epoch alone.
+
+        ``in_last_epoch`` [A] is that of ``Schedule``.
+        """
+        due = dict(measured)
+        for socket, tensors in measured.items():
+            if self.resources.parts[socket].measures_last_epoch:
+                del due[socket]
+                if in_last_epoch is not None:
+                    due[socket] = {n: _where(in_last_epoch, each) for n, each in tensors.items()}
+        return due
 
     @torch.inference_mode()
     def _score_all(self, stack: Stack, clients: Sequence[int]) -> Iterator[Predictions]:
         """Predictions of each row, the personal model of the client in the same place."""
         module, test = self.resources.module.eval(), self.resources.data.test
+        score_head = self.resources.personalization.scores_head
         found = []
         for inputs, _ in test.batches(self.resources.eval_batch_size):
             with self.resources.fabric.autocast():
@@ -231,8 +271,13 @@ class Vectorized(Engine):
         z, logits = (torch.cat(each, dim=1) for each in zip(*found, strict=True))
         for row, client in enumerate(clients):
             stack.load_row(row)
-            predictions = score(z[row], logits[row], test.labels, module.head)
+            predictions = score(z[row], logits[row], test.labels, module.head, score_head)
             yield replace(predictions, validation=self.validate_personal(client))
+
+
+def _where(rows: Tensor, value: Tensor) -> Tensor:
+    """``value`` [A, ...] in ``rows`` [A] bool, zero in the others."""
+    return value.where(rows.view(-1, *[1] * (value.dim() - 1)), 0)
 
 
 def _add_up(sums: dict[str, Tensors], measured: Mapping[str, Tensors], rows: int) -> None:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedexp.config.schema import Evaluation
@@ -181,6 +181,10 @@ class Evaluator:
         client = self.data.clients[number]
         accuracies = personal_accuracies(predictions, self.labels, client)
         others = local_angles(predictions, client.class_counts)
+        if predictions.head_correct is not None:
+            of_head = replace(predictions, correct=predictions.head_correct)
+            for kind, accuracy in personal_accuracies(of_head, self.labels, client).items():
+                others[f"personal/accuracy_head_{kind}"] = accuracy
         if len(predictions.validation):
             correct = predictions.validation.double().mean().item()
             others["validation/personal_accuracy"] = correct

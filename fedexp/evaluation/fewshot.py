@@ -110,8 +110,9 @@ def episode_accuracies(z: Tensor, support: Tensor, query: Tensor) -> Tensor:
     ways, queries = query.shape[1:]
     own_class = torch.arange(ways, device=z.device).repeat_interleave(queries)
     right = []
-    chunks = (torch.split(positions, _CHUNK) for positions in (support, query))
-    for supports, asked in zip(*chunks, strict=True):
+    for supports, asked in zip(
+        torch.split(support, _CHUNK), torch.split(query, _CHUNK), strict=True
+    ):
         means = z[supports].mean(dim=2)
         # By differences: the expanded square loses digits where features are large and alike.
         distances = torch.cdist(

@@ -36,6 +36,10 @@ def model_contrast(z: Tensor, global_z: Tensor, previous_z: Tensor, temperature:
 class Moon(Loss):
     """Cross-entropy + mu * ``model_contrast`` (Li et al., CVPR 2021).
 
+    The contrast is of the features z, which the head classifies. In the paper they are the 256
+    outputs of a projection, Linear-ReLU-Linear, after the backbone: an option of the backbones
+    (``fedexp.models.layers.project``, "mlp"), since the classifier comes after it, too.
+
     In a client's first round its previous local model is the global one: the contrast is constant.
 
     Args:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -13,11 +12,10 @@ from torch import Tensor
 from fedexp.core.client_protocol import Client
 from fedexp.core.compatibility import CLASS_PROTOTYPES
 from fedexp.core.forward import Forward
-from fedexp.core.messages import Message, Tensors, Update
+from fedexp.core.messages import Message, Tensors
 from fedexp.core.part import Memory, Setting
-from fedexp.core.prototypes import class_prototypes, stack_reports
 from fedexp.core.randomness import torch_generator
-from fedexp.core.sockets import Loss
+from fedexp.losses.prototype_loss import PrototypeLoss
 from fedexp.losses.semantic import cpdr
 
 Weighting = Literal["samples", "uniform"]
@@ -44,17 +42,20 @@ def mean_prototypes(
     return means.to(prototypes.dtype), total > 0
 
 
-class PrototypeAlign(Loss):
+class PrototypeAlign(PrototypeLoss):
     """Cross-entropy + lam * mean squared difference of z from its class's global prototype.
 
-    The loss of FedProto (Tan et al., AAAI 2022). A client's prototypes are the class means of its
-    features after local training. Samples whose class has no prototype are left out of the second
-    mean; without any prototype the loss is the cross-entropy.
+    The loss of FedProto (Tan et al., AAAI 2022). Samples whose class has no prototype are left out
+    of the second mean; without any prototype the loss is the cross-entropy.
 
     Args:
         lam: weight of the second term.
         weighting: as in ``mean_prototypes``.
         first: the prototypes of the first round: ``none``, or ``random``, uniform in [0, 1]^d.
+        features: a client's prototypes are the class means of the features of its training data:
+            ``trained``, under the trained model in eval mode, without augmentation; ``last_epoch``,
+            as computed in the steps of the last local epoch, in train mode, with augmentation,
+            while the weights change (the study of FedNH, Dai et al., AAAI 2023).
     """
 
     traits = frozenset({CLASS_PROTOTYPES})
@@ -62,22 +63,26 @@ class PrototypeAlign(Loss):
     holds: Tensor
 
     def __init__(
-        self, lam: NonNegativeFloat, weighting: Weighting, first: Literal["none", "random"]
+        self,
+        lam: NonNegativeFloat,
+        weighting: Weighting,
+        first: Literal["none", "random"],
+        features: Literal["trained", "last_epoch"],
     ) -> None:
         super().__init__()
         self.lam, self.weighting, self.first = lam, weighting, first
-        self._known: Tensors = {}
+        self.measures_last_epoch = features == "last_epoch"
 
     def setup(self, setting: Setting) -> None:
         """Buffers for the server's ``prototypes`` [C, d], and which classes have one [C]."""
-        self.num_classes = setting.num_classes
+        super().setup(setting)
         shape = (setting.num_classes, setting.feature_dim)
         no_class = torch.zeros(setting.num_classes, dtype=torch.bool)
         self.register_buffer("prototypes", torch.zeros(shape), persistent=False)
         self.register_buffer("holds", no_class, persistent=False)
         if self.first == "random":
             draw = torch_generator(setting.seed, "first_prototypes")
-            self._known = {"prototypes": torch.rand(shape, generator=draw), "holds": ~no_class}
+            self.known = {"prototypes": torch.rand(shape, generator=draw), "holds": ~no_class}
 
     def forward(self, batch: Forward) -> Tensor:
         """The loss, a scalar."""
@@ -86,36 +91,30 @@ class PrototypeAlign(Loss):
             batch.z, batch.targets, self.prototypes, self.holds, real=batch.real
         )
 
-    def broadcast(self, round: int) -> Tensors:
-        """The prototypes, if there are any yet."""
-        return dict(self._known)
-
     def receive(self, message: Message) -> None:
         """Set the prototypes to the server's."""
         self.holds.fill_(False)
         for name, tensor in message.extras.get("loss", {}).items():
             self.get_buffer(name).copy_(tensor)
 
+    def measure(self, batch: Forward) -> Tensors:
+        """With ``features=last_epoch``: the sums of each class's features and their numbers."""
+        if not self.measures_last_epoch:
+            return {}
+        classes = torch.arange(self.num_classes, device=batch.targets.device)
+        members = (batch.targets.unsqueeze(1) == classes).to(batch.z)  # vmap has no one_hot
+        if batch.real is not None:
+            members = members * batch.real.unsqueeze(1)
+        return {"sums": members.T @ batch.z, "counts": members.sum(dim=0)}
+
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """The class prototypes of the trained model's features, and the class counts."""
-        prototypes, counts = class_prototypes(*client.features(), self.num_classes)
-        return {"prototypes": prototypes, "counts": counts}
+        """The class prototypes of the chosen features, and the class counts."""
+        if not self.measures_last_epoch:
+            return super().report(client, memory)
+        sums, counts = (client.measured["loss"][name] for name in ("sums", "counts"))
+        return {"prototypes": sums / counts.clamp(min=1).unsqueeze(1), "counts": counts.long()}
 
-    def aggregate(self, updates: Sequence[Update]) -> None:
-        """New prototypes for every class that a client of the cohort holds."""
-        if not updates:
-            return
-        prototypes, holds = mean_prototypes(*stack_reports(updates, "loss"), self.weighting)
-        if self._known:
-            old = {name: tensor.to(holds.device) for name, tensor in self._known.items()}
-            prototypes = torch.where(holds.unsqueeze(1), prototypes, old["prototypes"])
-            holds = holds | old["holds"]
-        self._known = {"prototypes": prototypes, "holds": holds}
-
-    def server_state(self) -> Tensors:
-        """The prototypes."""
-        return dict(self._known)
-
-    def load_server_state(self, state: Tensors) -> None:
-        """Inverse of ``server_state``."""
-        self._known = dict(state)
+    def merge(self, prototypes: Tensor, counts: Tensor) -> Tensors:
+        """The mean prototypes, and which classes have one."""
+        means, holds = mean_prototypes(prototypes, counts, self.weighting)
+        return {"prototypes": means, "holds": holds}

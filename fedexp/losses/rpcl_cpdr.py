@@ -6,7 +6,6 @@ prototypes, one for each client and class, and consistent prototypes, one for ea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -16,20 +15,18 @@ from torch import Tensor
 
 from fedexp.core.client_protocol import Client
 from fedexp.core.forward import Forward
-from fedexp.core.messages import Message, Tensors, Update
+from fedexp.core.messages import Message, Tensors
 from fedexp.core.part import Memory, Setting
 from fedexp.core.prototypes import (
     Metric,
-    class_prototypes,
     consistent_prototypes,
     relational_prototypes,
-    stack_reports,
 )
-from fedexp.core.sockets import Loss
+from fedexp.losses.prototype_loss import PrototypeLoss
 from fedexp.losses.semantic import Distance, cpdr, mean_distances, rpcl
 
 
-class RpclCpdr(Loss):
+class RpclCpdr(PrototypeLoss):
     """Cross-entropy + RPCL + CPDR, each with a weight (FedSC).
 
     Until the server has prototypes, in the first round, the loss is the cross-entropy alone.
@@ -52,6 +49,7 @@ class RpclCpdr(Loss):
         metric: as in ``relational_prototypes``.
     """
 
+    by_client = frozenset({"relational", "holds"})
     relational: Tensor
     holds: Tensor
     consistent: Tensor
@@ -73,11 +71,10 @@ class RpclCpdr(Loss):
         self.ce_weight, self.rpcl_weight, self.cpdr_weight = ce_weight, rpcl_weight, cpdr_weight
         self.temperature, self.normalizer, self.distance = temperature, normalizer, distance
         self.neighbors, self.metric = neighbors, metric
-        self._known: Tensors = {}
 
     def setup(self, setting: Setting) -> None:
         """Empty buffers for the server's prototypes and for U(r)."""
-        self.num_classes = setting.num_classes
+        super().setup(setting)
         self._nothing = {
             "relational": torch.zeros(0, setting.num_classes, setting.feature_dim),
             "holds": torch.zeros(0, setting.num_classes, dtype=torch.bool),
@@ -90,7 +87,7 @@ class RpclCpdr(Loss):
 
     def forward(self, batch: Forward) -> Tensor:
         """The loss, a scalar."""
-        z, logits, y, real = batch
+        z, logits, y, real = batch.z, batch.logits, batch.targets, batch.real
         loss = self.ce_weight * batch.mean(F.cross_entropy(logits, y, reduction="none"))
         if not len(self.relational):
             return loss
@@ -98,10 +95,6 @@ class RpclCpdr(Loss):
         contrast = rpcl(z, y, self.relational, self.holds, self.temperature, normalizer, real)
         discrepancy = cpdr(z, y, self.consistent, self.consistent_holds, self.distance, real)
         return loss + self.rpcl_weight * contrast + self.cpdr_weight * discrepancy
-
-    def broadcast(self, round: int) -> Tensors:
-        """The prototypes; nothing before the first reports."""
-        return dict(self._known)
 
     def receive(self, message: Message) -> None:
         """Set the prototypes to the server's."""
@@ -113,51 +106,15 @@ class RpclCpdr(Loss):
         if self.normalizer == "dataset" and len(self.relational):
             self.spread = mean_distances(client.features()[0], self.relational)
 
-    def report(self, client: Client, memory: Memory) -> Tensors:
-        """The class prototypes of the trained model's features, and the class counts."""
-        prototypes, counts = class_prototypes(*client.features(), self.num_classes)
-        return {"prototypes": prototypes, "counts": counts}
-
-    def aggregate(self, updates: Sequence[Update]) -> None:
-        """New prototypes for every class that a client of the cohort holds."""
-        if not updates:
-            return
-        prototypes, counts = stack_reports(updates, "loss")
+    def merge(self, prototypes: Tensor, counts: Tensor) -> Tensors:
+        """Relational and consistent prototypes, and who holds them."""
         relational, holds = relational_prototypes(
             prototypes, counts, self.neighbors, metric=self.metric
         )
         consistent, consistent_holds = consistent_prototypes(relational, counts)
-        new = {
+        return {
             "relational": relational,
             "holds": holds,
             "consistent": consistent,
             "consistent_holds": consistent_holds,
         }
-        self._known = _carry_over(self._known, new) if self._known else new
-
-    def server_state(self) -> Tensors:
-        """The prototypes."""
-        return dict(self._known)
-
-    def load_server_state(self, state: Tensors) -> None:
-        """Inverse of ``server_state``."""
-        self._known = {name: tensor.to(self.spread.device) for name, tensor in state.items()}
-
-
-def _carry_over(old: Tensors, new: Tensors) -> Tensors:
-    """``new``, but ``old`` for the classes that no client holds in ``new``."""
-    renewed = new["consistent_holds"]
-    rows = max(len(old["holds"]), len(new["holds"]))
-    return {
-        "relational": torch.where(
-            renewed.unsqueeze(1), _padded(new["relational"], rows), _padded(old["relational"], rows)
-        ),
-        "holds": torch.where(renewed, _padded(new["holds"], rows), _padded(old["holds"], rows)),
-        "consistent": torch.where(renewed.unsqueeze(1), new["consistent"], old["consistent"]),
-        "consistent_holds": renewed | old["consistent_holds"],
-    }
-
-
-def _padded(tensor: Tensor, rows: int) -> Tensor:
-    """``tensor`` [K, ...] with rows of zeros appended, [``rows``, ...]."""
-    return torch.cat([tensor, tensor.new_zeros(rows - len(tensor), *tensor.shape[1:])])

@@ -1,6 +1,7 @@
 """Small convolutional networks: convolutions and pools, flattened, most with Linear-ReLU after.
 
 Each factory takes the shape of an image, [channels, height, width]; the network gives z [B, d].
+The levels (``fedexp.models.levels``) are the maps before each convolution's ReLU.
 """
 
 from typing import Annotated
@@ -8,14 +9,15 @@ from typing import Annotated
 from pydantic import Field, PositiveInt
 from torch import nn
 
-from fedexp.models.layers import dense, flat_width, image_channels
+from fedexp.models.layers import dense, flat_width, image_channels, project
+from fedexp.models.levels import LevelReLU, LevelSequential
 
 Dropout = Annotated[float, Field(ge=0, lt=1)]
 
 
-def conv2cifar(input_shape: tuple[int, ...], feature_dim: PositiveInt) -> nn.Sequential:
+def conv2cifar(input_shape: tuple[int, ...], feature_dim: PositiveInt) -> LevelSequential:
     """FedNH's network for CIFAR (Dai et al., AAAI 2023): 1600-384-192 at 32x32."""
-    trunk = nn.Sequential(
+    trunk = LevelSequential(
         *_conv(image_channels(input_shape), 64, kernel=5),
         nn.MaxPool2d(2),
         *_conv(64, 64, kernel=5),
@@ -24,15 +26,26 @@ def conv2cifar(input_shape: tuple[int, ...], feature_dim: PositiveInt) -> nn.Seq
     return _with_dense(trunk, input_shape, [384, feature_dim])
 
 
-def simple_cnn(input_shape: tuple[int, ...], feature_dim: PositiveInt) -> nn.Sequential:
-    """LeNet-5 (LeCun et al., 1998) with ReLU and max pooling: 400-120-84 at 32x32."""
-    trunk = nn.Sequential(
+def simple_cnn(
+    input_shape: tuple[int, ...], feature_dim: PositiveInt, projection_dim: PositiveInt | None
+) -> nn.Module:
+    """LeNet-5 (LeCun et al., 1998) with ReLU and max pooling: 400-120-84 at 32x32.
+
+    Args:
+        input_shape: [channels, height, width].
+        feature_dim: width of the second Linear-ReLU.
+        projection_dim: None, or the width of an "mlp" projection after it, see ``project``.
+    """
+    trunk = LevelSequential(
         *_conv(image_channels(input_shape), 6, kernel=5),
         nn.MaxPool2d(2),
         *_conv(6, 16, kernel=5),
         nn.MaxPool2d(2),
     )
-    return _with_dense(trunk, input_shape, [120, feature_dim])
+    network = _with_dense(trunk, input_shape, [120, feature_dim])
+    if projection_dim is None:
+        return network
+    return project(network, feature_dim, projection_dim, "mlp")
 
 
 def hics_fmnist(input_shape: tuple[int, ...], dropout: Dropout) -> nn.Sequential:
@@ -54,7 +67,7 @@ def hics_fmnist(input_shape: tuple[int, ...], dropout: Dropout) -> nn.Sequential
 
 def hics_cifar(
     input_shape: tuple[int, ...], feature_dim: PositiveInt, dropout: Dropout
-) -> nn.Sequential:
+) -> LevelSequential:
     """HiCS-FL's network for CIFAR: three unpadded 3x3 convolutions, 1024-64 at 32x32.
 
     The third convolution has no ReLU.
@@ -64,7 +77,7 @@ def hics_cifar(
         feature_dim: width of the Linear-ReLU after the flattened map.
         dropout: probability of dropping an element after each pool and after the third convolution.
     """
-    trunk = nn.Sequential(
+    trunk = LevelSequential(
         *_conv(image_channels(input_shape), 32, kernel=3),
         nn.MaxPool2d(2),
         nn.Dropout(dropout),
@@ -82,12 +95,12 @@ def _prelu_block(before: int, after: int) -> tuple[nn.Module, ...]:
     return nn.Conv2d(before, after, 5), nn.PReLU(), nn.BatchNorm2d(after), nn.MaxPool2d(2)
 
 
-def _conv(before: int, after: int, kernel: int) -> tuple[nn.Conv2d, nn.ReLU]:
-    return nn.Conv2d(before, after, kernel), nn.ReLU()
+def _conv(before: int, after: int, kernel: int) -> tuple[nn.Conv2d, LevelReLU]:
+    return nn.Conv2d(before, after, kernel), LevelReLU()
 
 
 def _with_dense(
-    trunk: nn.Sequential, input_shape: tuple[int, ...], widths: list[int]
-) -> nn.Sequential:
+    trunk: LevelSequential, input_shape: tuple[int, ...], widths: list[int]
+) -> LevelSequential:
     width = flat_width(trunk, input_shape)
-    return nn.Sequential(trunk, nn.Flatten(), dense([width, *widths]))
+    return LevelSequential(trunk, nn.Flatten(), dense([width, *widths]))

@@ -4,6 +4,7 @@ from pydantic import PositiveInt
 from torch import nn
 
 from fedexp.models.layers import Projection, flat_width, image_channels, project
+from fedexp.models.levels import LevelReLU, LevelSequential
 
 
 def convnet(
@@ -16,7 +17,8 @@ def convnet(
     """Blocks of conv3x3-norm-ReLU-avgpool2, flattened (MTT, Cazenavette et al., CVPR 2022).
 
     The norm is instance normalisation, written as a GroupNorm with one group per channel. With one
-    input channel the first convolution pads by 3 instead of 1, so that 28x28 becomes 32x32.
+    input channel the first convolution pads by 3 instead of 1, so that 28x28 becomes 32x32. The
+    levels (``fedexp.models.levels``) are the maps before each block's ReLU.
 
     Args:
         input_shape: [channels, height, width].
@@ -29,14 +31,14 @@ def convnet(
     channels = image_channels(input_shape)
     first = _block(channels, width, padding=3 if channels == 1 else 1)
     others = (_block(width, width, padding=1) for _ in range(depth - 1))
-    blocks = nn.Sequential(first, *others, nn.Flatten())
+    blocks = LevelSequential(first, *others, nn.Flatten())
     return project(blocks, flat_width(blocks, input_shape), feature_dim, projection)
 
 
-def _block(before: int, width: int, padding: int) -> nn.Sequential:
-    return nn.Sequential(
+def _block(before: int, width: int, padding: int) -> LevelSequential:
+    return LevelSequential(
         nn.Conv2d(before, width, 3, padding=padding),
         nn.GroupNorm(width, width),
-        nn.ReLU(),
+        LevelReLU(),
         nn.AvgPool2d(2),
     )

@@ -16,13 +16,17 @@ def initialize(network: nn.Module, init: Init) -> None:
         init: "default" keeps what the constructor drew. "layer_default" draws each convolution and
             linear layer as PyTorch's own layers do (torchvision's networks draw theirs otherwise).
             "xavier_relu" draws their weights from Xavier's uniform distribution with gain sqrt(2)
-            (Glorot and Bengio, AISTATS 2010) and keeps the biases.
+            (Glorot and Bengio, AISTATS 2010) and keeps the biases. "kaiming_fan_out" draws those of
+            convolutions from a normal distribution with variance 2 / (outputs of the kernel) (He et
+            al., ICCV 2015), as torchvision's ResNets do, and keeps the rest; unlike "default" it
+            also reaches a stem of another size and the plain networks.
     """
     if init == "default":
         return
     for layer in network.modules():
-        if isinstance(layer, (_ConvNd, nn.Linear)):
-            if init == "layer_default":
-                layer.reset_parameters()
-            else:
-                nn.init.xavier_uniform_(layer.weight, gain=sqrt(2))
+        if isinstance(layer, _ConvNd) and init == "kaiming_fan_out":
+            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+        elif isinstance(layer, (_ConvNd, nn.Linear)) and init == "layer_default":
+            layer.reset_parameters()
+        elif isinstance(layer, (_ConvNd, nn.Linear)) and init == "xavier_relu":
+            nn.init.xavier_uniform_(layer.weight, gain=sqrt(2))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedexp.errors import InputError
+from fedexp.models.levels import HasLevels, LevelSequential
 
 Norm = Literal["group", "batch"]
 Stem = Literal["cifar", "imagenet"]
@@ -45,7 +46,7 @@ def dense(widths: Sequence[int]) -> nn.Sequential:
 def project(
     network: nn.Module, width: int, feature_dim: int | None, projection: Projection
 ) -> nn.Module:
-    """``network`` as it is, or followed by linear layers.
+    """``network`` as it is, or followed by linear layers; its levels stay the same.
 
     Args:
         network: gives [B, width].
@@ -61,9 +62,10 @@ def project(
         if projection == "mlp":
             raise InputError("model.projection=mlp: needs a width, set model.feature_dim")
         return network
+    sequential = LevelSequential if isinstance(network, HasLevels) else nn.Sequential
     if projection == "mlp":
-        return nn.Sequential(network, dense([width, width]), nn.Linear(width, feature_dim))
-    return nn.Sequential(network, dense([width, feature_dim]))
+        return sequential(network, dense([width, width]), nn.Linear(width, feature_dim))
+    return sequential(network, dense([width, feature_dim]))
 
 
 def norm_layer(norm: Norm, groups: int, channels: int) -> Callable[[int], nn.Module]:

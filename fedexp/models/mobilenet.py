@@ -3,7 +3,8 @@
 from math import gcd
 
 from pydantic import PositiveInt
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.functional import adaptive_avg_pool2d
 from torchvision.models.mobilenetv2 import MobileNetV2
 from torchvision.ops.misc import Conv2dNormActivation
 
@@ -16,6 +17,29 @@ from fedexp.models.layers import (
     project,
     without_inplace,
 )
+from fedexp.models.levels import Levels, level
+from fedexp.models.weights import load_weights
+
+_STAGE_ENDS = (1, 3, 6, 10)  # among ``features``: the last blocks of 16, 24, 32 and 64 channels
+
+
+class LevelMobileNetV2(MobileNetV2):  # type: ignore[misc]
+    """torchvision's MobileNetV2 with five levels: the stem's norm and the next four stages."""
+
+    def forward_levels(self, images: Tensor) -> tuple[Tensor, Levels]:
+        """z, and the spatial means: before the stem's ReLU6, and of the first four stages.
+
+        A stage ends in a linear convolution or a sum: there is no ReLU after it.
+        """
+        convolution, norm, relu = self.features[0]
+        maps = norm(convolution(images))
+        levels = [level(maps)]
+        maps = relu(maps)
+        for number, block in enumerate(self.features[1:], start=1):
+            maps = block(maps)
+            if number in _STAGE_ENDS:
+                levels.append(level(maps))
+        return self.classifier(adaptive_avg_pool2d(maps, (1, 1)).flatten(1)), tuple(levels)
 
 
 def mobilenet_v2(
@@ -24,12 +48,14 @@ def mobilenet_v2(
     groups: PositiveInt,
     stem: Stem,
     last_channel: PositiveInt,
+    weights: str | None,
     feature_dim: PositiveInt | None,
     projection: Projection,
 ) -> nn.Module:
     """torchvision's MobileNetV2 (Sandler et al., CVPR 2018) as a backbone with z [B, last_channel].
 
-    It has neither the classifier nor the dropout before it.
+    It has neither the classifier nor the dropout before it. Its levels (``fedexp.models.levels``)
+    are the stem and the first four stages.
 
     Args:
         input_shape: [channels, height, width].
@@ -37,21 +63,27 @@ def mobilenet_v2(
         groups: groups of a group normalisation; must divide 8 and ``last_channel``.
         stem: "cifar" begins with stride 1, "imagenet" with stride 2.
         last_channel: channels of the last 1x1 convolution, 1280 in the paper.
+        weights: None for random ones, "imagenet" or the path of a state dict, see ``load_weights``;
+            a last convolution of other than 1280 channels keeps its random weights.
         feature_dim: None for ``last_channel``, or the width of a projection after it.
         projection: its layers, see ``project``.
 
     Raises:
-        InputError: ``groups`` does not divide all channels.
+        InputError: ``groups`` does not divide all channels, or ``weights`` do not fit.
     """
     layer = norm_layer(norm, groups, channels=gcd(8, last_channel))
-    network = MobileNetV2(norm_layer=layer)
+    network = LevelMobileNetV2(norm_layer=layer)
+    replaced = ["classifier."]
     if last_channel != network.last_channel:
         last = Conv2dNormActivation(
             320, last_channel, kernel_size=1, norm_layer=layer, activation_layer=nn.ReLU6
         )
         nn.init.kaiming_normal_(last[0].weight, mode="fan_out")  # as torchvision's others
         network.features[-1] = last
+        replaced.append("features.18.")
     network.classifier = nn.Identity()
     channels, stride = image_channels(input_shape), 1 if stem == "cifar" else 2
     network.features[0][0] = nn.Conv2d(channels, 32, 3, stride=stride, padding=1, bias=False)
+    if weights is not None:
+        load_weights(network, weights, "mobilenet_v2", replaced)
     return project(without_inplace(network), last_channel, feature_dim, projection)

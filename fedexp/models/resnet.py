@@ -1,10 +1,10 @@
-"""Residual networks of basic blocks, for small images or large ones."""
+"""Residual networks, for small images or large ones."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
-from torch import nn
-from torchvision.models.resnet import BasicBlock, ResNet
+from torch import Tensor, nn
+from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
 from fedexp.models.layers import (
     Norm,
@@ -15,10 +15,67 @@ from fedexp.models.layers import (
     project,
     without_inplace,
 )
+from fedexp.models.levels import Levels, level
+
+
+class BasicLevelBlock(BasicBlock):  # type: ignore[misc]
+    """torchvision's BasicBlock with a method for the sum before its last ReLU."""
+
+    def residual_sum(self, x: Tensor) -> Tensor:
+        """Two 3x3 convolutions, plus the shortcut."""
+        out = self.relu(self.bn1(self.conv1(x)))
+        return _add_shortcut(self, self.bn2(self.conv2(out)), x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The rectified sum."""
+        rectified: Tensor = self.relu(self.residual_sum(x))
+        return rectified
+
+
+class BottleneckLevelBlock(Bottleneck):  # type: ignore[misc]
+    """torchvision's Bottleneck with a method for the sum before its last ReLU."""
+
+    def residual_sum(self, x: Tensor) -> Tensor:
+        """Convolutions 1x1, 3x3 and 1x1 to four times the channels, plus the shortcut."""
+        out = self.relu(self.bn1(self.conv1(x)))
+        out = self.relu(self.bn2(self.conv2(out)))
+        return _add_shortcut(self, self.bn3(self.conv3(out)), x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The rectified sum."""
+        rectified: Tensor = self.relu(self.residual_sum(x))
+        return rectified
+
+
+def _add_shortcut(block: BasicBlock | Bottleneck, out: Tensor, x: Tensor) -> Tensor:
+    out += x if block.downsample is None else block.downsample(x)
+    return out
+
+
+class LevelResNet(ResNet):  # type: ignore[misc]
+    """torchvision's ResNet with five levels: the stem's norm and the four stages' last sums."""
+
+    def forward_levels(self, images: Tensor) -> tuple[Tensor, Levels]:
+        """z, and the spatial means of the maps before the ReLU of the stem and of each stage."""
+        maps = self.bn1(self.conv1(images))
+        levels = [level(maps)]
+        maps = self.maxpool(self.relu(maps))
+        for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
+            *before, last = stage
+            for block in before:
+                maps = block(maps)
+            maps = last.residual_sum(maps)
+            levels.append(level(maps))
+            maps = self.relu(maps)
+        return self.fc(self.avgpool(maps).flatten(1)), tuple(levels)
+
+
+_BLOCKS = {"basic": BasicLevelBlock, "bottleneck": BottleneckLevelBlock}
 
 
 def resnet(
     input_shape: tuple[int, ...],
+    block: Literal["basic", "bottleneck"],
     layers: Annotated[list[PositiveInt], Field(min_length=4, max_length=4)],
     norm: Norm,
     groups: PositiveInt,
@@ -27,23 +84,29 @@ def resnet(
     feature_dim: PositiveInt | None,
     projection: Projection,
 ) -> nn.Module:
-    """torchvision's ResNet (He et al., CVPR 2016) as a backbone with z [B, 512].
+    """torchvision's ResNet (He et al., CVPR 2016) as a backbone with z [B, 512] or [B, 2048].
+
+    Its levels (``fedexp.models.levels``) are the maps before the ReLU of the stem and of the last
+    block of each of the four stages.
 
     Args:
         input_shape: [channels, height, width].
-        layers: basic blocks in each of the four stages; [2, 2, 2, 2] is ResNet18.
+        block: "basic" has two 3x3 convolutions, "bottleneck" 1x1, 3x3 and 1x1.
+        layers: blocks in each of the four stages; [2, 2, 2, 2] basic ones are ResNet18,
+            [3, 4, 6, 3] bottlenecks ResNet50.
         norm: group or batch normalisation.
         groups: groups of a group normalisation; must divide 64.
-        norm_in_blocks: whether the two convolutions of a block are normalised. Without, only the
+        norm_in_blocks: whether the convolutions of a block are normalised. Without, only the
             stem and the shortcuts are, as in FedNH's released ResNet18 (Dai et al., AAAI 2023).
         stem: "cifar" keeps the resolution (3x3, stride 1, no pool), "imagenet" quarters it.
-        feature_dim: None for 512, or the width of a projection after it.
+        feature_dim: None for the native width (512 with basic blocks, 2048 with bottlenecks), or
+            the width of a projection after it.
         projection: its layers, see ``project``.
 
     Raises:
         InputError: ``groups`` does not divide 64.
     """
-    network = ResNet(BasicBlock, layers, norm_layer=norm_layer(norm, groups, channels=64))
+    network = LevelResNet(_BLOCKS[block], layers, norm_layer=norm_layer(norm, groups, channels=64))
     width = network.fc.in_features
     network.fc = nn.Identity()
     channels = image_channels(input_shape)
@@ -53,7 +116,13 @@ def resnet(
     else:
         network.conv1 = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
     if not norm_in_blocks:
-        for block in network.modules():
-            if isinstance(block, BasicBlock):
-                block.bn1 = block.bn2 = nn.Identity()
+        _remove_block_norms(network)
     return project(without_inplace(network), width, feature_dim, projection)
+
+
+def _remove_block_norms(network: ResNet) -> None:
+    for block in network.modules():
+        if isinstance(block, (BasicBlock, Bottleneck)):
+            for name in ("bn1", "bn2", "bn3"):
+                if hasattr(block, name):
+                    setattr(block, name, nn.Identity())

@@ -8,6 +8,7 @@ from torchvision import models
 
 from fedexp.errors import InputError
 from fedexp.models.layers import Projection, image_channels, project, without_inplace
+from fedexp.models.weights import load_weights
 
 # Without these options they would return a tuple in training, with auxiliary logits.
 _PLAIN = {"aux_logits": False, "init_weights": False}
@@ -25,10 +26,11 @@ class GreyToColour(nn.Module):
 def torchvision_model(
     input_shape: tuple[int, ...],
     name: str,
+    weights: str | None,
     feature_dim: PositiveInt | None,
     projection: Projection,
 ) -> nn.Module:
-    """An untrained torchvision network without its last linear layer, as a backbone.
+    """A torchvision network without its last linear layer, as a backbone.
 
     Grey images are repeated to three channels. Layers before the last one stay as they are, with
     their normalisation and dropout.
@@ -36,18 +38,23 @@ def torchvision_model(
     Args:
         input_shape: [1 or 3 channels, height, width].
         name: as in ``torchvision.models.list_models()``, for example "mobilenet_v3_small".
+        weights: None for random ones, "imagenet" or the path of a state dict, see ``load_weights``.
         feature_dim: None for the native width, or the width of a projection after it.
         projection: its layers, see ``project``.
 
     Raises:
-        InputError: there is no such network, or its classifier is not a linear layer.
+        InputError: there is no such network, its classifier is not a linear layer, or
+            ``weights`` do not fit it.
         ValueError: the inputs are not grey or colour images.
     """
     channels = image_channels(input_shape)
     if channels not in (1, 3):
         raise ValueError("torchvision's networks take 1 or 3 channels")
     network = without_inplace(_network(name))
-    backbone = project(network, _remove_classifier(name, network), feature_dim, projection)
+    classifier, width = _remove_classifier(name, network)
+    if weights is not None:
+        load_weights(network, weights, name, replaced=[f"{classifier}."])
+    backbone = project(network, width, feature_dim, projection)
     return backbone if channels == 3 else nn.Sequential(GreyToColour(), backbone)
 
 
@@ -61,11 +68,11 @@ def _network(name: str) -> nn.Module:
     return network
 
 
-def _remove_classifier(name: str, network: nn.Module) -> int:
-    """Replace the last linear layer by the identity; returns its number of input features."""
+def _remove_classifier(name: str, network: nn.Module) -> tuple[str, int]:
+    """Replace the last linear layer by the identity; its name and number of input features."""
     linear = [(path, each) for path, each in network.named_modules() if isinstance(each, nn.Linear)]
     if not linear:
         raise InputError(f"model.name={name}: has no linear classifier to remove; try another")
     path, classifier = linear[-1]
     network.set_submodule(path, nn.Identity())
-    return classifier.in_features
+    return path, classifier.in_features

@@ -27,6 +27,8 @@ class Ditto(Personalization):
             client's shared model after its local training of the round.
         optimizer: of v. "local" is the configured local optimizer; "plain_sgd" is SGD at the same
             learning rate without momentum and weight decay.
+        clip_pull: whether ``local.grad_clip`` clips grad F_k(v) + lam (v - u). If not, it clips
+            grad F_k(v) alone.
     """
 
     def __init__(
@@ -34,11 +36,13 @@ class Ditto(Personalization):
         lam: NonNegativeFloat,
         anchor: Literal["global", "local"],
         optimizer: Literal["local", "plain_sgd"],
+        clip_pull: bool,
     ) -> None:
         super().__init__()
         self.proximal = Proximal(lam)
         self._anchor_is_local = anchor == "local"
         self._plain_sgd = optimizer == "plain_sgd"
+        self._clip_pull = clip_pull
 
     def setup(self, setting: Setting) -> None:
         """Buffers for u."""
@@ -59,10 +63,19 @@ class Ditto(Personalization):
             memory.update({name: client.weights[name].clone() for name in self.proximal.anchors})
         return {}
 
-    def pull(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor:
-        """(lam / 2) ||v - u||^2, a scalar."""
+    def pull(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
+        """(lam / 2) ||v - u||^2, a scalar, if its gradient is clipped."""
+        if not self._clip_pull:
+            return 0.0
         penalty: Tensor = self.proximal(parameters)
         return penalty
+
+    def unclipped_gradient(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensors:
+        """lam (v - u), if it is not clipped."""
+        if self._clip_pull:
+            return {}
+        lam, u = self.proximal.mu, self.proximal.anchors
+        return {name: lam * (value - u[name]) for name, value in parameters}
 
 
 def _taken(memory: Memory) -> Tensors:

@@ -35,6 +35,7 @@ class FedROD(Personalization):
         second_phase: "none" trains h_k together with the rest; with ``local.grad_clip`` the norm is
             then over all gradients. "local" trains it afterwards for ``local.epochs``, body and
             generic head frozen; "plain_sgd" does so by SGD without momentum and weight decay.
+        clip_second_phase: whether ``local.grad_clip`` clips the gradients of a second phase.
     """
 
     shares: Tensor
@@ -43,9 +44,16 @@ class FedROD(Personalization):
         self,
         private_head: Literal["linear", "copy", "hypernetwork"],
         second_phase: Literal["none", "local", "plain_sgd"],
+        clip_second_phase: bool,
     ) -> None:
         super().__init__()
+        if second_phase == "none" and not clip_second_phase:
+            raise InputError(
+                "personalization.clip_second_phase=false: there is no second phase; "
+                "personalization.second_phase should be local or plain_sgd"
+            )
         self.private_head, self.second_phase = private_head, second_phase
+        self._clip_second_phase = clip_second_phase
 
     def check(self, head: Head, loss: Loss) -> None:
         """Raises InputError if the generic head cannot be copied but should be."""
@@ -81,11 +89,15 @@ class FedROD(Personalization):
         """Everything together, or the generic model and then the private part."""
         if self.second_phase == "none":
             return (Phase(epochs),)
-        generic, plain = ("backbone.", "head."), self.second_phase == "plain_sgd"
-        return (
-            Phase(epochs, trainable=generic),
-            Phase(epochs, trainable=("personalization.",), eval_mode=generic, plain_sgd=plain),
+        generic = ("backbone.", "head.")
+        second = Phase(
+            epochs,
+            trainable=("personalization.",),
+            eval_mode=generic,
+            plain_sgd=self.second_phase == "plain_sgd",
+            clipped=self._clip_second_phase,
         )
+        return (Phase(epochs, trainable=generic), second)
 
     def begin(self, client: Client, message: Message, memory: Memory) -> None:
         """Set the client's class shares."""

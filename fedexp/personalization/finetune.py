@@ -10,8 +10,9 @@ from fedexp.core.sockets import Personalization, Phase
 class Finetune(Personalization):
     """A personal model is a global model after some epochs on the client's data.
 
-    The federation is not affected. Tuning uses the loss and the optimizer of the global model's
-    round, but no regularizer, which would tie the model to the global one.
+    The federation is not affected. A client is tuned as it would train that model in the next round
+    (loss, optimizer, learning rate, batches), but without a regularizer, which would tie the model
+    to the global one.
 
     Args:
         epochs: epochs of the whole model.

@@ -19,7 +19,8 @@ class PrototypesOnly(Personalization):
     """No weight is sent; the nearest global prototype is predicted (FedProto, AAAI 2022, Alg. 1).
 
     The prototypes are those that ``loss=prototype_align`` sends, the distance is Euclidean. A class
-    without a prototype is never predicted. The head is trained, for the loss, but does not predict.
+    without a prototype is never predicted. The head is trained, for the loss, but does not predict;
+    ``personal/accuracy_head_*`` is its accuracy.
 
     Args:
         score_with: the prototypes that predict. "present" are the server's after the round in which
@@ -28,6 +29,7 @@ class PrototypesOnly(Personalization):
     """
 
     has_global = False
+    scores_head = True
     needs = MappingProxyType(
         {
             CLASS_PROTOTYPES: "loss: personalization=prototypes_only sends the loss's prototypes "
@@ -62,6 +64,10 @@ class PrototypesOnly(Personalization):
         """Store the received prototypes in place of those of the client's last local training."""
         if self._keeps_received:
             self.receive(message)
+
+    def class_vectors(self) -> Tensor:
+        """The prototypes."""
+        return self.prototypes
 
     def personalize(self, z: Tensor, logits: Tensor) -> Tensor:
         """Minus the distance from each prototype, [B, C]."""

@@ -77,7 +77,7 @@ class DriftCorrection(Dynamic):
         alpha_scaling: Scaling,
         correction_scaling: Scaling,
     ) -> None:
-        super().__init__(alpha, alpha_scaling)
+        super().__init__(alpha, alpha_scaling, clip_quadratic=True)
         kind = LastSteps if estimate == "last" else CorrectedSteps
         source: Literal["steps", "gradient"] = "gradient" if estimate == "gradient" else "steps"
         self.variates = kind(weighting, source, correction_scaling)

@@ -47,21 +47,28 @@ class Dynamic(Regularizer):
     alpha = 0 switches everything off and is FedAvg to the bit. It is not the limit of a small
     alpha, with which the server adds the drift all the same.
 
-    ``alpha_scaling=samples`` is what the implementation released with FedPTR's baselines does. That
-    one takes (alpha_k/2) ||w||^2 as the optimizer's weight decay, which gradient clipping leaves
-    out; here the whole gradient is clipped.
+    ``alpha_scaling=samples`` and ``clip_quadratic=false`` are what the implementation released with
+    FedPTR's baselines does. With ||w - w^t||^2 = ||w||^2 - 2 <w^t, w> + const, it takes
+    (alpha_k/2) ||w||^2 as the optimizer's weight decay, which gradient clipping leaves out, and
+    -alpha_k <w^t, w> as a part of the loss.
 
     Args:
         alpha: the penalty's strength.
         alpha_scaling: ``none`` (paper): the same alpha for all clients; ``samples``:
             alpha_k = alpha * mean(n) / n_k.
+        clip_quadratic: whether ``local.grad_clip`` clips the whole gradient; if not, alpha w of it
+            is added after clipping. Without clipping the two differ by rounding, and in the logged
+            loss, which lacks (alpha/2) (||w||^2 + ||w^t||^2).
     """
 
     relative_strength: Tensor
 
-    def __init__(self, alpha: NonNegativeFloat, alpha_scaling: Scaling) -> None:
+    def __init__(
+        self, alpha: NonNegativeFloat, alpha_scaling: Scaling, clip_quadratic: bool
+    ) -> None:
         super().__init__()
         self.alpha, self.alpha_scaling = alpha, alpha_scaling
+        self.clip_quadratic = clip_quadratic
 
     def setup(self, setting: Setting) -> None:
         """Buffers for w^t, d_k and alpha_k / alpha; no mean drift yet, which stands for zero."""
@@ -80,11 +87,25 @@ class Dynamic(Regularizer):
             self.relative_strength.fill_(1 / size)
 
     def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
-        """The penalty, a scalar."""
-        shared = [(name, value) for name, value in parameters if name in self.start]
+        """The penalty, a scalar, without what ``unclipped_gradient`` is the gradient of."""
+        shared = self._shared(parameters)
         linear = total([(self.drift[name] * value).sum() for name, value in shared])
+        if not self.clip_quadratic:
+            products = total([(self.start[name] * value).sum() for name, value in shared])
+            return self._scaled(self.alpha * (linear - products))
         squares = total([(value - self.start[name]).square().sum() for name, value in shared])
         return self._scaled(self.alpha * (linear + 0.5 * squares))
+
+    def unclipped_gradient(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensors:
+        """alpha_k w, if it is not clipped; nothing for alpha = 0."""
+        if self.clip_quadratic or self.alpha == 0:
+            return {}
+        alpha = self._scaled(self.alpha)
+        return {name: alpha * value for name, value in self._shared(parameters)}
+
+    def _shared(self, parameters: Iterable[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
+        """Those of ``parameters`` that are sent."""
+        return [(name, value) for name, value in parameters if name in self.start]
 
     def _scaled(self, penalty: Tensor | float) -> Tensor | float:
         """The same with alpha_k in place of alpha."""

@@ -1,4 +1,7 @@
-"""FedPTR's prediction of the next global model, the same for a client and for the server."""
+"""FedPTR's synthetic dataset and its prediction of the next global model.
+
+The same for a client and for the server.
+"""
 
 from __future__ import annotations
 
@@ -18,21 +21,20 @@ from fedexp.regularizers.matching import Augment, FunctionalLoss
 
 
 @dataclass(frozen=True)
-class LookAhead:
-    """Learns D~ from the last step of the global model and projects the next one, w~.
+class StepMatching:
+    """Learns D~ from the last step of the global model, w^(t-m) to w^t.
 
     The memory holds ``synthetic`` (D~ [C * ipc, *input_shape]), ``step_size``, the number of models
     ``seen``, and the last m of these as ``<slot>/<name>``.
 
     Attributes:
-        names: the parameters that are predicted.
+        names: the parameters whose step is matched.
         lag: m.
         wait: models to wait for beyond the first of which there is one m models older.
         step_size: of the inner steps, to begin with.
-        update_every: D~ is learnt every so many models and w~ projected for each; None learns once.
+        update_every: D~ is learnt every so many models; None learns it once.
         augment: whether Differentiable Siamese Augmentation precedes every inner step.
         match: ``match_trajectory`` with its hyper-parameters.
-        project: ``project`` with its hyper-parameters.
     """
 
     names: frozenset[str]
@@ -42,9 +44,8 @@ class LookAhead:
     update_every: int | None
     augment: bool
     match: Callable[..., tuple[Tensor, Tensor, Tensor]]
-    project: Callable[..., Tensors]
 
-    def __call__(
+    def learn(
         self,
         memory: Memory,
         weights: Tensors,
@@ -53,15 +54,10 @@ class LookAhead:
         draw: Callable[[], Tensor],
         generator: Generator,
     ) -> tuple[Tensors, dict[str, float]]:
-        """w~ of the parameters that changed since w^(t-m), empty if there is none; and metrics.
+        """The parameters of w^t that changed since w^(t-m), with D~ learnt from them; and metrics.
 
-        Args:
-            memory: of the client or the server; ``weights`` and the new D~ are stored in it.
-            weights: w^t.
-            model: the global model.
-            labels: of D~ [C * ipc].
-            draw: D~ to begin with.
-            generator: of the augmentation.
+        Empty if nothing changed or there is no model old enough. The arguments are those of
+        ``LookAhead``.
         """
         past = self.remember(memory, weights)
         changed = {name: old for name, old in past.items() if not torch.equal(old, weights[name])}
@@ -72,13 +68,9 @@ class LookAhead:
         metrics = {"trajectory/diverged": 0.0}
         if self._is_due(memory):
             metrics |= self._learn(memory, loss, changed, now, labels, draw, generator)
-        if "synthetic" not in memory:
-            return {}, metrics
-        metrics["trajectory/step_size"] = memory["step_size"].item()
-        ahead = self.project(loss, now, memory["synthetic"], labels)
-        if not all(map(_finite, ahead.values())):
-            return {}, metrics | {"trajectory/diverged": 1.0}
-        return ahead, metrics
+        if "synthetic" in memory:
+            metrics["trajectory/step_size"] = memory["step_size"].item()
+        return now, metrics
 
     def remember(self, memory: Memory, weights: Tensors) -> Tensors:
         """Store a model in place of the one m models older, which is returned if there is one."""
@@ -118,6 +110,45 @@ class LookAhead:
             return {"trajectory/diverged": 1.0}
         memory.update(synthetic=images, step_size=size)
         return {"trajectory/matching_loss": losses[-1].item()}
+
+
+@dataclass(frozen=True)
+class LookAhead(StepMatching):
+    """Learns D~ and projects the next global model, w~, for each model.
+
+    Attributes:
+        project: ``project`` with its hyper-parameters.
+    """
+
+    project: Callable[..., Tensors]
+
+    def __call__(
+        self,
+        memory: Memory,
+        weights: Tensors,
+        model: Functional,
+        labels: Tensor,
+        draw: Callable[[], Tensor],
+        generator: Generator,
+    ) -> tuple[Tensors, dict[str, float]]:
+        """w~ of the parameters that changed since w^(t-m), empty if there is none; and metrics.
+
+        Args:
+            memory: of the client or the server; ``weights`` and the new D~ are stored in it.
+            weights: w^t.
+            model: the global model.
+            labels: of D~ [C * ipc].
+            draw: D~ to begin with.
+            generator: of the augmentation.
+        """
+        now, metrics = self.learn(memory, weights, model, labels, draw, generator)
+        if not now or "synthetic" not in memory:
+            return {}, metrics
+        loss = partial(_cross_entropy, model)
+        ahead = self.project(loss, now, memory["synthetic"], labels)
+        if not all(map(_finite, ahead.values())):
+            return {}, metrics | {"trajectory/diverged": 1.0}
+        return ahead, metrics
 
 
 def _cross_entropy(

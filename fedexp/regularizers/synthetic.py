@@ -8,8 +8,24 @@ from torch import Tensor
 from fedexp.core.client_protocol import LocalData
 from fedexp.core.part import Setting
 from fedexp.core.randomness import torch_generator
+from fedexp.errors import InputError
 
 Start = Literal["images", "distinct_images", "noise"]
+Augmentation = Literal["none", "dsa"]
+
+
+def check_inputs(augment: Augmentation, setting: Setting) -> None:
+    """Raises InputError if inputs cannot be learnt, or are not what ``augment`` works on."""
+    if setting.vocabulary:
+        raise InputError(
+            "regularizer: learns synthetic inputs, which tokens cannot be; use another "
+            "regularizer, or data whose inputs are numbers"
+        )
+    if augment == "dsa" and len(setting.input_shape) != 3:
+        raise InputError(
+            "regularizer.augment=dsa: needs images [channels, height, width], but inputs have "
+            f"the shape {list(setting.input_shape)}; use augment=none"
+        )
 
 
 def synthetic_labels(num_classes: int, per_class: int, device: torch.device) -> Tensor:

@@ -26,7 +26,9 @@ from fedexp.regularizers.layers import Grouping, layers_of
 from fedexp.regularizers.look_ahead import LookAhead
 from fedexp.regularizers.matching import match_trajectory, project
 from fedexp.regularizers.synthetic import (
+    Augmentation,
     Start,
+    check_inputs,
     client_start,
     noise,
     real_images,
@@ -103,7 +105,7 @@ class Trajectory(Regularizer):
         init: Start,
         outer_steps: PositiveInt,
         inner_steps: PositiveInt,
-        augment: Literal["none", "dsa"],
+        augment: Augmentation,
         step_size: float,
         image_lr: NonNegativeFloat,
         step_lr: NonNegativeFloat,
@@ -155,11 +157,7 @@ class Trajectory(Regularizer):
                 f"regularizer.side=server: needs the whole model, but {private[0]} stays with the "
                 "clients; use side=client"
             )
-        if self.augment == "dsa" and len(setting.input_shape) != 3:
-            raise InputError(
-                "regularizer.augment=dsa: needs images [channels, height, width], but inputs have "
-                f"the shape {list(setting.input_shape)}; use augment=none"
-            )
+        check_inputs(self.augment, setting)
         self.anchors = Anchors(shared)
         self.register_buffer("active", torch.zeros(()), persistent=False)
         self._layer_of = layers_of(shared, self.layers)

@@ -1,5 +1,6 @@
 """Builds a federation from a checked plan and its data."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -7,17 +8,20 @@ import torch
 from lightning.fabric import Fabric
 
 from fedexp.config.build import build
-from fedexp.config.schema import Engine
+from fedexp.config.schema import Config
+from fedexp.config.schema import Engine as EngineConfig
 from fedexp.core.client import ClientModule
-from fedexp.core.functional import functional
+from fedexp.core.functional import functional, functional_head
 from fedexp.core.messages import Message, Tensors
-from fedexp.core.part import Functional, Setting
+from fedexp.core.part import Functional, Setting, TensorStore
 from fedexp.core.randomness import seeded
 from fedexp.core.server import Server
+from fedexp.core.sockets import Head
 from fedexp.data.federated import FederatedData
 from fedexp.distributed.placement import Placement
-from fedexp.distributed.ranks import ranks_of
+from fedexp.distributed.ranks import Ranks, ranks_of
 from fedexp.engines.allocator import keep_freed_memory
+from fedexp.engines.base import Engine
 from fedexp.engines.layout import check_compiler, prefers_channels_last
 from fedexp.engines.resources import Resources
 from fedexp.errors import InputError
@@ -32,6 +36,7 @@ from fedexp.models.init import initialize
 from fedexp.models.shape import trains_on_one
 from fedexp.runtime.plan import ENGINE_SUPPLIED, Plan
 from fedexp.state.client_store import ClientStore
+from fedexp.state.ram_and_disk import RamAndDisk
 from fedexp.tracking.pictures import Pictures
 from fedexp.tracking.tracker import Tracker
 
@@ -50,53 +55,38 @@ def assemble(
         fabric: device, precision and processes.
         data: the population's data.
         tracker: gets the record of every round.
-        client_folder: for client states that exceed the RAM bound; None uses a temporary one.
+        client_folder: for what exceeds the RAM bound, client states and the server's; None uses
+            temporary ones.
     """
     _check_last_batches(plan, data)
     if fabric.device.type == "cpu":
         keep_freed_memory()
-    config, sockets, parts = plan.config, plan.sockets, plan.sockets.by_name()
     module = _resident_module(plan)
-    setting = _setting(plan, data, module)
-    for part in parts.values():
-        part.setup(setting)
-    plan.faults.setup(setting)
-    module.finish_setup()
-    _place_module(module, config.engine, fabric.device)
+    setting = _setting(plan, data, module, partial(_store, plan.config, client_folder))
+    _set_up(plan, module, setting, fabric.device)
     resources = _resources(plan, fabric, data, module, client_folder)
-    engine = build("engine", config.engine.node, supplied=ENGINE_SUPPLIED)(resources=resources)
-    if config.engine.compile:
-        check_compiler(fabric.device)
-        engine.compile()
+    engine = _engine(plan.config.engine, resources)
     ranks = ranks_of(fabric)
     sizes = data.class_counts.sum(dim=1).tolist()
     placement = Placement(
         ranks, sizes, clients_with_state=lambda: resources.store.clients_with_state
     )
-    attack = MembershipAttack(config.evaluation.membership, resources)
-    parameters = setting.shared & setting.parameter_shapes.keys()
-    tunes_best = sockets.personalization.tunes_best and config.evaluation.personal != "off"
-    best = BestModel() if tunes_best else None
-    unseen = plan.description.unseen_classes
-    fewshot = FewShot(config.evaluation.fewshot, resources) if unseen else None
-    evaluator = Evaluator(
-        config.evaluation, config.rounds, engine, data, parameters, attack, ranks, best, fewshot
-    )
-    meter, quarantine = Meter(), Quarantine(config.on_bad_update)
+    evaluator = _evaluator(plan.config, engine, setting, ranks)
+    meter, quarantine = Meter(), Quarantine(plan.config.on_bad_update)
     reducibles = (meter, quarantine, evaluator, placement)
     shared = resources.split(resources.initial)[0]
     return Federation(
         ranks,
         placement,
-        Server(shared, sockets.aggregator, parts, ranks, reducibles),
-        sockets.sampler,
+        Server(shared, plan.sockets.aggregator, plan.sockets.by_name(), ranks, reducibles),
+        plan.sockets.sampler,
         engine,
         plan.faults,
         quarantine,
         meter,
         evaluator,
         tracker,
-        Pictures(config.tracking, config.rounds, resources, ranks),
+        Pictures(plan.config.tracking, plan.config.rounds, resources, ranks),
     )
 
 
@@ -117,7 +107,17 @@ def _resident_module(plan: Plan) -> ClientModule:
     )
 
 
-def _setting(plan: Plan, data: FederatedData, module: ClientModule) -> Setting:
+def _store(config: Config, folder: Path | None, name: str) -> TensorStore:
+    """``Setting.make_store``, with the bound of the clients' states."""
+    return RamAndDisk(config.clients.ram_gib * 2**30, folder / name if folder else None)
+
+
+def _setting(
+    plan: Plan,
+    data: FederatedData,
+    module: ClientModule,
+    make_store: Callable[[str], TensorStore],
+) -> Setting:
     """What the parts may know about the experiment."""
     config, about = plan.config, plan.description
     is_sent, shared = module.is_sent, plan.sockets.personalization.shared
@@ -133,13 +133,21 @@ def _setting(plan: Plan, data: FederatedData, module: ClientModule) -> Setting:
         shared=frozenset(name for name in module.weights if is_sent(name) and shared(name)),
         input_shape=about.input_shape,
         functional=partial(_global_model, module),
+        make_store=make_store,
+        vocabulary=about.vocabulary,
+        head=partial(_global_head, module.head),
     )
 
 
-def _place_module(module: ClientModule, engine: Engine, device: torch.device) -> None:
-    """Move the module to the device, in the memory layout of ``engine.channels_last``."""
-    prefers = prefers_channels_last(module.backbone, device, engine.precision)
-    if engine.channels_last is True or (engine.channels_last == "auto" and prefers):
+def _set_up(plan: Plan, module: ClientModule, setting: Setting, device: torch.device) -> None:
+    """Set up the parts, and move the resident module to the device."""
+    for part in plan.sockets.by_name().values():
+        part.setup(setting)
+    plan.faults.setup(setting)
+    module.finish_setup()
+    config = plan.config.engine
+    prefers = prefers_channels_last(module.backbone, device, config.precision)
+    if config.channels_last is True or (config.channels_last == "auto" and prefers):
         module.to(memory_format=torch.channels_last)
     module.to(device)
 
@@ -169,10 +177,42 @@ def _resources(
     )
 
 
+def _engine(config: EngineConfig, resources: Resources) -> Engine:
+    """The engine, which compiles its steps if ``engine.compile`` says so."""
+    engine: Engine = build("engine", config.node, supplied=ENGINE_SUPPLIED)(resources=resources)
+    if config.compile:
+        check_compiler(resources.fabric.device)
+        engine.compile()
+    return engine
+
+
+def _evaluator(config: Config, engine: Engine, setting: Setting, ranks: Ranks) -> Evaluator:
+    """The evaluator, which keeps the best global model if personal models start from it."""
+    resources, measured = engine.resources, config.evaluation
+    tunes_best = resources.personalization.tunes_best and measured.personal != "off"
+    unseen = resources.data.description.unseen_classes
+    return Evaluator(
+        measured,
+        config.rounds,
+        engine,
+        resources.data,
+        setting.shared & setting.parameter_shapes.keys(),
+        MembershipAttack(measured.membership, resources),
+        ranks,
+        BestModel() if tunes_best else None,
+        FewShot(measured.fewshot, resources) if unseen else None,
+    )
+
+
 def _global_model(module: ClientModule, round: int, weights: Tensors) -> Functional:
     """The server's global model as a function, with the head's current extras."""
     extras = {"head": module.head.broadcast(round)}
     return functional(module, Message(round, weights, extras))
+
+
+def _global_head(head: Head, round: int) -> Functional:
+    """The head of the server's global model as a function."""
+    return functional_head(head, Message(round, {}, {"head": head.broadcast(round)}))
 
 
 def _check_last_batches(plan: Plan, data: FederatedData) -> None:

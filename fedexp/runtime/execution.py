@@ -30,8 +30,8 @@ from fedexp.runtime.interrupts import Interrupts
 from fedexp.runtime.plan import load_data, plan
 from fedexp.state.checkpoint import Checkpoint, Checkpoints, save_weights
 from fedexp.state.run_folder import SUMMARY, Identity, check, claim, objective, rounds_finished
-from fedexp.tracking.figures import partition_heatmap
 from fedexp.tracking.follow import History, follow
+from fedexp.tracking.heatmaps import partition_heatmap
 from fedexp.tracking.jsonl import parse_records, read_metrics
 from fedexp.tracking.summary import summarize, write_summary
 from fedexp.tracking.tracker import Tracker, Trackers
@@ -39,7 +39,7 @@ from fedexp.tracking.tracker import Tracker, Trackers
 LOGGER = logging.getLogger(__name__)
 
 _CLIENTS = "clients_{}"
-"""Folder for the client states of a rank that exceed the RAM bound."""
+"""Folder for what exceeds the RAM bound at a rank: client states, and what the server keeps."""
 
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
@@ -128,35 +128,17 @@ def _run(config: Config, folder: Path, launch: Launch) -> tuple[RunResult, Messa
             write_partition(folder / PARTITION, data.class_counts, data.description.classes)
         checkpoint = ranks.from_first(partial(_resume_point, config, folder, run, launch))
         start -= checkpoint.seconds if checkpoint else 0
-        done = checkpoint.round if checkpoint else 0
         past = parse_records(checkpoint.metrics) if checkpoint else []
         history = History(past)
         with follow(config, folder, launch, run, past) as tracker:
             trackers = Trackers([history, tracker])
             clients = folder / _CLIENTS.format(ranks.rank)
             federation = assemble(planned, fabric, data, trackers, clients)
-            store = federation.engine.resources.store
-            with closing(store):
-                if checkpoint:
-                    checkpoint.restore(
-                        federation.server,
-                        federation.evaluator,
-                        store,
-                        fabric.device,
-                        federation.placement.local_clients,
-                    )
-                    federation.placement.synchronize()
-                _train(federation, config, done, Checkpoints(folder, config.checkpoint.keep), start)
+            with _removed(clients):
+                _train(federation, config, checkpoint, folder, start)
             model = federation.global_model(config.rounds)
-            summary = summarize(
-                history.metrics,
-                config.model_dump(mode="json"),
-                launch.overrides,
-                launch.choices,
-                model.weights,
-                str(fabric.device),
-                time.perf_counter() - start,
-            )
+            seconds = time.perf_counter() - start
+            summary = _summary(config, launch, history, model, str(fabric.device), seconds)
             if ranks.is_first:
                 save_weights(model.weights, folder)
                 write_summary(folder, summary)
@@ -204,6 +186,30 @@ def _resume_point(
 
 
 def _train(
+    federation: Federation, config: Config, done: Checkpoint | None, folder: Path, start: float
+) -> None:
+    """Train all rounds, or those after the checkpoint ``done``. Raises Interrupted."""
+    checkpoints = Checkpoints(folder, config.checkpoint.keep)
+    with closing(federation.engine.resources.store):
+        if done:
+            _restore(federation, done)
+        _train_rounds(federation, config, done.round if done else 0, checkpoints, start)
+
+
+def _restore(federation: Federation, checkpoint: Checkpoint) -> None:
+    """Continue from the checkpoint, in every process with its own clients."""
+    resources, placement = federation.engine.resources, federation.placement
+    checkpoint.restore(
+        federation.server,
+        federation.evaluator,
+        resources.store,
+        resources.fabric.device,
+        placement.local_clients,
+    )
+    placement.synchronize()
+
+
+def _train_rounds(
     federation: Federation, config: Config, done: int, checkpoints: Checkpoints, start: float
 ) -> None:
     """Train the remaining rounds, with checkpoints. Raises Interrupted."""
@@ -223,6 +229,35 @@ def _train(
                 raise Interrupted(interrupt)
 
         federation.run(config.rounds, done, checkpoint)
+
+
+def _summary(
+    config: Config,
+    launch: Launch,
+    history: History,
+    model: ClientModule,
+    device: str,
+    seconds: float,
+) -> dict[str, Any]:
+    """The content of ``summary.json``."""
+    return summarize(
+        history.metrics,
+        config.model_dump(mode="json"),
+        launch.overrides,
+        launch.choices,
+        model.weights,
+        device,
+        seconds,
+    )
+
+
+@contextmanager
+def _removed(folder: Path) -> Iterator[None]:
+    """Delete ``folder``, if it exists, when the block ends."""
+    try:
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

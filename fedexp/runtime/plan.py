@@ -24,13 +24,15 @@ from fedexp.data.configured_partition import SUPPLIED as PARTITION_SUPPLIED
 from fedexp.data.configured_partition import partition_indices
 from fedexp.data.dataset import Dataset, Source
 from fedexp.data.federated import FederatedData
-from fedexp.data.split import class_counts, hold_out, match, stratified
+from fedexp.data.split import class_counts, match, stratified
+from fedexp.data.user_split import match_users, validation_split
 from fedexp.errors import InputError
 from fedexp.faults.base import Faults
 from fedexp.models.init import initialize
-from fedexp.models.shape import feature_dim
+from fedexp.models.shape import feature_dim, for_inputs
 from fedexp.samplers.base import Sampler
 from fedexp.tracking.follow import check_trackers
+from fedexp.tracking.named_classes import check_names
 from fedexp.tracking.summary import HEADLINES
 
 LOGGER = logging.getLogger(__name__)
@@ -98,7 +100,8 @@ def plan(config: Config) -> Plan:
         raise InputError(f"objective={config.objective}: is not measured with data.validation=0")
     if of_personal and config.evaluation.personal == "off":
         raise InputError(
-            f"objective={config.objective}: is not measured with evaluation.personal=off"
+            f"evaluation.personal=off: objective={config.objective} is then not measured; take "
+            "evaluation.personal=all or cohort, or another objective, such as train/loss"
         )
     check_trackers(config.tracking.trackers)
     others = ("loss", "regularizer", "personalization", "sampler", "aggregator")
@@ -109,15 +112,19 @@ def plan(config: Config) -> Plan:
     )
     _check_engine(config)
     build("partition", config.partition.node, supplied=PARTITION_SUPPLIED)
-    model = build("model", config.model.node, supplied=("input_shape",))
+    _check_initial_weights(config)
+    model = build("model", config.model.node, supplied=("input_shape", "vocabulary"))
     head = build("head", config.head, supplied=("feature_dim", "num_classes"))
     source: Source = build("data", config.data.node)
     description = source.describe()
     _check_test_classes(config, description)
+    check_names(config.tracking, description)
     if config.data.augment != "none" and len(description.input_shape) != 3:
+        kind = "token sequences" if description.vocabulary else "flat"
         raise InputError(
-            f"data.augment={config.data.augment}: is for images; these inputs are flat; use none"
+            f"data.augment={config.data.augment}: is for images; these inputs are {kind}; use none"
         )
+    model = for_inputs(model, description)
     width = feature_dim(model, description.input_shape)
 
     with seeded(config.seed, "head"):
@@ -167,14 +174,13 @@ def load_data(config: Config, source: Source, device: torch.device) -> Federated
         )
     if dataset.description.unseen_classes:  # no client's classes
         tests = [np.empty(0, dtype=np.int64)] * len(clients)
+    elif config.partition.test_split == "users":
+        dataset, tests = match_users(dataset, clients, config.seed)
     else:
         tests = match(dataset.test.labels.numpy(), counts, config.seed)
-    train, validation = hold_out(labels, clients, config.data.validation, config.seed)
-    if config.data.validation and not any(map(len, validation)):
-        raise InputError(
-            f"data.validation={config.data.validation}: no client has enough samples to hold out "
-            "one and keep one of each of its classes"
-        )
+    train, validation = validation_split(
+        dataset.train, clients, config.data.validation, config.seed
+    )
     return FederatedData(
         dataset, train, tests, config.data.augment, config.seed, device, validation
     )
@@ -187,6 +193,15 @@ def _check_engine(config: Config) -> None:
         raise InputError(
             f"engine.devices={config.engine.devices} engine.num_nodes={config.engine.num_nodes}: "
             "this engine trains in one process; take engine=serial or engine=vectorized"
+        )
+
+
+def _check_initial_weights(config: Config) -> None:
+    """Raise InputError if ``model.init`` would draw weights again that come from a file."""
+    weights, init = config.model.node.get("weights"), config.model.init
+    if weights is not None and init != "default":
+        raise InputError(
+            f"model.init={init}: would replace model.weights={weights}; should be default"
         )
 
 
@@ -221,7 +236,7 @@ def _check_test_classes(config: Config, about: Description) -> None:
 
 def _check_without_global(config: Config) -> None:
     """Raise InputError if the config measures a global model, which the method does not have."""
-    objective, measured = config.objective, config.evaluation
+    objective, measured, drawn = config.objective, config.evaluation, config.tracking
     of_global = objective.startswith(("global/", "membership/")) or objective in (
         "validation/accuracy",
         "validation/loss",
@@ -239,6 +254,13 @@ def _check_without_global(config: Config) -> None:
             measured.membership.attack,
             measured.membership.attack != "off",
             "off",
+        ),
+        ("tracking.feature_global", drawn.feature_global, drawn.feature_global, "false"),
+        (
+            "tracking.loss_surface.rounds",
+            drawn.loss_surface.rounds,
+            bool(drawn.loss_surface.rounds),
+            "[]",
         ),
     ):
         if needs_global:

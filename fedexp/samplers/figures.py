@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
+from fedexp.core.data_figure import DataFigure
 from fedexp.samplers.correlation import spearman
 
 _DPI = 130
@@ -69,7 +70,12 @@ def entropy_bars(clients: Tensor, true: Tensor, estimated: Tensor) -> Figure:
         true: [n] entropy of each client's labels in nats.
         estimated: [n] HiCS-FL's estimate of it.
     """
-    figure = Figure(figsize=(_width(len(clients)), 3.4), dpi=_DPI, layout="constrained")
+    data = {
+        "client": clients.cpu().numpy(),
+        "true_nats": true.cpu().numpy(),
+        "estimated_nats": estimated.cpu().numpy(),
+    }
+    figure = DataFigure(data, figsize=(_width(len(clients)), 3.4), dpi=_DPI, layout="constrained")
     axes = figure.subplots()
     _bars(axes, true.cpu().numpy(), -0.42, 0, color=_BAR, label="true")
     _bars(axes, estimated.cpu().numpy(), 0, 0.42, color=_POINT, label="estimated")

@@ -64,8 +64,11 @@ class HiCS(Sampler):
             the cost of C more numbers in the upload. ``weight_rowmean``: the row means of the
             update of the head's weight matrix, from the weights that are sent (released code).
             ``auto``: ``bias`` where the head has one that is trained and shared, else
-            ``virtual_bias``.
+            ``virtual_bias``. ``labels``: an oracle, which no real server has: the signal is the
+            client's class counts, and the entropy is that of its labels. Nothing is estimated;
+            cohorts depend on training only through ``angle_on=head``.
         temperature: of the softmax in the entropy; it should have the magnitude of the updates.
+            ``signal=labels`` has no softmax.
         lam: weight of the angle in the distance; the entropy has 1 - lam.
         gamma_0: how strongly high entropy is preferred at first; gamma_t = gamma_0 (1 - t/T).
         clusters: M; None is K.
@@ -119,6 +122,8 @@ class HiCS(Sampler):
         self.cluster.check(len(self.eligible))
         head_size = sum(setting.parameter_shapes[name].numel() for name in self.head_names)
         self.signals = torch.zeros(setting.num_clients, setting.num_classes)
+        if self.signal == "labels":
+            self.signals = setting.class_counts.float()
         self.head_updates = torch.zeros(setting.num_clients, head_size)
         step = math.ceil(setting.num_clients / _SHOWN)
         self.shown = torch.arange(0, setting.num_clients, step)
@@ -223,15 +228,23 @@ class HiCS(Sampler):
         """Of the clients with data."""
         signals = self.signals[self.eligible]
         updates = self.head_updates[self.eligible] if self.head_names else signals
-        return Profiles(estimated_entropy(signals, self.temperature), updates)
+        return Profiles(self._estimates(signals), updates)
+
+    def _estimates(self, signals: Tensor) -> Tensor:
+        """[n] the entropies that the server takes for those of the labels, from [n, C] signals."""
+        if self.signal == "labels":
+            return label_entropy(signals)
+        return estimated_entropy(signals, self.temperature)
 
     def _store(self, client: int, extracted: Tensors) -> None:
         """Replace what is stored of a client, unless it is not finite or must not be refreshed."""
-        if self.refresh == "warm_up" and self.signals[client].any():
+        stored = self.head_updates if self.head_names else self.signals
+        if self.refresh == "warm_up" and stored[client].any():
             return
         if not all(value.isfinite().all() for value in extracted.values()):
             return
-        self.signals[client] = extracted["signal"].cpu()
+        if "signal" in extracted:
+            self.signals[client] = extracted["signal"].cpu()
         if self.head_names:
             self.head_updates[client] = extracted["head_update"].cpu()
 
@@ -244,5 +257,4 @@ class HiCS(Sampler):
 
     def _entropies(self, clients: Tensor) -> tuple[Tensor, Tensor]:
         """True and estimated label entropies of these clients, a mask [N] or numbers [n]."""
-        estimated = estimated_entropy(self.signals[clients], self.temperature)
-        return self.true_entropies[clients], estimated
+        return self.true_entropies[clients], self._estimates(self.signals[clients])

@@ -12,11 +12,14 @@ from fedexp.core.messages import Tensors, Update
 from fedexp.core.part import Setting
 from fedexp.errors import InputError
 
-SignalName = Literal["auto", "bias", "virtual_bias", "weight_rowmean"]
+SignalName = Literal["auto", "bias", "virtual_bias", "weight_rowmean", "labels"]
 
 
 class Signal:
-    """C numbers of each client's local training; a subclass implements one of the two ways."""
+    """C numbers of each client's local training; a subclass implements one of the two ways.
+
+    This base class takes nothing from clients.
+    """
 
     def extract(self, update: Update, current: Tensors) -> Tensors:
         """Server: ``signal`` [C], if it is in the weights that are sent anyway."""
@@ -57,11 +60,13 @@ class VirtualBias(Signal):
 
 
 def find_signal(name: SignalName, setting: Setting) -> Signal:
-    """The source of the signal ``name`` in this head.
+    """The source of the signal ``name`` in this head; ``labels`` needs nothing of a client.
 
     Raises:
         InputError: the head has no such weight.
     """
+    if name == "labels":
+        return Signal()
     biases, matrices = _biases(setting), _matrices(setting)
     if name == "virtual_bias" or (name == "auto" and not biases):
         return VirtualBias()

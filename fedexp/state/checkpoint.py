@@ -5,6 +5,8 @@ A checkpoint is a folder, ``checkpoints/round_0010``:
 * ``server.pt``: the global weights and the state of the parts' server halves;
 * ``evaluator.pt``, if it has a state: the best global model so far;
 * ``clients/<number>.pt``: each client's state;
+* ``fixed/<socket>/<name>.pt``: what a part's server half keeps and never changes, if there is any;
+  the same file in all checkpoints that have it, by hard links where the disk allows them;
 * ``metrics.jsonl``: the rounds so far;
 * ``checkpoint.json``: the round, and the digests of these files.
 
@@ -18,7 +20,7 @@ import logging
 import os
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,6 +39,7 @@ from fedexp.state.run_folder import CHECKPOINTS, METRICS
 LOGGER = logging.getLogger(__name__)
 
 _MANIFEST, _SERVER, _CLIENTS = "checkpoint.json", "server.pt", "clients"
+_FIXED = "fixed"
 _EVALUATOR = "evaluator.pt"
 _UNFINISHED = ".tmp"
 
@@ -96,6 +99,8 @@ class Checkpoint:
             local_clients: selects this rank's clients among those given.
         """
         server.load_state_dict(_load(self.folder / _SERVER, torch.device("cpu")))
+        fixed = (self.folder / _FIXED).glob("*")
+        server.load_fixed_state({path.name: _FixedState(path) for path in fixed})
         if (self.folder / _EVALUATOR).exists():
             evaluator.load_state_dict(_load(self.folder / _EVALUATOR, device))
         files = {int(path.stem): path for path in (self.folder / _CLIENTS).iterdir()}
@@ -149,9 +154,11 @@ class Checkpoints:
                 name: _write(unfinished / name, content)
                 for name, content in self._contents(server, evaluator, states)
             }
+            digests |= self._write_fixed(unfinished, server)
             manifest = _Manifest(round=round, seconds=seconds, files=digests)
             _write(unfinished / _MANIFEST, manifest.model_dump_json().encode())
-            for name in (*digests, _MANIFEST, _CLIENTS, ""):
+            folders = {str(Path(name).parent) for name in digests} | {_CLIENTS, "."}
+            for name in (*digests, _MANIFEST, *sorted(folders)):
                 _sync(unfinished / name)
             os.replace(unfinished, final)
             _sync(self._folder)
@@ -190,6 +197,24 @@ class Checkpoints:
         for client, of_client in states:
             yield f"{_CLIENTS}/{client}.pt", _dump(vars(of_client))
 
+    def _write_fixed(self, folder: Path, server: Server) -> dict[str, str]:
+        """Write the server's fixed state, or link what the newest checkpoint has of it.
+
+        Returns name -> digest.
+        """
+        newest = self._folder / next(iter(self._names()), "")
+        written = _files(newest)
+        digests = {}
+        for socket, state in server.fixed_state().items():
+            (folder / _FIXED / socket).mkdir(parents=True)
+            for key in state:
+                name = f"{_FIXED}/{socket}/{key}.pt"
+                if name in written and _link(newest / name, folder / name):
+                    digests[name] = written[name]
+                else:
+                    digests[name] = _write(folder / name, _dump(state[key]))
+        return digests
+
     def _names(self) -> list[str]:
         """Names of the complete checkpoints, the newest first."""
         found = [path.name for path in self._folder.glob("round_*") if not path.suffix]
@@ -207,6 +232,23 @@ class Checkpoints:
             shutil.rmtree(path)
 
 
+class _FixedState(Mapping[str, Tensors]):
+    """Name -> tensors of one part's fixed state, read from ``folder`` when accessed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._files = {path.stem: path for path in folder.iterdir()}
+
+    def __getitem__(self, name: str) -> Tensors:
+        tensors: Tensors = _load(self._files[name], torch.device("cpu"))
+        return tensors
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
 def save_weights(weights: Tensors, folder: Path) -> Path:
     """Write the global weights, tensors by name, to ``folder/checkpoints/final.pt``."""
     path = folder / CHECKPOINTS / "final.pt"
@@ -219,6 +261,14 @@ def load_weights(path: Path) -> Tensors:
     """The weights that ``save_weights`` wrote, on the CPU."""
     weights: Tensors = _load(path, torch.device("cpu"))
     return weights
+
+
+def _files(folder: Path) -> dict[str, str]:
+    """Name -> digest of the files of this checkpoint; empty if it is none, or damaged."""
+    try:
+        return _Manifest.model_validate_json((folder / _MANIFEST).read_bytes()).files
+    except (OSError, ValueError):
+        return {}
 
 
 def _verified(folder: Path) -> Checkpoint:
@@ -251,6 +301,15 @@ def _write(path: Path, content: bytes) -> str:
     """Write the file and return the digest of its content."""
     path.write_bytes(content)
     return _digest(content)
+
+
+def _link(existing: Path, path: Path) -> bool:
+    """Make ``path`` a hard link; False if the file system has none."""
+    try:
+        os.link(existing, path)
+    except OSError:
+        return False
+    return True
 
 
 def _digest(content: bytes) -> str:

@@ -99,6 +99,14 @@ class ClientStore:
         while self._ram_used > self._ram_bytes:
             self._spill(next(iter(self._ram)))
 
+    def discard(self, client: int) -> None:
+        """Delete this client's state."""
+        if client in self._ram:
+            self._drop(client)
+        elif client in self._contents:
+            self._files.remove(client)
+        self._contents.pop(client, None)
+
     def states(self) -> Iterator[tuple[int, ClientState]]:
         """(client, state) of every client with a state, read one after another."""
         for client in self.clients_with_state:

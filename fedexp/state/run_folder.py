@@ -147,7 +147,7 @@ def has_checkpoint(folder: Path) -> bool:
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """``key=old value`` of the keys in which two configs differ, except those that may change."""
-    before, now = _flatten(old), _flatten(new)
+    before, now = flatten(old), flatten(new)
     return [
         f"{key}={before.get(key, '(nothing)')}"
         for key in sorted(before.keys() | now.keys())
@@ -162,12 +162,12 @@ def _may_change(key: str) -> bool:
     return any(key == each or key.startswith(f"{each}.") for each in _RUNTIME_KEYS)
 
 
-def _flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested keys joined by dots."""
     flat: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, Mapping):
-            flat |= _flatten(value, f"{prefix}{key}.")
+            flat |= flatten(value, f"{prefix}{key}.")
         else:
             flat[prefix + key] = value
     return flat

@@ -81,7 +81,8 @@ def final_table(summary: Mapping[str, Any]) -> Table:
     ``rounds_to/<target>`` has one value, the number of the round.
     """
     down, up = (decimal(summary["total"][f"cost/{way}_bytes"]) for way in ("download", "upload"))
-    effort = f"{summary['rounds']} rounds, {summary['wall_time_s']:.1f} s on {summary['device']}"
+    rounds = f"{summary['rounds']} round{'' if summary['rounds'] == 1 else 's'}"
+    effort = f"{rounds}, {summary['wall_time_s']:.1f} s on {summary['device']}"
     table = Table(caption=f"{effort}, {down} down, {up} up")
     table.add_column("metric", no_wrap=True)
     columns = {"final": "final", "best": "best", "mean_last5": "mean of last 5 rounds"}

@@ -1,5 +1,6 @@
 """Mistyped command lines: one line each."""
 
+import contextlib
 import sys
 
 import pytest
@@ -43,6 +44,36 @@ def test_on_the_command_line(
         main()
     assert ended.value.code == f"fedexp: {line}"  # which Python prints; the exit code is 1
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("argument", "meant"),
+    [
+        ("--algorithm=x", "algorithm=x"),
+        ("--data.root=~/a b", "data.root=~/a b"),
+        ("--seed", "seed=VALUE"),
+    ],
+)
+def test_a_key_with_dashes(
+    argument: str, meant: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fedexp", argument])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == f"fedexp: {argument}: keys are written without dashes: {meant}"
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("flags", [["--cfg=job"], ["--cfg", "job", "--resolve"], ["--hel"]])
+def test_flags_of_hydra_are_still_taken(
+    flags: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fedexp", *flags])
+    with contextlib.suppress(SystemExit):
+        main()
+    out, err = capfd.readouterr()
+    assert "seed" in out
+    assert not err
 
 
 @pytest.mark.parametrize(("override", "line"), MISTAKES.items())

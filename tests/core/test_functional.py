@@ -6,7 +6,7 @@ from federations import federate
 from torch import Tensor, nn
 
 from fedexp.core.client import ClientModule
-from fedexp.core.functional import functional
+from fedexp.core.functional import functional, functional_head
 from fedexp.core.messages import Message
 from fedexp.core.part import Setting
 from fedexp.core.sockets import Personalization, Regularizer
@@ -110,3 +110,31 @@ def test_weights_that_stay_with_the_client_are_its_own() -> None:
     shared = {"head.linear.weight": torch.zeros(2, 3)}
     found = functional(module, Message(1, shared))({}, torch.ones(1, 3))
     assert torch.equal(found[0], module.weights["head.linear.bias"])
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_the_head_alone_is_that_of_the_next_global_model(
+    head: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: list[Setting] = []
+    monkeypatch.setattr(Regularizer, "setup", lambda _, setting: settings.append(setting))
+    federation = after_a_round(f"head={head}")
+    message = federation.server.broadcast(2)
+    module = federation.engine.resources.load_global(message).eval()
+    with torch.no_grad():
+        z = module.backbone(inputs())
+        expected = module.head(z)
+    begun(federation, 1, federation.server.broadcast(1))  # the head of a client
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    assert settings[0].head is not None
+    found = settings[0].head(2)(federation.server.weights, z)
+    assert torch.equal(found, expected)
+    assert module.head.training
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+
+
+def test_the_head_takes_the_weights_that_it_is_called_with() -> None:
+    weights = {"head.linear.weight": torch.zeros(2, 3), "head.linear.bias": torch.tensor([3.0, 4])}
+    weights["backbone.0.weight"] = torch.zeros(1)  # ignored
+    found = functional_head(Linear(3, 2, True), Message(1, {}))(weights, torch.ones(5, 3))
+    assert found.tolist() == [[3, 4]] * 5

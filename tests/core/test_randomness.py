@@ -1,6 +1,6 @@
 import torch
 
-from fedexp.core.randomness import key, numpy_generator, seed_layers, torch_generator
+from fedexp.core.randomness import key, numpy_generator, seed_layers, torch_generator, uniform
 
 
 def test_a_stream_depends_on_its_key_alone() -> None:
@@ -38,3 +38,40 @@ def test_layers_draw_the_same_after_the_same_key() -> None:
         seed_layers(torch.device("cpu"), 0, "local", 1, 2)
         drops.append(torch.nn.functional.dropout(torch.ones(50)))
     assert torch.equal(*drops)
+
+
+def splitmix64(state: int) -> int:
+    """The published generator's next value, in Python's integers."""
+    z = (state + 0x9E3779B97F4A7C15) % 2**64
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) % 2**64
+    return z ^ (z >> 31)
+
+
+def test_uniform_numbers_are_those_of_splitmix64() -> None:
+    name = key(3, "test")
+    found = uniform(torch.tensor(name), 5, 4)
+    # Its finalizer without the increment makes the start of the stream from key + step.
+    start = splitmix64((name + 5 - 0x9E3779B97F4A7C15) % 2**64)
+    states = [(start + place * 0x9E3779B97F4A7C15) % 2**64 for place in range(4)]
+    assert found.tolist() == [(splitmix64(state) >> 40) / 2**24 for state in states]
+
+
+def test_uniform_numbers_look_uniform_and_independent() -> None:
+    values = torch.stack([uniform(torch.tensor(key(0, "test")), step, 1000) for step in range(100)])
+    assert values.min() >= 0
+    assert values.max() < 1
+    counts = values.flatten().mul(100).long().bincount(minlength=100)
+    chi_square = ((counts - 1000.0) ** 2 / 1000).sum().item()
+    assert 60 < chi_square < 150  # 99 degrees of freedom
+    for shifted in (values.roll(1, 0), values.roll(1, 1)):  # the next step, the next number
+        pair = torch.stack([values.flatten(), shifted.flatten()])
+        assert abs(torch.corrcoef(pair)[0, 1].item()) < 0.015
+
+
+def test_uniform_numbers_stacked_are_those_one_by_one() -> None:
+    keys, steps = torch.tensor([key(0, "test", k) for k in range(3)]), torch.tensor([0, 7, 2])
+    stacked = torch.func.vmap(lambda k, step: uniform(k, step, 5, 2))(keys, steps)
+    for row, name, step in zip(stacked, keys, steps.tolist(), strict=True):
+        assert torch.equal(row, uniform(name, step, 5, 2))
+        assert torch.equal(row[:3], uniform(name, step, 3, 2))  # more rows change no row

@@ -9,6 +9,7 @@ import yaml
 from partition_checks import TEN_BY_100, Indices, assert_complete, equal
 
 from fedexp.config.build import Node, locate
+from fedexp.config.schema import common_keys
 from fedexp.data import partitions
 from fedexp.data.configured_partition import partition_indices
 from fedexp.data.partitions import dirichlet, iid, long_tail
@@ -24,7 +25,8 @@ def node(name: str, **options: Any) -> Node:
 def yaml_node(name: str) -> Node:
     values = yaml.safe_load((CONF / f"{name}.yaml").read_text())
     bases = [base for base in values.pop("defaults", []) if base != "_self_"]
-    return {key: value for base in bases for key, value in yaml_node(base).items()} | values
+    merged = {key: value for base in bases for key, value in yaml_node(base).items()} | values
+    return {key: value for key, value in merged.items() if key not in common_keys("partition")}
 
 
 def run(

@@ -33,8 +33,49 @@ def test_what_fits_is_taken() -> None:
             Split(torch.zeros(1, 3, 2, 2), torch.tensor([0])),
             r"the test split of toy has inputs of \(3, 2, 2\) instead of \(1, 2, 2\)",
         ),
+        (
+            Split(torch.zeros(1, 1, 2, 2, dtype=torch.int64), torch.tensor([0])),
+            split(0),
+            "the training split of toy has inputs of torch.int64, but no vocabulary of tokens",
+        ),
+        (
+            Split(torch.zeros(1, 1, 2, 2), torch.tensor([0]), overlap=1),
+            split(0),
+            "the training split of toy has overlapping samples, but does not say whose they are",
+        ),
     ],
 )
 def test_what_does_not_fit_is_one_line(train: Split, test: Split, message: str) -> None:
     with pytest.raises(InputError, match=f"^data: {message}$"):
         Dataset(ABOUT, train, test)
+
+
+TOKENS = Description("words", (3,), ("a", "b"), vocabulary=5)
+
+
+def sentence(*tokens: int, kind: torch.dtype = torch.int16) -> Split:
+    return Split(torch.tensor([tokens], dtype=kind), torch.tensor([0]))
+
+
+@pytest.mark.parametrize("kind", [torch.int16, torch.int32, torch.int64])
+def test_tokens_are_integers_of_any_size(kind: torch.dtype) -> None:
+    assert len(Dataset(TOKENS, sentence(0, 4, 2, kind=kind), sentence(1, 1, 1)).train) == 1
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        (sentence(0, 5, 2), "has the token 5; tokens are 0 to 4"),
+        (sentence(0, -1, 2), "has the token -1; tokens are 0 to 4"),
+        (sentence(0, 1, 2, kind=torch.uint8), "has inputs of torch.uint8 instead of token ids"),
+        (sentence(0, 1, 2, kind=torch.float32), "has inputs of torch.float32 instead of token"),
+    ],
+)
+def test_tokens_that_are_none_are_one_line(train: Split, message: str) -> None:
+    with pytest.raises(InputError, match=f"^data: the training split of words {message}"):
+        Dataset(TOKENS, train, sentence(0, 0, 0))
+
+
+def test_tokens_are_not_normalised() -> None:
+    with pytest.raises(InputError, match=r"^data\.mean and data\.std: are for images"):
+        Dataset(TOKENS, sentence(0, 1, 2), sentence(0, 0, 0), mean=(0.5,), std=(1.0,))

@@ -72,6 +72,21 @@ def test_what_a_client_reports_from_is_in_order_and_as_it_is() -> None:
     assert labels.tolist() == [0, 1, 0, 1, 0]
 
 
+def test_inputs_at_positions_are_augmented_on_request() -> None:
+    data, positions = federated("flip"), torch.tensor([4, 0, 2])
+    client = data.clients[0]
+    plain = client.inputs(positions)
+    assert torch.equal(plain, data.train.gather(torch.tensor([6, 0, 3]))[0])
+    draws = torch.Generator().manual_seed(0)
+    mirrored = torch.rand(3, 1, 1, 1, generator=draws.clone_state()) < 0.5
+    assert mirrored.any()
+    assert not mirrored.all()
+    expected = torch.where(mirrored, plain.flip(-1), plain)
+    assert torch.equal(client.inputs(positions, augment=draws), expected)
+    still = federated().clients[0].inputs(positions, augment=draws)
+    assert torch.equal(still, plain)  # no augmentation is configured
+
+
 def test_test_batches_cover_the_split() -> None:
     batches = list(federated().test.batches(batch_size=2))
     assert [len(labels) for _, labels in batches] == [2, 1]
@@ -115,3 +130,16 @@ def test_without_validation_data_there_is_an_empty_subset() -> None:
     data = federated()
     assert len(data.validation) == 0
     assert list(map(len, (data.clients[0].validation_index, data.validation.labels))) == [0, 0]
+
+
+def test_tokens_reach_the_model_as_int64() -> None:
+    tokens = torch.tensor([[0, 1], [2, 3], [1, 1]], dtype=torch.int16)
+    split = Split(tokens, torch.tensor([0, 1, 0]))
+    dataset = Dataset(Description("words", (2,), ("a", "b"), vocabulary=4), split, split)
+    index = [np.array([0, 2]), np.array([1])]
+    data = FederatedData(dataset, index, index, "none", 0, torch.device("cpu"))
+    inputs, labels = next(data.clients[0].batches(batch_size=2))
+    assert inputs.dtype == torch.int64
+    assert inputs.tolist() == [[0, 1], [1, 1]]
+    assert labels.tolist() == [0, 0]
+    assert data.train.inputs.dtype == torch.int16  # as small as it came

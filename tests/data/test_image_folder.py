@@ -355,8 +355,12 @@ def enlarge(root: Path) -> None:
 @pytest.mark.parametrize(
     ("corrupt", "options", "message"),
     [
-        (remove_images, {}, r"train/dog: a class folder without images \(\.jpg"),
-        (remove_test_images, {}, r"test/dog: a class folder without images \(\.jpg"),
+        (remove_images, {}, r"^data\.root=.*train/dog is a class folder without images \(\.jpg"),
+        (
+            remove_test_images,
+            {},
+            r"^data\.root=.*test/dog is a class folder without images \(\.jpg",
+        ),
         (add_test_class, {}, r"/test: has classes that train/ has not: fish$"),
         (truncate, {}, r"train/dog/ann_3\.PNG: cannot be read as an image \(.+\)$"),
         (replace_by_text, {}, r"test/cat/cid_5\.png: cannot be read as an image \(.+\)$"),

@@ -52,6 +52,7 @@ METHODS: dict[str, list[str]] = {
     "clustered": ["sampler=clustered", "aggregator=uniform"],
     "median": ["aggregator=median"],
     "krum": ["aggregator=krum"],
+    "cross_round": ["aggregator=cross_round", "aggregator.warmup=0", "aggregator.memory=2"],
     "norm_clipped": ["aggregator=norm_clipped", "aggregator.norm=0.1"],
     "private": ["aggregator=private", "aggregator.noise_multiplier=0.1"],
     "best model tuned": ["personalization=finetune_best", "personalization.epochs=2"],

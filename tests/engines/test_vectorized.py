@@ -6,6 +6,7 @@ import pytest
 import torch
 from federations import compose, federate
 from torch import Tensor
+from torchvision.ops import StochasticDepth
 
 from fedexp.engines.vectorized import Vectorized
 from fedexp.errors import InputError
@@ -44,8 +45,12 @@ METHODS = [
         "regularizer.outer_steps=2",
         "regularizer.image_lr=1",
     ],
+    ["algorithm=creff", "head.match_steps=5", "head.retrain_epochs=3"],
+    ["algorithm=fedgen", "loss.generated_weight=1", "local.grad_clip=10"],
+    ["algorithm=fedgen", "personalization=fedrod", "loss.steps=5", "local.grad_clip=10"],
     ["algorithm=moon"],
     ["algorithm=fedntd"],
+    ["algorithm=fedrcl"],
     ["algorithm=fedlc"],
     ["algorithm=fedrs"],
     *([f"algorithm={each}"] for each in PERSONAL),
@@ -56,6 +61,7 @@ METHODS = [
     ["loss=prototype_align"],
     ["sampler=hics", "head=etf"],
     ["sampler=clustered", "aggregator=adam"],
+    ["algorithm=fedcda", "aggregator.warmup=1", "aggregator.batches=2"],
 ]
 
 
@@ -144,6 +150,17 @@ def test_batchnorm_is_refused_in_one_line() -> None:
         federate(*small, "clients.per_round=2", "engine=vectorized")
 
 
+def test_stochastic_depth_is_refused_in_one_line() -> None:
+    resources = federate(
+        "data.subset=60", "clients.count=2", "clients.per_round=2"
+    ).engine.resources
+    resources.module.backbone.append(StochasticDepth(0.0, "row"))
+    Vectorized(resources, None)  # draws no random number
+    resources.module.backbone.append(StochasticDepth(0.1, "row"))
+    with pytest.raises(InputError, match=r"engine=vectorized: backbone.3 is StochasticDepth"):
+        Vectorized(resources, None)
+
+
 def test_an_error_names_the_clients_and_the_round() -> None:
     federation = federate(*RAGGED, "engine=vectorized")
 
@@ -161,3 +178,15 @@ def test_a_stack_must_hold_at_least_one() -> None:
     with pytest.raises(InputError, match=r"engine\.clients_per_chunk=0"):
         federate("engine=vectorized", "engine.clients_per_chunk=0")
     assert compose("engine=vectorized").engine.node["clients_per_chunk"] is None
+
+
+def test_buffers_may_change_their_shape_between_rounds_without_evaluation() -> None:
+    """FedSC's prototypes are empty in the first round; nothing loads the second before training."""
+    options = ["clients.count=3", "clients.per_round=3", "data.subset=120", "local.epochs=1"]
+    options += ["algorithm=fedsc", "evaluation.every=10", "evaluation.personal=off"]
+    serial, stacked = (federate(*options, f"engine={e}") for e in ("serial", "vectorized"))
+    for federation in (serial, stacked):
+        for round in (1, 2):
+            federation.run_round(round)
+    for name, value in serial.server.weights.items():
+        torch.testing.assert_close(value, stacked.server.weights[name], atol=1e-5, rtol=1e-3)

@@ -70,7 +70,7 @@ def test_a_client_without_held_out_samples_has_no_score() -> None:
         ),
         (
             ["objective=validation/personal_accuracy", "evaluation.personal=off", SMALL[3]],
-            "objective=validation/personal_accuracy: is not measured with evaluation.personal=off",
+            "evaluation.personal=off: objective=validation/personal_accuracy is then not measured",
         ),
         (
             ["objective=validation/loss", "algorithm=fedper", SMALL[3]],

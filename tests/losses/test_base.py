@@ -1,7 +1,7 @@
 """A padded batch has the loss and the gradient of the batch without padding."""
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -17,6 +17,7 @@ from fedexp.losses.cross_entropy import CrossEntropy
 from fedexp.losses.moon import Moon
 from fedexp.losses.ntd import NotTrueDistillation
 from fedexp.losses.prototype_align import PrototypeAlign
+from fedexp.losses.relaxed_contrastive import Pairs, RelaxedContrastive
 from fedexp.losses.rpcl_cpdr import RpclCpdr
 
 CLASSES, DIM, SAMPLES, PADDING = 4, 6, 5, 3
@@ -39,7 +40,7 @@ def semantic() -> Loss:
 
 def aligned() -> Loss:
     """Prototype alignment; class 3 has no prototype."""
-    loss = PrototypeAlign(1.0, "samples", "none")
+    loss = PrototypeAlign(1.0, "samples", "none", "trained")
     loss.setup(SETTING)
     draw = torch.Generator().manual_seed(1)
     sent = {
@@ -67,6 +68,7 @@ LOSSES = {
     "restricted_softmax": adjusted(RestrictedSoftmax(0.5)),
     "balanced_softmax": adjusted(BalancedSoftmax()),
     "prototype_align": aligned(),
+    **{p: RelaxedContrastive(0.5, 0.0, 2.0, 2, p) for p in get_args(Pairs)},
 }
 
 
@@ -86,7 +88,7 @@ def test_padding_changes_nothing(loss: Loss) -> None:
     z, logits = (each.requires_grad_() for each in outputs(SAMPLES))
     y = torch.tensor([2, 1, 3, 2, 1])
     references = {name: outputs(SAMPLES) for name in loss.reference_models}
-    plain = loss(Forward(z, logits, y), **references)
+    plain = loss(Forward(z, logits, y, levels=(z,)), **references)
     expected = gradient(plain, z, logits)
 
     padding = {name: outputs(PADDING) for name in ("model", *loss.reference_models)}
@@ -96,6 +98,7 @@ def test_padding_changes_nothing(loss: Loss) -> None:
             torch.cat([logits, padding["model"].logits]),
             torch.cat([y, torch.zeros(PADDING, dtype=torch.int64)]),
             torch.tensor([1.0] * SAMPLES + [0.0] * PADDING),
+            levels=(torch.cat([z, padding["model"].z]),),
         ),
         **{
             name: Outputs(*(torch.cat(pair) for pair in zip(own, padding[name], strict=True)))

@@ -1,5 +1,6 @@
 import math
 from collections.abc import Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, Literal
 
@@ -59,7 +60,7 @@ def make(
     first: Literal["none", "random"] = "none",
     seed: int = 0,
 ) -> PrototypeAlign:
-    loss = PrototypeAlign(lam, weighting, first)
+    loss = PrototypeAlign(lam, weighting, first, "trained")
     loss.setup(Setting(seed, 1, 4, 2, 9, 3, torch.ones(9, 4), {}))
     return loss
 
@@ -171,7 +172,7 @@ def test_random_first_prototypes_act_in_the_first_round() -> None:
 
 
 def test_random_first_prototypes_are_uniform_and_depend_on_the_seed() -> None:
-    wide = PrototypeAlign(1.0, "uniform", "random")
+    wide = PrototypeAlign(1.0, "uniform", "random", "trained")
     wide.setup(Setting(0, 1, 10, 1000, 9, 3, torch.ones(9, 10), {}))
     values = wide.broadcast(1)["prototypes"]
     assert values.shape == (10, 1000)
@@ -224,14 +225,69 @@ def test_the_reports_are_the_class_means_of_the_trained_model() -> None:
         torch.testing.assert_close(report["prototypes"][label], z[labels == label].mean(dim=0))
 
 
+LAST_EPOCH = ["loss=prototype_align", "loss.features=last_epoch", "loss.first=random"]
+
+
+def seen_in_the_last_epoch(federation: Any, client: int, lam: float) -> dict[int, Tensor]:
+    """Class -> mean feature in the second of two epochs of SGD, by plain PyTorch."""
+    message = federation.server.broadcast(1)
+    module = federation.engine.resources.load_global(message)
+    backbone, head = deepcopy(module.backbone).train(), deepcopy(module.head)
+    targets = message.extras["loss"]["prototypes"]
+    parameters = [*backbone.parameters(), *head.parameters()]
+    optimizer = torch.optim.SGD([p.requires_grad_() for p in parameters], 0.05, 0.9)
+    batches = federation.engine.resources.data.clients[client].local_batches(1, 8)
+    for _ in range(2):
+        seen: dict[int, list[Tensor]] = {}
+        for x, y in batches:
+            z = backbone(x)
+            for label, feature in zip(y.tolist(), z.detach(), strict=True):
+                seen.setdefault(label, []).append(feature)
+            loss = F.cross_entropy(head(z), y) + lam * F.mse_loss(z, targets[y])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return {label: torch.stack(each).mean(dim=0) for label, each in seen.items()}
+
+
+@pytest.mark.parametrize("engine", ["serial", "vectorized", "trainer"])
+def test_the_reports_may_be_the_class_means_of_the_last_epochs_steps(engine: str) -> None:
+    sgd = ["optimizer.lr=0.05", "optimizer.momentum=0.9", "optimizer.weight_decay=0"]
+    options = [*LAST_EPOCH, "loss.lam=0.5", "local.epochs=2", "local.batch_size=8", *sgd]
+    federation = federate(*SMALL, *options, f"engine={engine}")
+    cohort = [0, 1, 2]
+    expected = [seen_in_the_last_epoch(federation, client, 0.5) for client in cohort]
+    message = federation.server.broadcast(1)
+    updates = sorted(federation.engine.train(cohort, message), key=lambda each: each.client)
+    sizes = {update.num_samples for update in updates}
+    assert len(sizes) > 1  # clients come to their last epoch at different steps
+    for update, means in zip(updates, expected, strict=True):
+        report = update.extras["loss"]
+        counts = federation.engine.resources.data.clients[update.client].class_counts
+        assert report["counts"].dtype == counts.dtype
+        assert torch.equal(report["counts"], counts)
+        assert set(means) == set(counts.nonzero().flatten().tolist())
+        for label, mean in means.items():
+            torch.testing.assert_close(report["prototypes"][label], mean, atol=1e-5, rtol=1e-5)
+
+
+def test_the_last_epochs_features_are_of_the_phase_that_is_last() -> None:
+    """FedRep's head phase, of two epochs, is not counted."""
+    federation = federate(*SMALL, *LAST_EPOCH, "algorithm=fedrep", "personalization.head_epochs=2")
+    (update,) = federation.engine.train([3], federation.server.broadcast(1))
+    counts = federation.engine.resources.data.clients[3].class_counts
+    assert torch.equal(update.extras["loss"]["counts"], counts)
+
+
 def test_the_options_of_fednhs_study_run_alike_in_both_engines() -> None:
     options = ["loss.weighting=uniform", "loss.first=random", "loss.lam=0.1"]
+    options += ["loss.features=last_epoch"]
     small = [*SMALL, "algorithm=fedproto", *options, "evaluation.personal_every=1"]
     serial, vectorized = federate(*small), federate(*small, "engine=vectorized")
     plain = federate(*SMALL, "algorithm=fedproto", "evaluation.personal_every=1")
     for round in (1, 2):
         one, other = serial.run_round(round).metrics, vectorized.run_round(round).metrics
-        for name in ("train/loss", "personal/accuracy_uniform"):
+        for name in ("train/loss", "personal/accuracy_uniform", "personal/accuracy_head_uniform"):
             assert other[name] == pytest.approx(one[name], rel=1e-3)
         assert one["train/loss"] != pytest.approx(plain.run_round(round).metrics["train/loss"])
 
@@ -258,7 +314,9 @@ def test_two_rounds(head: str) -> None:
     assert all(weight.isfinite().all() for weight in federation.server.weights.values())
 
 
-@pytest.mark.parametrize("override", ["loss.lam=-1", "loss.weighting=count", "loss.first=zeros"])
+@pytest.mark.parametrize(
+    "override", ["loss.lam=-1", "loss.weighting=count", "loss.first=zeros", "loss.features=all"]
+)
 def test_wrong_values_are_named(override: str) -> None:
     with pytest.raises(InputError, match=rf"^{override}: should be"):
         federate(*SMALL, "loss=prototype_align", override)

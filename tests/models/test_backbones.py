@@ -29,10 +29,12 @@ BACKBONES: dict[str, tuple[tuple[int, ...], int]] = {
     "convnet": (COLOUR, 128 * 4 * 4),
     "resnet10": (COLOUR, 512),
     "resnet18": (COLOUR, 512),
+    "resnet50": (COLOUR, 2048),
     "mobilenet_v2": (COLOUR, 1280),
+    "efficientnet_b0": (COLOUR, 1280),
     "torchvision": (COLOUR, 1024),
 }
-PROJECTED = ["convnet", "resnet10", "resnet18", "mobilenet_v2", "torchvision"]
+PROJECTED = ["convnet", "resnet10", "resnet18", "mobilenet_v2", "efficientnet_b0"]
 # Small enough to train in a test, and without running statistics.
 STATELESS = [
     ("mlp", (6,), {}),
@@ -62,7 +64,8 @@ def count(network: nn.Module) -> int:
 
 
 def test_every_option_is_tested() -> None:
-    assert {path.stem for path in CONF.glob("*.yaml")} == BACKBONES.keys()
+    elsewhere = {"char_lstm"}  # of tokens: test_char_lstm.py
+    assert {path.stem for path in CONF.glob("*.yaml")} == BACKBONES.keys() | elsewhere
 
 
 @pytest.mark.parametrize("option", BACKBONES)
@@ -127,6 +130,10 @@ def test_no_layer_works_in_place(option: str) -> None:
         # The published 11,689,512 of ResNet18, less its 512-1000 classifier, less the part of the
         # 7x7 stem that a 3x3 one does not have.
         ("resnet18", 11_689_512 - (512 * 1000 + 1000) - 64 * 3 * (49 - 9)),
+        # The same of the published 25,557,032 of ResNet50, whose classifier has 2048 inputs.
+        ("resnet50", 25_557_032 - (2048 * 1000 + 1000) - 64 * 3 * (49 - 9)),
+        # The published 5,288,548 of EfficientNet-B0, less its 1280-1000 classifier.
+        ("efficientnet_b0", 5_288_548 - (1280 * 1000 + 1000)),
         # The published 3,504,872 of MobileNetV2, less its 1280-1000 classifier.
         ("mobilenet_v2", 3_504_872 - (1280 * 1000 + 1000)),
     ],
@@ -140,6 +147,19 @@ def layer_names(network: nn.Module) -> list[str]:
     return [type(layer).__name__ for layer in network.modules() if not list(layer.children())]
 
 
+def test_simple_cnn_with_moons_projection_by_hand() -> None:
+    """84 features, Linear(84, 84)-ReLU-Linear(84, 256): z is the last layer's outputs."""
+    images = torch.rand(2, *COLOUR)
+    features = backbone("simple_cnn", COLOUR)(images)
+    projected = backbone("simple_cnn", COLOUR, projection_dim=256)
+    first, last = [each for each in projected.modules() if isinstance(each, nn.Linear)][-2:]
+    hidden = (features @ first.weight.T + first.bias).clamp(min=0)
+    z = projected(images)
+    torch.testing.assert_close(z, hidden @ last.weight.T + last.bias)
+    assert z.shape == (2, 256)
+    assert (z < 0).any()
+
+
 def test_layers_of_hics_fmnist() -> None:
     block = ["Conv2d", "PReLU", "BatchNorm2d", "MaxPool2d"]
     network = backbone("hics_fmnist", GREY)
@@ -148,7 +168,7 @@ def test_layers_of_hics_fmnist() -> None:
 
 
 def test_layers_of_hics_cifar() -> None:
-    block = ["Conv2d", "ReLU", "MaxPool2d", "Dropout"]
+    block = ["Conv2d", "LevelReLU", "MaxPool2d", "Dropout"]
     network = backbone("hics_cifar", COLOUR, dropout=0.3)
     assert layer_names(network) == [
         *(*block, *block, "Conv2d", "Dropout"),

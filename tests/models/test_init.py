@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 import torch
 from federations import federate
+from test_backbones import backbone
 from torch import nn
 
+from fedexp.config.schema import Init
 from fedexp.models.init import initialize
 
 
@@ -69,3 +71,36 @@ def test_heads_without_a_linear_layer_keep_their_own_weights(head: str) -> None:
     changed = {name for name in plain if not torch.equal(plain[name], xavier[name])}
     assert changed
     assert all(name.startswith("backbone.") for name in changed)
+
+
+def test_kaiming_fan_out_draws_convolutions_as_torchvisions_resnets() -> None:
+    """Normal with variance 2 / (16 channels x 25); linear layers, norms and biases stay."""
+    made = network()
+    before = {name: value.clone() for name, value in made.state_dict().items()}
+    initialize(made, "kaiming_fan_out")
+    weight = made[0].weight
+    assert weight.std().item() == pytest.approx(sqrt(2 / (16 * 25)), rel=0.05)
+    assert weight.abs().max().item() > 2 * weight.std().item()  # a uniform one ends at sqrt(3)
+    changed = {n for n, value in before.items() if not torch.equal(made.state_dict()[n], value)}
+    assert changed == {"0.weight"}
+
+
+@pytest.mark.parametrize(
+    ("init", "expected"),
+    [
+        ("default", ("uniform", "kaiming")),
+        ("kaiming_fan_out", ("kaiming", "kaiming")),
+        ("layer_default", ("uniform", "uniform")),
+    ],
+)
+def test_initial_weights_of_a_resnet(init: Init, expected: tuple[str, str]) -> None:
+    """The replaced stem has 3 x 9 inputs and 64 x 9 outputs, the block 512 x 9 of each."""
+    made = backbone("resnet10", (3, 8, 8))
+    initialize(made, init)
+    for weight, distribution, inputs, outputs in (
+        (made.conv1.weight, expected[0], 3 * 9, 64 * 9),
+        (made.layer4[0].conv2.weight, expected[1], 512 * 9, 512 * 9),
+    ):
+        kaiming, uniform = sqrt(2 / outputs), 1 / sqrt(inputs) / sqrt(3)
+        found = weight.std().item()
+        assert found == pytest.approx(kaiming if distribution == "kaiming" else uniform, rel=0.1)

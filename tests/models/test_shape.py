@@ -15,10 +15,11 @@ from fedexp.models.resnet import resnet
 from fedexp.models.zoo import torchvision_model
 
 CONV2CIFAR = partial(conv2cifar, feature_dim=192)
-SIMPLE = partial(simple_cnn, feature_dim=84)
+SIMPLE = partial(simple_cnn, feature_dim=84, projection_dim=None)
 CONVNET = partial(convnet, width=4, depth=4, feature_dim=None, projection="linear_relu")
 RESNET = partial(
     resnet,
+    block="basic",
     layers=[1, 1, 1, 1],
     norm="group",
     groups=2,
@@ -27,7 +28,7 @@ RESNET = partial(
     feature_dim=None,
     projection="linear_relu",
 )
-TORCHVISION = partial(torchvision_model, feature_dim=None, projection="linear_relu")
+TORCHVISION = partial(torchvision_model, weights=None, feature_dim=None, projection="linear_relu")
 VIT = partial(TORCHVISION, name="vit_b_16")
 
 

@@ -85,6 +85,40 @@ def test_the_local_anchor_by_hand() -> None:
     assert engine.resources.store.memory(0, "personalization") == {}
 
 
+@pytest.mark.parametrize("engine", ["serial", "vectorized", "trainer"])
+def test_the_pull_may_be_left_out_of_clipping(engine: str) -> None:
+    """Three steps v <- v - eta (clip(g) + lam (v - u)) by hand, u = v_0 in the first round."""
+    clip, lam = 0.3, 8.0
+    federation = personalized(
+        *("ditto", *ONE_STEP, "local.epochs=3", f"local.grad_clip={clip}", f"engine={engine}"),
+        *(f"personalization.lam={lam}", "personalization.clip_pull=false"),
+    )
+    owner: Any = federation.engine
+    message = federation.server.broadcast(1)
+    u = copy(federation.server.weights)
+    v = copy(u)
+    for _ in range(3):
+        g = gradient(owner, 0, message, v)
+        norm = torch.cat([each.flatten() for each in g.values()]).norm()
+        assert norm > 1.5 * clip
+        v = {n: v[n] - RATE * (clip / (norm + 1e-6) * g[n] + lam * (v[n] - u[n])) for n in v}
+    train(federation, 1)
+    assert_close(owner.resources.store.model(0), v)
+    assert max((RATE * lam * (v[n] - u[n])).abs().max() for n in v) > 1e-4  # the pull matters
+
+
+def test_without_clipping_it_does_not_matter_where_the_pull_is_added() -> None:
+    """But for rounding; also with an optimizer that clients keep, in a stack."""
+    options = ("ditto", "personalization.lam=2", "local.keep_optimizer=true", "engine=vectorized")
+    models = []
+    for clip_pull in ("true", "false"):
+        federation = personalized(*options, f"personalization.clip_pull={clip_pull}")
+        for round in ROUNDS:
+            train(federation, round)
+        models.append(copy(federation.engine.resources.store.model(1)))
+    assert_close(models[0], models[1])
+
+
 def test_plain_sgd_has_neither_momentum_nor_weight_decay() -> None:
     """The configured optimizer still trains the shared model, on which v does not depend here."""
     batches = ["local.batch_size=8", "optimizer.weight_decay=0.1", "personalization.lam=0"]

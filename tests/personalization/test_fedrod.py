@@ -15,7 +15,7 @@ PRIVATE = {"personalization.head.weight", "personalization.head.bias"}
 
 
 def created(feature_dim: int, num_classes: int, private_head: Any = "linear") -> FedROD:
-    part = FedROD(private_head, "none")
+    part = FedROD(private_head, "none", clip_second_phase=True)
     part.create(feature_dim, num_classes, Linear(feature_dim, num_classes, bias=True))
     return part
 
@@ -177,15 +177,28 @@ def test_personal_models_use_the_class_shares_of_their_client() -> None:
         assert predictions.loss == pytest.approx(F.cross_entropy(logits, labels).item(), rel=1e-5)
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_the_second_phase_by_hand(momentum: float) -> None:
+UNCLIPPED = ["local.grad_clip=0.01", "personalization.clip_second_phase=false"]
+
+
+@pytest.mark.parametrize(
+    ("momentum", "further"),
+    [
+        (0.0, []),
+        (0.9, []),
+        (0.9, UNCLIPPED),
+        (0.9, [*UNCLIPPED, "engine=vectorized"]),
+        (0.9, [*UNCLIPPED, "engine=trainer"]),
+    ],
+)
+def test_the_second_phase_by_hand(momentum: float, further: list[str]) -> None:
     """One step of the private head from zero, after one step of body and generic head.
 
-    The second step of a second epoch would differ with momentum; in plain SGD it does not.
+    The second step of a second epoch would differ with momentum; in plain SGD it does not. Both
+    steps would differ if their gradients were clipped.
     """
     options = ["personalization.second_phase=plain_sgd", "loss=balanced_softmax", "local.epochs=2"]
     strong = [f"optimizer.momentum={momentum}", "optimizer.weight_decay=0"]
-    federation = personalized("fedrod", *ONE_STEP, *options, *strong)
+    federation = personalized("fedrod", *ONE_STEP, *options, *strong, *further)
     engine: Any = federation.engine
     train(federation, 1, [0])
     model = engine.resources.store.model(0)
@@ -198,9 +211,15 @@ def test_the_second_phase_by_hand(momentum: float) -> None:
     weight, bias = torch.zeros(10, 64), torch.zeros(10)
     for _ in range(2):
         error = torch.softmax(generic + z @ weight.T + bias, 1) - F.one_hot(targets, 10)
+        assert (error.T @ z / len(z)).norm() > 0.05  # so that clipping would shorten it
         weight, bias = (
             weight - RATE * error.T @ z / len(z),
             bias - RATE * error.mean(0),
         )
     torch.testing.assert_close(model["personalization.head.weight"], weight, atol=1e-6, rtol=1e-4)
     torch.testing.assert_close(model["personalization.head.bias"], bias, atol=1e-6, rtol=1e-4)
+
+
+def test_no_clipping_of_a_second_phase_needs_a_second_phase() -> None:
+    with pytest.raises(InputError, match="clip_second_phase=false: there is no second phase"):
+        personalized("fedrod", "personalization.clip_second_phase=false")

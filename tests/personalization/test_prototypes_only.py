@@ -72,6 +72,29 @@ def test_predictions_are_by_the_latest_prototypes_and_the_clients_own_features()
 
 
 @pytest.mark.parametrize("engine", ["serial", "vectorized"])
+def test_the_heads_accuracy_is_logged_beside_that_of_the_prototypes(engine: str) -> None:
+    federation = personalized("prototypes_only", f"engine={engine}", "evaluation.personal_every=1")
+    metrics = federation.run_round(1).metrics
+    resources: Any = federation.engine.resources
+    inputs = torch.cat([x for x, _ in resources.data.test.batches(1000)])
+    labels = resources.data.test.labels
+    found: dict[str, list[float]] = {"uniform": [], "whole": []}
+    for client in resources.store.clients_with_model:
+        resources.module.load(resources.store.model(client))
+        with torch.no_grad():
+            correct = resources.module.eval()(inputs).argmax(1) == labels
+        own = (resources.data.clients[client].class_counts > 0)[labels]
+        found["uniform"].append(correct[own].double().mean().item())
+        found["whole"].append(correct.double().mean().item())
+    for kind, accuracies in found.items():
+        expected = sum(accuracies) / len(accuracies)
+        assert metrics[f"personal/accuracy_head_{kind}"] == pytest.approx(expected)
+        assert metrics[f"personal/accuracy_{kind}"] != pytest.approx(expected)
+    plain = personalized("local", "evaluation.personal_every=1").run_round(1).metrics
+    assert not any("accuracy_head" in name for name in plain)
+
+
+@pytest.mark.parametrize("engine", ["serial", "vectorized"])
 def test_received_prototypes_are_those_of_the_clients_last_training(engine: str) -> None:
     """Client 0 trains in rounds 1 and 2, client 1 in 1 and 3; each row is what it received last."""
     options = ["personalization.score_with=received", "loss.first=random", f"engine={engine}"]

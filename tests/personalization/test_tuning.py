@@ -24,15 +24,36 @@ HEAD = {"head.linear.weight", "head.linear.bias"}
 
 
 def test_fine_tuning_is_one_more_round_of_training_without_the_server() -> None:
-    """The same client, round and batches: what FedAvg's client would have trained next."""
-    tuned, plain = personalized("finetune"), federate(*SMALL)
+    """What FedAvg's client trains in the next round, with its learning rate and its batches."""
+    decay = ["optimizer.round_decay=0.5", "local.batch_size=8"]
+    tuned, plain = personalized("finetune", *decay), federate(*SMALL, *decay)
     for federation in (tuned, plain):
         message = federation.server.broadcast(1)
         federation.server.aggregate(federation.engine.train([0, 1], message))
     assert equal(tuned.server.weights, plain.server.weights)
-    message = plain.server.broadcast(1)
+    message = plain.server.broadcast(2)
     list(plain.engine.train([0, 1], message))
     assert alike(personal(tuned, 1), personal(plain, 1))
+
+
+@pytest.mark.parametrize("engine", ["serial", "vectorized", "trainer"])
+def test_fedbabu_tunes_at_the_decayed_rate_of_the_round_after_the_last(engine: str) -> None:
+    """FedNH's study: after T rounds at lr, lr d, ..., lr d^(T-1) one step at lr d^T, by hand."""
+    decay = 0.1
+    options = ["personalization.tuning_epochs=1", "personalization.tune_from=local", "rounds=2"]
+    options += [f"optimizer.round_decay={decay}", "optimizer.lr=2", f"engine={engine}"]
+    federation = personalized("fedbabu", *ONE_STEP, *options)
+    owner: Any = federation.engine
+    for round in (1, 2):
+        train(federation, round)
+    message = federation.server.broadcast(2)
+    start = copy(owner.resources.store.model(1))
+    g = gradient(owner, 1, message, start)
+    for client, _ in owner.evaluate_personal(message):
+        if client == 1:
+            found = copy(owner.resources.module.weights)
+    for name in g:
+        torch.testing.assert_close(found[name], start[name] - 2 * decay**2 * g[name])
 
 
 def test_it_trains_for_as_long_as_the_clients_or_as_asked() -> None:

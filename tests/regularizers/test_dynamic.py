@@ -14,7 +14,7 @@ KEY = f"drift/{NAME}"
 
 def test_two_rounds_by_hand() -> None:
     """With alpha = 0.5; h_0 and h are the paper's."""
-    scene = OneNumber(Dynamic(0.5, "none"))
+    scene = OneNumber(Dynamic(0.5, "none", True))
     scene.begin(0, w=1.0)
     assert scene.gradient(3.0) == pytest.approx(0.5 * (3 - 1))
     assert scene.end(0, w=0.6, steps=2, lr=0.1) == {}  # h_0 = -0.5 * (0.6 - 1) = 0.2
@@ -36,7 +36,7 @@ def test_two_rounds_by_hand() -> None:
 
 def test_the_penalty_by_hand() -> None:
     """-h w + alpha / 2 (w - w^t)^2 = -0.2 * 3 + 0.25 * 2.6^2."""
-    scene = OneNumber(Dynamic(0.5, "none"))
+    scene = OneNumber(Dynamic(0.5, "none", True))
     scene.begin(0, w=1.0)
     scene.end(0, w=0.6, steps=2, lr=0.1)
     scene.begin(0, w=0.4)
@@ -45,7 +45,7 @@ def test_the_penalty_by_hand() -> None:
 
 
 def test_its_gradient_by_finite_differences() -> None:
-    part = OneNumber(Dynamic(0.3, "none")).part.double()
+    part = OneNumber(Dynamic(0.3, "none", True)).part.double()
     part.start.set({"w": torch.tensor([0.4])})
     part.drift.set({"w": torch.tensor([-1.7])})
     w = torch.tensor([2.0], dtype=torch.float64, requires_grad=True)
@@ -53,7 +53,7 @@ def test_its_gradient_by_finite_differences() -> None:
 
 
 def test_private_parameters_are_not_penalized() -> None:
-    scene = OneNumber(Dynamic(0.5, "none"))
+    scene = OneNumber(Dynamic(0.5, "none", True))
     scene.begin(0, w=1.0)
     assert scene.part([("v", torch.tensor([9.0], requires_grad=True))]) == 0
     scene.end(0, w=0.5, steps=1, lr=1.0)
@@ -61,7 +61,7 @@ def test_private_parameters_are_not_penalized() -> None:
 
 
 def test_clients_without_data_are_not_counted() -> None:
-    scene = OneNumber(Dynamic(0.5, "none"), class_counts=torch.tensor([[3], [0], [0], [2]]))
+    scene = OneNumber(Dynamic(0.5, "none", True), class_counts=torch.tensor([[3], [0], [0], [2]]))
     assert scene.merge(1.0, 0.6, {}) == pytest.approx(0.6 - 0.4 / 2)
 
 
@@ -111,6 +111,44 @@ def test_the_implementation_released_with_fedptr_against_numpy() -> None:
     scene.run(rounds)
     np.testing.assert_allclose(scene.w, w, atol=2e-5)
     assert np.ptp(scene.sizes) > 5
+
+
+@pytest.mark.parametrize("engine", ["serial", "vectorized", "trainer"])
+def test_the_clipping_released_with_fedptr_against_numpy(engine: str) -> None:
+    """alpha_k w is added to what is clipped: the loss's gradient and alpha_k (drift - w^t)."""
+    rounds, alpha, clip = 4, 0.5, 0.2
+    scene = Parabolas(
+        *("regularizer=dynamic", f"regularizer.alpha={alpha}", "clients.per_round=2"),
+        *("regularizer.alpha_scaling=samples", "regularizer.clip_quadratic=false"),
+        *(f"local.grad_clip={clip}", f"engine={engine}"),
+    )
+    w, drift, clipped = np.zeros(2), np.zeros((CLIENTS, 2)), 0
+    for cohort in scene.cohorts(rounds):
+        trained = []
+        for k in cohort:
+            alpha_k = alpha * scene.sizes.mean() / scene.sizes[k]
+            local = w.copy()
+            for _ in range(STEPS):
+                gradient = scene.curvature[k] * local - scene.pull[k] + alpha_k * (drift[k] - w)
+                norm = np.linalg.norm(gradient)
+                clipped += bool(norm > clip)
+                gradient *= min(1, clip / (norm + 1e-6))
+                local = local - LR * (gradient + alpha_k * local)
+            drift[k] += local - w
+            trained.append(local)
+        w = np.mean(trained, axis=0) + drift.mean(axis=0)
+    scene.run(rounds)
+    np.testing.assert_allclose(scene.w, w, atol=2e-5)
+    assert 0 < clipped < 2 * STEPS * rounds
+
+
+def test_without_clipping_the_quadratic_term_is_the_same() -> None:
+    whole, apart = (
+        Parabolas(*ALL, f"regularizer.clip_quadratic={clip}") for clip in ("true", "false")
+    )
+    for scene in (whole, apart):
+        scene.run(3)
+    np.testing.assert_allclose(apart.w, whole.w, atol=2e-6)
 
 
 def test_scaled_by_samples_in_serial_and_vectorized() -> None:
@@ -172,12 +210,12 @@ def test_it_costs_what_fedavg_costs() -> None:
 
 
 def test_server_state_is_restored() -> None:
-    scene = OneNumber(Dynamic(0.5, "none"))
+    scene = OneNumber(Dynamic(0.5, "none", True))
     scene.merge(1.0, 0.6, {})
     file = io.BytesIO()
     torch.save(scene.part.server_state(), file)
     file.seek(0)
-    restored = OneNumber(Dynamic(0.5, "none"))
+    restored = OneNumber(Dynamic(0.5, "none", True))
     restored.part.load_server_state(torch.load(file, weights_only=True))
     assert restored.merge(0.4, 0.65, {}, {}) == scene.merge(0.4, 0.65, {}, {})
     assert restored.merge(0.7, 0.7, {}) != 0.7

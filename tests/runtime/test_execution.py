@@ -10,6 +10,7 @@ import pytest
 import torch
 from federations import compose, federate
 from image_sets import IMAGE_SETS
+from natural_users import PLAY_OPTIONS, SMALL_LSTM, write_femnist, write_play, write_shakespeare
 from torchvision_files import NAMES, WRITE, Name, accept_any_checksum
 from wandb_log import history, run_files
 
@@ -47,6 +48,20 @@ SMALL_GROUPS += ["evaluation", "tracking", "partition"]
 SETS_AT_HAND = [each for each in options("data") if each.removeprefix("data=") not in NAMES]
 
 
+@pytest.fixture
+def natural_sets(tmp_path: Path) -> dict[str, list[str]]:
+    """Tiny files for the datasets with natural users, and the overrides that find them."""
+    write_femnist(tmp_path / "femnist")
+    write_shakespeare(tmp_path / "shakespeare")
+    write_play(tmp_path / "play.txt")
+    users = ["partition=natural", "clients.count=3"]
+    return {
+        "data=femnist": [f"data.root={tmp_path / 'femnist'}", *users],
+        "data=shakespeare": [f"data.root={tmp_path / 'shakespeare'}", *users, *SMALL_LSTM],
+        "data=text": [f"data.path={tmp_path / 'play.txt'}", *users, *PLAY_OPTIONS, *SMALL_LSTM],
+    }
+
+
 def run_in(folder: Path, *overrides: str) -> fedexp.RunResult:
     return fedexp.run([f"hydra.run.dir={folder}", *TINY, *overrides])
 
@@ -66,7 +81,9 @@ def image_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("image_sets")
 @pytest.mark.parametrize("override", options(*SMALL_GROUPS) + SETS_AT_HAND)
-def test_every_option_runs_a_tiny_round(override: str, tmp_path: Path, image_tree: Path) -> None:
+def test_every_option_runs_a_tiny_round(
+    override: str, tmp_path: Path, image_tree: Path, natural_sets: dict[str, list[str]]
+) -> None:
     images = ["data=image_folder", f"data.root={image_tree}", r"data.user_pattern='(u\d)'"]
     needs = {
         "data=image_folder": images,
@@ -75,6 +92,7 @@ def test_every_option_runs_a_tiny_round(override: str, tmp_path: Path, image_tre
         "data=fed_isic": ["data.short_side=8", "data.image_size=8"],
         "partition=legacy_dirichlet": ["data=spiral", "data.subset=120", "partition.min_size=1"],
         "aggregator=private": ["algorithm=fedavg"],  # the default method sends prototypes too
+        **natural_sets,
     }
     overrides = [override, *needs.get(override, [])]
     result = run_in(tmp_path / "run", *overrides)
@@ -94,9 +112,13 @@ def test_every_download_runs_a_tiny_round(
 
 
 @pytest.mark.parametrize("override", options("model"))
-def test_every_model_runs_a_tiny_round(override: str, tmp_path: Path, image_tree: Path) -> None:
-    images = ["data=image_folder", f"data.root={image_tree}", "data.subset=8", "partition=iid"]
-    result = run_in(tmp_path / "run", override, *images, "clients.count=2")
+def test_every_model_runs_a_tiny_round(
+    override: str, tmp_path: Path, image_tree: Path, natural_sets: dict[str, list[str]]
+) -> None:
+    data = ["data=image_folder", f"data.root={image_tree}", "data.subset=8", "partition=iid"]
+    if override == "model=char_lstm":
+        data = ["data=text", *natural_sets["data=text"], override]
+    result = run_in(tmp_path / "run", override, *data, "clients.count=2")
     assert result.metrics["train/loss"].iloc[0] > 0
 
 

@@ -18,7 +18,17 @@ SMALL = [
     *["checkpoint.every=1", "evaluation.personal_every=2", "resume=auto"],
     *["tracking.wandb.mode=disabled", "tracking.progress=false"],
 ]
-METHODS = ["fedavg", "fednh", "fedsc", "fedgela", "fedptr", "fedptr_s", "scaffold"]
+METHODS = [
+    "fedavg",
+    "fednh",
+    "fedsc",
+    "fedgela",
+    "fedptr",
+    "fedptr_s",
+    "scaffold",
+    "creff",
+    "fedgen",
+]
 PLAIN = ["optimizer.momentum=0", "optimizer.weight_decay=0"]
 CHANGES_FILES = ("open", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.truncate")
 

@@ -376,3 +376,73 @@ def test_the_estimate_orders_balanced_above_imbalanced_clients(seed: int) -> Non
         metrics = federation.run_round(round).metrics
     assert metrics["global/accuracy"] > 0.2  # trained: chance is 0.1
     assert metrics["sampler/entropy_spearman"] >= 0.8
+
+
+# The oracle.
+
+COUNTS = torch.tensor([[9, 0, 0, 0], [3, 3, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0], [5, 1, 0, 2]])
+
+
+def oracle(**options: Any) -> HiCS:
+    about = Setting(0, 20, 4, 3, 5, 2, COUNTS, SHAPES, shared=frozenset(SHAPES))
+    return prepared(about, signal="labels", **options)
+
+
+def test_the_oracle_knows_the_labels_before_anything_arrives() -> None:
+    """Eq. 9 with true entropies, and the angles of class counts, by a loop over pairs."""
+    lam = 0.3
+    sampler = oracle(lam=lam, temperature=1e-3)
+    held = [row for row in COUNTS.double().tolist() if sum(row)]
+    entropies = [entropy(row) for row in held]
+    np.testing.assert_allclose(sampler._profiles().entropies, entropies, atol=1e-12)
+    expected = np.zeros((4, 4))
+    for u, k in itertools.permutations(range(4), 2):
+        inner = sum(a * b for a, b in zip(held[u], held[k], strict=True))
+        lengths = math.hypot(*held[u]) * math.hypot(*held[k])
+        gap = abs(entropies[u] - entropies[k])
+        expected[u, k] = lam * math.acos(min(1, inner / lengths)) + (1 - lam) * gap
+    np.testing.assert_allclose(distances_within(sampler._profiles(), lam), expected, atol=1e-6)
+
+
+def test_the_oracle_takes_nothing_from_updates() -> None:
+    sampler = oracle()
+    update, before = moved_head([[1.0] * 3] * 4, [1.0] * 4)
+    assert sampler.extract(update, before) == {}
+    sampler.aggregate([Update(k, 1, {}, {"sampler": {}}) for k in (0, 1, 2, 4)])
+    assert torch.equal(sampler.signals, COUNTS.float())
+    assert sampler.metrics()["sampler/entropy_spearman"] == pytest.approx(1)
+    assert sampler.temperature == OPTIONS["temperature"]
+
+
+def test_the_oracle_can_take_angles_from_the_head() -> None:
+    first, second = (moved_head([[x] * 3] * 4, [x] * 4) for x in (1.0, 2.0))
+    for refresh, expected in (("always", 2.0), ("warm_up", 1.0)):
+        sampler = oracle(angle_on="head", refresh=refresh)
+        for update, before in (first, second):
+            extracted = {"sampler": sampler.extract(update, before)}
+            sampler.aggregate([Update(0, 1, {}, extracted)])
+        assert (sampler.head_updates[0] == expected).all()
+        assert torch.equal(sampler.signals, COUNTS.float())
+
+
+@pytest.mark.parametrize("engine", ["serial", "vectorized"])
+def test_the_oracle_in_a_run_that_is_restarted(engine: str) -> None:
+    """Five clusters, for any head, with the bytes of random cohorts; the same after a restart."""
+    run = ["sampler=hics_oracle", "head=etf", "partition=multi_alpha", *SMALL, "rounds=4"]
+    whole, resumed = (federate(*run, f"engine={engine}") for _ in range(2))
+    plain = federate(*run[1:], "sampler=random")
+    for round in (1, 2, 3):
+        metrics = whole.run_round(round).metrics
+    assert 1 <= metrics["sampler/clusters"] <= 5
+    message = whole.server.broadcast(4)
+    assert message.nbytes == plain.server.broadcast(1).nbytes
+    (update,) = whole.engine.train([0], message)
+    assert update.nbytes == message.nbytes
+    state = io.BytesIO()
+    torch.save(whole.server.state_dict(), state)
+    state.seek(0)
+    resumed.server.load_state_dict(torch.load(state, weights_only=True))
+    for federation in (whole, resumed):
+        federation.run_round(4)
+    for name, weight in whole.server.weights.items():
+        assert torch.equal(weight, resumed.server.weights[name])

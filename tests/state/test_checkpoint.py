@@ -20,6 +20,7 @@ from fedexp.tracking.summary import digest
 
 SMALL = ["clients.count=5", "clients.per_round=3", "local.epochs=1", "data.subset=200", "rounds=4"]
 PLAIN = ["optimizer.momentum=0", "optimizer.weight_decay=0"]
+CROSS_ROUND = ["algorithm=fedcda", "aggregator.warmup=1", "aggregator.memory=2"]
 WITH_STATE = [
     f"{group}={path.stem}"
     for group in ("algorithm", "head", "loss", "regularizer", "sampler", "aggregator")
@@ -123,6 +124,8 @@ def test_every_part_resumes_to_the_same_bits(override: str, tmp_path: Path) -> N
         ["evaluation.step_cosine=true", *DROPPING],
         ["local.keep_optimizer=true", "optimizer=adam", "clients.ram_gib=0.0001"],
         ["algorithm=fedproto", "personalization.score_with=received"],
+        [*CROSS_ROUND],
+        [*CROSS_ROUND, "clients.ram_gib=0.0001"],
     ],
     ids=" ".join,
 )
@@ -165,6 +168,50 @@ def test_a_checkpoint_is_read_without_running_anything_from_it(tmp_path: Path) -
     state = torch.load(clients[0], weights_only=True)
     assert set(state) == {"memories", "private", "separate_model", "personal_model"}
     assert "regularizer" in state["memories"]
+
+
+def fixed(folder: Path) -> dict[str, int]:
+    """The files of a checkpoint that never change, and what they are on the disk."""
+    return {path.name: path.stat().st_ino for path in folder.glob("fixed/aggregator/*.pt")}
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_what_never_changes_is_written_once(
+    has_links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object) -> None:
+        raise OSError("no hard links here")
+
+    if not has_links:
+        monkeypatch.setattr("os.link", refuse)
+    federation = federate(*SMALL, *CROSS_ROUND, "clients.per_round=5")
+    first, second = (tmp_path / "checkpoints" / f"round_000{round}" for round in (1, 2))
+    for round in (1, 2):
+        federation.run_round(round)
+        save(tmp_path, federation, round)
+    before, after = fixed(first), fixed(second)
+    assert len(before) == 5
+    assert len(after) == 10
+    assert all((after[name] == file) == has_links for name, file in before.items())
+    federation.run_round(3)
+    save(tmp_path, federation, 3)  # forgets the models of round 1, and then its checkpoint
+    names = set(fixed(tmp_path / "checkpoints" / "round_0003"))
+    assert names == {f"client_{client}_round_{r}.pt" for client in range(5) for r in (2, 3)}
+    left = {path.name for path in tmp_path.rglob("client_*.pt")}
+    assert left == {f"client_{client}_round_{r}.pt" for client in range(5) for r in (1, 2, 3)}
+    save(tmp_path, federation, 4)
+    assert {path.name for path in tmp_path.rglob("client_*.pt")} == names
+    found = Checkpoints(tmp_path, 2).latest()
+    assert found is not None
+    assert found.round == 4
+
+
+def test_damage_to_what_checkpoints_share_is_found(tmp_path: Path) -> None:
+    federation = federate(*SMALL, *CROSS_ROUND)
+    federation.run_round(1)
+    save(tmp_path, federation, 1)
+    flip(min(tmp_path.rglob("fixed/aggregator/*.pt")))
+    assert Checkpoints(tmp_path, 2).latest() is None
 
 
 def test_only_the_newest_are_kept(tmp_path: Path) -> None:

@@ -93,6 +93,13 @@ def test_report_is_a_table_and_the_folder(tmp_path: Path) -> None:
     assert f"Everything is in {folder}\n" in text
 
 
+@pytest.mark.parametrize(("rounds", "words"), [(1, "1 round,"), (2, "2 rounds,")])
+def test_the_number_of_rounds_is_spelt_correctly(rounds: int, words: str) -> None:
+    console = terminal(live=False, width=120)
+    print_report(SUMMARY | {"rounds": rounds}, Path("run"), console)
+    assert words in output(console)
+
+
 def test_a_round_number_stands_alone_in_its_row() -> None:
     metrics = SUMMARY["metrics"] | {"rounds_to/0.6": {"final": 123}}
     console = terminal(live=False)

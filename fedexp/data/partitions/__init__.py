@@ -3,7 +3,7 @@
 Each is a pure function of its arguments. It takes what it needs of ``labels`` [n] (the class of
 each sample), ``users`` [n] (who each sample came from), ``num_clients`` N and ``seed``, and its own
 options. It returns one sorted int64 index array for each client. Every sample goes to exactly one
-client. A client may be empty.
+client; ``natural`` alone leaves out users that are not taken. A client may be empty.
 """
 
 from fedexp.data.partitions.dirichlet import dirichlet

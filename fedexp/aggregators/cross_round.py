@@ -1,0 +1,251 @@
+"""FedCDA: averages models of several rounds, one of each client, that are close to each other."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
+from torch import Tensor
+
+from fedexp.aggregators.average import Average
+from fedexp.aggregators.gathered import Gathered
+from fedexp.core.client_protocol import Client
+from fedexp.core.messages import Tensors, Update
+from fedexp.core.part import Memory, Setting
+from fedexp.core.randomness import numpy_generator
+from fedexp.errors import InputError
+
+LOGGER = logging.getLogger(__name__)
+
+COMBINATIONS = 10_000
+"""The most combinations of models that are compared for one batch: of 3 each, 8 clients."""
+
+
+@dataclass
+class Totals:
+    """Sums over the models that are selected so far.
+
+    Attributes:
+        count: how many there are.
+        loss: of their losses F.
+        square: of the squared norms of their steps, parameters only.
+        steps: float weight -> sum of w_n - w^t, float64.
+    """
+
+    count: int
+    loss: float
+    square: float
+    steps: Tensors
+
+
+def best_combination(
+    inner: np.ndarray,
+    losses: Sequence[float],
+    members: Sequence[Sequence[int]],
+    totals: Totals,
+    smoothness: float,
+) -> tuple[int, ...]:
+    """One model of each member of a batch, with the least objective (FedCDA, ICLR 2024).
+
+    Over the selected models and the combination, n models together, the objective is mean F + (L/2)
+    (mean ||w||^2 - ||mean w||^2). It does not change if all models move alike, so that w is a step
+    from the global weights, whose squares cancel less than those of weights.
+
+    Args:
+        inner: [M + 1, M + 1] inner products of the M candidates' steps and, last, of the sum of
+            the selected models' steps.
+        losses: F of each candidate.
+        members: each member's candidates, the newest first, which wins if objectives are equal.
+        totals: of the models already selected.
+        smoothness: L.
+
+    Returns:
+        The candidate of each member.
+    """
+    choices = np.array(list(product(*members)))  # [combinations, members]
+    count = totals.count + len(members)
+    loss = totals.loss + np.array(losses)[choices].sum(axis=1)
+    square = totals.square + inner.diagonal()[choices].sum(axis=1)
+    among = inner[choices[:, :, None], choices[:, None, :]].sum(axis=(1, 2))
+    of_sum = inner[-1, -1] + 2 * inner[-1][choices].sum(axis=1) + among
+    objective = loss / count + smoothness / 2 * (square / count - of_sum / count**2)
+    return tuple(choices[objective.argmin()].tolist())
+
+
+class CrossRound(Gathered):
+    """Cross-round divergence-aware aggregation (FedCDA; Wang et al., ICLR 2024).
+
+    The server keeps the last K models of each client, with the mean cross-entropy F of the local
+    epoch after which each was sent, and one of them is selected. In a round the cohort is dealt at
+    random into batches. Of each batch's members those models are selected that have the least
+    ``best_combination`` together with the models already selected: those of clients outside the
+    cohort and of earlier batches. The global model is the plain mean of the selected models of all
+    clients that have sent any. Float buffers are averaged too, but do not count as distance;
+    integer buffers are taken from the newest model, the lowest-numbered client's of several.
+
+    A client whose update is lost keeps its selected model. A client that is drawn twice counts
+    once. Rounds without any update do not count as warm-up.
+
+    Metric: ``aggregator/old_models``, how many selected models are not their client's newest.
+
+    Args:
+        memory: K, the models kept of each client.
+        batches: the number of batches; with more, fewer combinations are compared.
+        smoothness: L, the weight of the models' divergence against their losses.
+        warmup: the number of first rounds in which the newest models are selected and the cohort is
+            averaged by samples, as in FedAvg.
+    """
+
+    def __init__(
+        self,
+        memory: PositiveInt,
+        batches: PositiveInt,
+        smoothness: NonNegativeFloat,
+        warmup: NonNegativeInt,
+    ) -> None:
+        super().__init__()
+        self.memory, self.batches = memory, batches
+        self.smoothness, self.warmup = smoothness, warmup
+        self._round = 0
+        self._losses: dict[int, dict[int, float]] = {}  # client -> round of a model -> its F
+        self._selected: dict[int, int] = {}  # client -> round of its selected model
+
+    def setup(self, setting: Setting) -> None:
+        """Make the memory. Raises InputError: a batch has too many combinations."""
+        self._seed = setting.seed
+        self._parameters = setting.shared & setting.parameter_shapes.keys()
+        self._models = setting.make_store("aggregator")
+        cohort = min(setting.clients_per_round, int((setting.client_sizes > 0).sum()))
+        self._check_batches(cohort, min(self.memory, setting.rounds))
+        if self.warmup >= setting.rounds:
+            LOGGER.warning(
+                "aggregator.warmup=%d: none of the %d rounds is after it; all are as in FedAvg",
+                self.warmup,
+                setting.rounds,
+            )
+
+    def report(self, client: Client, memory: Memory) -> Tensors:
+        """F: the mean cross-entropy of the last local epoch, while the weights moved."""
+        return {"loss": torch.tensor(client.cross_entropy, device=client.device)}
+
+    def combine(self, updates: Sequence[Update], current: Tensors) -> Tensors:
+        """The mean of the selected models; in the warm-up, of the cohort's."""
+        self._round += 1
+        for update in updates:
+            self._remember(update)
+        cohort = [update.client for update in updates]
+        if self._round > self.warmup:
+            return self._select(cohort, current)
+        self._selected |= dict.fromkeys(cohort, self._round)
+        average = Average("samples")
+        for update in updates:
+            average.add(update, current)
+        return average.merge(current)
+
+    def metrics(self) -> dict[str, float]:
+        """How many selected models are old."""
+        old = sum(round != max(self._losses[client]) for client, round in self._selected.items())
+        return {"aggregator/old_models": old}
+
+    def server_state(self) -> dict[str, Any]:
+        """All but the models."""
+        return {"round": self._round, "losses": self._losses, "selected": self._selected}
+
+    def load_server_state(self, state: dict[str, Any]) -> None:
+        """Inverse of ``server_state``."""
+        self._round = state["round"]
+        self._losses, self._selected = state["losses"], state["selected"]
+
+    def fixed_state(self) -> Mapping[str, Tensors]:
+        """The models."""
+        return self._models
+
+    def load_fixed_state(self, state: Mapping[str, Tensors]) -> None:
+        """Inverse of ``fixed_state``."""
+        for name in state:
+            self._models[name] = state[name]
+
+    def _check_batches(self, cohort: int, memory: int) -> None:
+        size = -(-cohort // self.batches)
+        if memory**size <= COMBINATIONS:
+            return
+        fitting = max((s for s in range(1, size) if memory**s <= COMBINATIONS), default=None)
+        advice = "take a smaller aggregator.memory"
+        if fitting:
+            advice = f"take aggregator.batches={-(-cohort // fitting)} or more"
+        raise InputError(
+            f"aggregator.batches={self.batches}: {size} clients in a batch with {memory} models "
+            f"each have more than {COMBINATIONS} combinations; {advice}"
+        )
+
+    def _remember(self, update: Update) -> None:
+        """Keep a client's new model and forget its oldest."""
+        client = update.client
+        losses = self._losses.setdefault(client, {})
+        losses[self._round] = update.extras["aggregator"]["loss"].item()
+        self._models[_name(client, self._round)] = update.weights
+        if len(losses) > self.memory:
+            oldest = min(losses)
+            del losses[oldest], self._models[_name(client, oldest)]
+
+    def _select(self, cohort: Sequence[int], current: Tensors) -> Tensors:
+        """Select a model of each client in the cohort; the mean of all selected models."""
+        floats = {n: w.to(torch.float64) for n, w in current.items() if w.is_floating_point()}
+        totals = Totals(0, 0.0, 0.0, {n: torch.zeros_like(w) for n, w in floats.items()})
+        for client in sorted(self._selected.keys() - set(cohort)):
+            self._add(totals, client, floats)
+        order = numpy_generator(self._seed, "cross_round", self._round).permutation(cohort)
+        for batch in np.array_split(order, min(self.batches, len(order))):
+            self._select_batch(batch.tolist(), totals, floats)
+            for client in batch.tolist():
+                self._add(totals, client, floats)
+        mean = {
+            name: (floats[name] + total / totals.count).to(current[name].dtype)
+            for name, total in totals.steps.items()
+        }
+        newest = max(self._selected, key=lambda client: (self._selected[client], -client))
+        model = self._model(newest, self._selected[newest])
+        return {n: mean[n] if n in mean else model[n].to(w.device) for n, w in current.items()}
+
+    def _select_batch(self, batch: Sequence[int], totals: Totals, current: Tensors) -> None:
+        """Select a model of each client in the batch."""
+        candidates = [(c, round) for c in batch for round in sorted(self._losses[c], reverse=True)]
+        models = [self._model(*each) for each in candidates]
+        inner = np.zeros((len(models) + 1, len(models) + 1))
+        for name in sorted(self._parameters):
+            steps = [_step(model, name, current).flatten() for model in models]
+            rows = torch.stack([*steps, totals.steps[name].flatten()])
+            inner += (rows @ rows.T).cpu().numpy()
+        members = [[i for i, (c, _) in enumerate(candidates) if c == client] for client in batch]
+        losses = [self._losses[client][round] for client, round in candidates]
+        for chosen in best_combination(inner, losses, members, totals, self.smoothness):
+            client, round = candidates[chosen]
+            self._selected[client] = round
+
+    def _add(self, totals: Totals, client: int, current: Tensors) -> None:
+        """Add the client's selected model."""
+        round = self._selected[client]
+        model = self._model(client, round)
+        totals.count += 1
+        totals.loss += self._losses[client][round]
+        for name, total in totals.steps.items():
+            step = _step(model, name, current)
+            total += step
+            if name in self._parameters:
+                totals.square += step.square().sum().item()
+
+    def _model(self, client: int, round: int) -> Tensors:
+        return self._models[_name(client, round)]
+
+
+def _name(client: int, round: int) -> str:
+    return f"client_{client}_round_{round}"
+
+
+def _step(model: Tensors, name: str, current: Tensors) -> Tensor:
+    """w - w^t of one weight; ``current`` are the global weights in float64."""
+    return model[name].to(current[name]) - current[name]

@@ -1,0 +1,64 @@
+"""Text as sequences of character ids, each with the character that comes next."""
+
+import numpy as np
+
+from fedexp.core.description import Description
+
+_SPOKEN = {"\n": "newline", " ": "space", "\t": "tab"}
+"""Names of characters that cannot be seen."""
+
+
+class Alphabet:
+    """The characters that have ids: the i-th one has the id i.
+
+    Args:
+        letters: different characters.
+    """
+
+    def __init__(self, letters: str) -> None:
+        self.letters = letters
+        points = _code_points(letters)
+        self._order = np.argsort(points)
+        self._points = points[self._order]
+
+    def __len__(self) -> int:
+        return len(self.letters)
+
+    def encode(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+        """The id of each character, [n] int16, and whether it is known, [n] bool.
+
+        An unknown character has the id of the last letter.
+        """
+        points = _code_points(text)
+        place = np.searchsorted(self._points, points).clip(max=len(self) - 1)
+        known = self._points[place] == points
+        return np.where(known, self._order[place], len(self) - 1).astype(np.int16), known
+
+    def describe(self, name: str, length: int) -> Description:
+        """A dataset of sequences of ``length`` characters, whose class is the next character."""
+        classes = tuple(_SPOKEN.get(letter, letter) for letter in self.letters)
+        return Description(name, (length,), classes, vocabulary=len(self))
+
+
+def windows(ids: np.ndarray, length: int, stride: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sequences [m, length] that begin every ``stride`` characters, and the next character [m].
+
+    Args:
+        ids: [n] a text. No sequence and no next character reaches beyond it.
+        length: of a sequence.
+        stride: characters from the beginning of one to the next.
+    """
+    if len(ids) <= length:
+        return np.empty((0, length), ids.dtype), np.empty(0, ids.dtype)
+    seen = np.lib.stride_tricks.sliding_window_view(ids, length + 1)[::stride]
+    return seen[:, :-1], seen[:, -1]
+
+
+def overlapping(length: int, stride: int) -> int:
+    """How many windows after one share a character with it or with its next character."""
+    return length // stride
+
+
+def _code_points(text: str) -> np.ndarray:
+    """[n] uint32."""
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)

@@ -1,0 +1,220 @@
+"""FEMNIST and Shakespeare as LEAF's scripts write them (Caldas et al., 2018)."""
+
+import hashlib
+import logging
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+from pydantic import Field, NonNegativeInt, PositiveFloat
+
+from fedexp.core.description import Description
+from fedexp.core.randomness import numpy_generator
+from fedexp.data.array_cache import Arrays, cached_arrays
+from fedexp.data.characters import Alphabet, overlapping
+from fedexp.data.dataset import Dataset, Source, Split, check_constants
+from fedexp.data.image_folder import channel_statistics
+from fedexp.data.leaf_files import LeafFiles, Samples, find_files, read_users
+from fedexp.errors import InputError
+
+LOGGER = logging.getLogger(__name__)
+
+ALPHABET = Alphabet(
+    "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
+)
+"""LEAF's 80 characters, in the order of their ids."""
+
+LENGTH = 80
+"""Characters of a sequence of Shakespeare."""
+
+DIGITS_AND_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+"""FEMNIST's 62 classes."""
+
+TestFraction = Annotated[float, Field(gt=0, lt=1)]
+ARRAYS = tuple(f"{s}_{kind}" for s in ("train", "test") for kind in ("inputs", "labels", "users"))
+"""Names of the arrays that are kept of a dataset."""
+
+
+class Leaf(Source):
+    """One of LEAF's datasets: folders of JSON files with the samples of each user.
+
+    ``root`` holds train/ and test/, in which LEAF has split the samples, or all_data/, whose users
+    are split here; those too small for both parts are left out.
+
+    Args:
+        root: LEAF's folder data/<name>/data, or a copy; ``~`` is expanded. Nothing is written.
+        test_fraction: share of each user's samples that is for testing, of all_data/.
+        split_seed: seed of that split; independent of the run's seed.
+
+    Raises:
+        InputError: from ``describe`` if there are no files, from ``load`` if one is not LEAF's.
+    """
+
+    name: str
+    """In LEAF."""
+
+    about: Description
+
+    def __init__(self, root: Path, test_fraction: TestFraction, split_seed: NonNegativeInt) -> None:
+        self.root = root.expanduser()
+        self.test_fraction = test_fraction
+        self.split_seed = split_seed
+
+    def describe(self) -> Description:
+        """Shape and classes, which are the same for all files."""
+        find_files(self.root, self.name)
+        return self.about
+
+    def load(self, cache: Path) -> Dataset:
+        """The dataset; its decoded samples are kept in ``cache``/leaf."""
+        files = find_files(self.root, self.name)
+        state = repr((self.name, self.test_fraction, self.split_seed, files.state()))
+        digest = hashlib.blake2b(state.encode(), digest_size=16).hexdigest()
+        path = cache / "leaf" / f"{digest}.npz"
+        arrays = cached_arrays(path, ARRAYS, lambda: self._read(files))
+        return self.dataset(*(self._split(arrays, name) for name in ("train", "test")))
+
+    @abstractmethod
+    def decode(self, x: Sequence[object], y: Sequence[object]) -> Samples:
+        """A user's inputs and labels. Raises ValueError for what is not of this dataset."""
+
+    @abstractmethod
+    def separate(self, samples: int, user: int) -> tuple[np.ndarray, np.ndarray]:
+        """Positions for training and for testing among the samples of the user-th user."""
+
+    @abstractmethod
+    def dataset(self, train: Split, test: Split) -> Dataset:
+        """The dataset with these splits of decoded samples."""
+
+    def _read(self, files: LeafFiles) -> Arrays:
+        """The content of the files; users are numbered in the order in which they occur."""
+        train, test = (read_users(paths, self.decode) for paths in (files.train, files.test))
+        if not files.test:
+            train, test = self._separate_all(train)
+        if not (train and test):
+            raise InputError(f"data.root={self.root}: no user has samples to train and to test on")
+        numbers = {user: number for number, user in enumerate({**train, **test})}
+        return _joined("train", train, numbers) | _joined("test", test, numbers)
+
+    def _separate_all(
+        self, users: dict[str, Samples]
+    ) -> tuple[dict[str, Samples], dict[str, Samples]]:
+        """The training and the test samples of each user that has both."""
+        train, test = {}, {}
+        for number, (user, (x, y)) in enumerate(users.items()):
+            for_training, for_testing = self.separate(len(y), number)
+            if len(for_training) and len(for_testing):
+                train[user] = x[for_training], y[for_training]
+                test[user] = x[for_testing], y[for_testing]
+        return train, test
+
+    def _split(self, arrays: Arrays, name: str) -> Split:
+        inputs, labels, users = (arrays[f"{name}_{kind}"] for kind in ("inputs", "labels", "users"))
+        return Split(torch.from_numpy(inputs), torch.from_numpy(labels), users)
+
+
+class Femnist(Leaf):
+    """Handwritten digits and letters of 28x28 by some 3,500 writers, the users; 62 classes.
+
+    The grey values, multiples of 1/255 in LEAF's files, are kept as uint8. Of all_data/ a share of
+    each writer's samples is drawn for testing, as LEAF does it.
+
+    Args:
+        root: see ``Leaf``.
+        test_fraction: see ``Leaf``.
+        split_seed: see ``Leaf``.
+        mean: of the grey values in [0, 1]; None measures it on the training images.
+        std: likewise.
+    """
+
+    name = "femnist"
+    about = Description("femnist", (1, 28, 28), tuple(DIGITS_AND_LETTERS))
+
+    def __init__(
+        self,
+        root: Path,
+        test_fraction: TestFraction,
+        split_seed: NonNegativeInt,
+        mean: tuple[float, ...] | None,
+        std: tuple[PositiveFloat, ...] | None,
+    ) -> None:
+        super().__init__(root, test_fraction, split_seed)
+        check_constants(mean, std, channels=1)
+        self.mean, self.std = mean, std
+
+    def decode(self, x: Sequence[object], y: Sequence[object]) -> Samples:
+        """uint8 images [m, 1, 28, 28]."""
+        images, labels = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.int64)
+        if images.shape[1:] != (28 * 28,) or not ((images >= 0) & (images <= 1)).all():
+            raise ValueError("an x of FEMNIST is 784 numbers from 0 to 1")
+        return (images * 255).round().astype(np.uint8).reshape(-1, 1, 28, 28), labels
+
+    def separate(self, samples: int, user: int) -> tuple[np.ndarray, np.ndarray]:
+        """A draw."""
+        order = numpy_generator(self.split_seed, "leaf_split", user).permutation(samples)
+        number = max(1, int((1 - self.test_fraction) * samples))
+        return np.sort(order[:number]), np.sort(order[number:])
+
+    def dataset(self, train: Split, test: Split) -> Dataset:
+        """With the constants that normalise it."""
+        mean, std = channel_statistics(train.inputs.numpy())
+        return Dataset(self.about, train, test, self.mean or mean, self.std or std)
+
+
+class Shakespeare(Leaf):
+    """The next of 80 characters after 80, by the roles of Shakespeare's plays, the users.
+
+    LEAF cuts what a role says into all sequences of 80 characters. Of all_data/ the last ones of a
+    role are for testing, and the 80 before them, which overlap with them, for nothing. A character
+    that is not in LEAF's alphabet counts as its last one, as in LEAF's own code.
+
+    Args:
+        root: see ``Leaf``.
+        test_fraction: see ``Leaf``.
+    """
+
+    name = "shakespeare"
+    about = ALPHABET.describe("shakespeare", LENGTH)
+
+    def __init__(self, root: Path, test_fraction: TestFraction) -> None:
+        super().__init__(root, test_fraction, split_seed=0)  # nothing is drawn
+
+    def decode(self, x: Sequence[object], y: Sequence[object]) -> Samples:
+        """Ids, uint8 [m, 80] and int64 [m]."""
+        if not all(isinstance(each, str) and len(each) == LENGTH for each in x):
+            raise ValueError(f"an x of Shakespeare is a text of {LENGTH} characters")
+        if not all(isinstance(each, str) and len(each) == 1 for each in y):
+            raise ValueError("a y of Shakespeare is one character")
+        (ids, known), (labels, _) = (ALPHABET.encode("".join(map(str, each))) for each in (x, y))
+        if not known.all():
+            LOGGER.warning("%d characters are not in LEAF's alphabet", (~known).sum())
+        return ids.astype(np.uint8).reshape(-1, LENGTH), labels.astype(np.int64)
+
+    def separate(self, samples: int, user: int) -> tuple[np.ndarray, np.ndarray]:
+        """The end for testing, without what overlaps with it."""
+        position = np.arange(samples)
+        begin = max(1, int((1 - self.test_fraction) * samples))
+        return position[: max(0, begin - LENGTH)], position[begin:]
+
+    def dataset(self, train: Split, test: Split) -> Dataset:
+        """With ids as int16, since uint8 inputs are images."""
+        overlap = overlapping(LENGTH, stride=1)
+        train, test = (
+            Split(split.inputs.short(), split.labels, split.users, overlap)
+            for split in (train, test)
+        )
+        return Dataset(self.about, train, test)
+
+
+def _joined(name: str, users: dict[str, Samples], numbers: dict[str, int]) -> Arrays:
+    """The arrays of one split."""
+    return {
+        f"{name}_inputs": np.concatenate([x for x, _ in users.values()]),
+        f"{name}_labels": np.concatenate([y for _, y in users.values()]),
+        f"{name}_users": np.repeat(
+            np.array([numbers[user] for user in users]), [len(y) for _, y in users.values()]
+        ),
+    }

@@ -1,0 +1,90 @@
+"""The JSON files of a LEAF dataset: where they are, and the samples of each user in them."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedexp.errors import InputError
+
+Samples = tuple[np.ndarray, np.ndarray]
+"""A user's inputs [m, ...] and labels [m]."""
+
+Decode = Callable[[Sequence[Any], Sequence[Any]], Samples]
+"""Turns the "x" and "y" of a user into arrays; raises ValueError for what cannot be."""
+
+
+@dataclass(frozen=True)
+class LeafFiles:
+    """The files of a dataset.
+
+    Attributes:
+        train: of train/, or of all_data/ if LEAF has not split the samples.
+        test: of test/, or none.
+    """
+
+    train: tuple[Path, ...]
+    test: tuple[Path, ...]
+
+    def state(self) -> list[tuple[str, int, int]]:
+        """Changes whenever a file does: path, size and time of change of each."""
+        found = ((path, path.stat()) for path in self.train + self.test)
+        return [(str(path.resolve()), status.st_size, status.st_mtime_ns) for path, status in found]
+
+
+def find_files(root: Path, name: str) -> LeafFiles:
+    """The JSON files in ``root``/train and ``root``/test, or else in ``root``/all_data.
+
+    Raises:
+        InputError: there are none; it says where they were looked for and how to make them.
+    """
+    train, test, whole = (
+        tuple(sorted((root / folder).glob("*.json"))) for folder in ("train", "test", "all_data")
+    )
+    if train and test:
+        return LeafFiles(train, test)
+    if whole:
+        return LeafFiles(whole, ())
+    raise InputError(
+        f"data.root={root}: holds neither train/*.json and test/*.json nor all_data/*.json; clone "
+        f"https://github.com/TalwalkarLab/leaf, run ./preprocess.sh -s niid --sf 1.0 -k 0 "
+        f"-t sample in its data/{name}, and set data.root to its data/{name}/data"
+    )
+
+
+def read_users(paths: Iterable[Path], decode: Decode) -> dict[str, Samples]:
+    """User -> samples, in the order of the files; one that is in several files has those of all.
+
+    Raises:
+        InputError: a file cannot be read or is not as LEAF writes them.
+    """
+    found: dict[str, list[Samples]] = {}
+    for path in paths:
+        for user, samples in _users_of(path, decode):
+            found.setdefault(user, []).append(samples)
+    return {
+        user: (np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts]))
+        for user, parts in found.items()
+    }
+
+
+def _users_of(path: Path, decode: Decode) -> Iterator[tuple[str, Samples]]:
+    """(user, samples) of one file; users without samples are left out."""
+    try:
+        content = json.loads(path.read_bytes())
+        for user in content["users"]:
+            data = content["user_data"][user]
+            if len(data["x"]) != len(data["y"]):
+                raise ValueError(f"user {user} has {len(data['x'])} x and {len(data['y'])} y")
+            if data["y"]:
+                yield user, decode(data["x"], data["y"])
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    except KeyError as error:
+        raise InputError(f"data.root: {path} is not a file of LEAF: it has no {error}") from error
+    except (ValueError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"data.root: {path} is not a file of LEAF: {reason}") from error

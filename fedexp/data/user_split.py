@@ -1,0 +1,103 @@
+"""Test and validation samples of the users of a dataset."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fedexp.data.dataset import Dataset, Split
+from fedexp.data.split import by_owner, class_counts, hold_out, match
+from fedexp.errors import InputError
+
+LOGGER = logging.getLogger(__name__)
+
+
+def match_users(
+    dataset: Dataset, clients: Sequence[np.ndarray], seed: int
+) -> tuple[Dataset, list[np.ndarray]]:
+    """Give every client the test samples of its own users.
+
+    Where several clients have a user's training samples, they share its test samples at random in
+    proportion to them. A test sample of a user that no client has is dropped.
+
+    Args:
+        dataset: with the user of each sample.
+        clients: for each client, its indices into the training split.
+        seed: decides who gets which sample of a shared user.
+
+    Returns:
+        The dataset with only the test samples that a client has, in their order, and for each
+        client its sorted indices into them.
+
+    Raises:
+        InputError: the dataset has no user ids, or no user is in both splits.
+    """
+    train, test = dataset.train, dataset.test
+    if train.users is None or test.users is None:
+        raise InputError(
+            "partition.test_split=users: this dataset has no user ids; use classes instead"
+        )
+    names, user = np.unique(np.concatenate([train.users, test.users]), return_inverse=True)
+    counts = class_counts(user[: len(train)], clients, len(names))
+    tests = match(user[len(train) :], counts, seed)
+    kept = np.sort(np.concatenate(tests))
+    if not len(kept):
+        raise InputError(
+            "partition.test_split=users: the test split has no sample of a client's users; use "
+            "classes instead, or data that are split within each user"
+        )
+    without = sum(len(index) > 0 == len(own) for index, own in zip(clients, tests, strict=True))
+    if without:
+        LOGGER.warning("%d clients have no test samples of their own", without)
+    return replace(dataset, test=test.take(kept)), [np.searchsorted(kept, own) for own in tests]
+
+
+def validation_split(
+    train: Split, clients: Sequence[np.ndarray], fraction: float, seed: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """What each client trains on and what it holds out: ``hold_out``, or ``hold_out_ends``.
+
+    Raises:
+        InputError: ``fraction`` is positive and nobody holds out a sample.
+    """
+    if train.overlap and train.users is not None:
+        kept, held = hold_out_ends(train.users, clients, fraction, train.overlap)
+        reason = "no user has enough samples to hold out one beside those that overlap with it"
+    else:
+        kept, held = hold_out(train.labels.numpy(), clients, fraction, seed)
+        reason = "no client has enough samples to hold out one and keep one of each of its classes"
+    if fraction and not any(map(len, held)):
+        raise InputError(f"data.validation={fraction}: {reason}")
+    return kept, held
+
+
+def hold_out_ends(
+    users: np.ndarray, clients: Sequence[np.ndarray], fraction: float, overlap: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Take the end of each user's samples out of training, for validation, without a leak.
+
+    Of a user with n samples the last floor(fraction * n) are for validation and the ``overlap``
+    samples before them, which share content with them, for nothing. A user to whom fewer samples
+    would be left for training than for validation holds out none.
+
+    Args:
+        users: [n] the user of each sample, whose samples are in their natural order.
+        clients: N sorted index arrays into ``users``.
+        fraction: share of each user's samples, at least 0 and below 1.
+        overlap: see ``Split``.
+
+    Returns:
+        For each client, the sorted indices that it trains on, and those that it holds out.
+    """
+    for_training, for_validation = np.ones(len(users), bool), np.zeros(len(users), bool)
+    names, user = np.unique(users, return_inverse=True)
+    for index in by_owner(user, len(names)):
+        end = len(index) - int(fraction * len(index))
+        if end < len(index) and end - overlap >= len(index) - end:
+            for_training[index[end - overlap :]] = False
+            for_validation[index[end:]] = True
+    return (
+        [index[for_training[index]] for index in clients],
+        [index[for_validation[index]] for index in clients],
+    )

@@ -1,0 +1,133 @@
+"""FedGELA's local adaptation: each client scales the classifier's vectors to its classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedexp.core.client_protocol import Client
+from fedexp.core.messages import Message
+from fedexp.core.part import Memory, Setting
+from fedexp.core.sockets import Head
+
+Form = Literal["linear", "sqrt", "exp"]
+Normalization = Literal["client", "population"]
+Missing = Literal["exclude", "zero_logit"]
+
+FORMS: dict[Form, Callable[[Tensor], Tensor]] = {
+    "linear": torch.positive,
+    "sqrt": torch.sqrt,
+    "exp": torch.exp,
+}
+"""Q, how the length of a class's vector grows with the class's share at the client."""
+
+
+def adaptation(counts: Tensor, form: Form = "linear") -> Tensor:
+    """Phi_k(c) from one client's counts alone, with mean 1 over the classes.
+
+    Phi_k(c) = C Q(q_kc) / sum_j Q(q_kj) over the classes j that client k holds, 0 for the others;
+    q_kc = n_kc / n_k. With Q the identity it is C q_kc, as published and as released (Fan et al.,
+    NeurIPS 2023).
+
+    Args:
+        counts: [C] the client's training samples of each class.
+        form: Q: ``linear``, ``sqrt`` or ``exp``.
+
+    Returns:
+        [C] float32; all 0 for a client without samples.
+    """
+    lengths = FORMS[form](_shares(counts)) * (counts > 0)
+    return len(counts) * lengths / lengths.sum().clamp(min=torch.finfo(lengths.dtype).tiny)
+
+
+def population_gamma(counts: Tensor, form: Form = "linear") -> Tensor:
+    """gamma_c, by which Phi_k(c) = gamma_c Q(q_kc) has mean 1 over the clients.
+
+    gamma_c = n / sum_k n_k Q(q_kc) gives sum_k (n_k / n) Phi_k(c) = 1 for every class: the clients'
+    classifiers average to the global one (Fan et al., NeurIPS 2023, 5.3). With Q the identity it is
+    n / n_c. The paper has one gamma for all classes, which is this if all are equal.
+
+    Args:
+        counts: [N, C] training samples of each class at each client.
+        form: Q: ``linear``, ``sqrt`` or ``exp``.
+
+    Returns:
+        [C] float64; 0 for a class whose Q(q_kc) is 0 at every client, so that Phi_k(c) is 0 too.
+    """
+    counts = counts.double()
+    sizes = counts.sum(dim=1, keepdim=True)
+    total = (sizes * FORMS[form](_shares(counts))).sum(dim=0)
+    return (sizes.sum() / total).masked_fill(total == 0, 0)
+
+
+class AdaptedHead(Head):
+    """A head whose logits a client scales by Phi_k(c) and the global model does not.
+
+    A subclass computes logits and passes them through ``adapted``.
+
+    Args:
+        num_classes: C.
+        adapt: whether clients scale their logits; if not, they have the global model's Phi = 1.
+        phi: Q, how Phi depends on a class's share.
+        phi_normalization: what makes Phi 1 on average. ``client``: each client's own counts, as
+            in ``adaptation``; no counts are shared. ``population``: all clients' counts, as in
+            ``population_gamma``.
+        missing: the classes that a client lacks. ``exclude``: their logit is -inf. ``zero_logit``:
+            they keep the logit that Phi gives them, which is 0. Only ``phi=exp`` with
+            ``phi_normalization=population`` has Phi_k(c) = gamma_c > 0 for them.
+    """
+
+    derived: ClassVar[tuple[str, ...]] = ("phi", "included")
+    phi: Tensor
+    included: Tensor
+
+    def __init__(
+        self,
+        num_classes: int,
+        adapt: bool,
+        phi: Form,
+        phi_normalization: Normalization,
+        missing: Missing,
+    ) -> None:
+        super().__init__()
+        self.adapt, self.form, self.missing = adapt, phi, missing
+        self.phi_normalization = phi_normalization
+        self.gamma = torch.zeros(num_classes, dtype=torch.float64)
+        self.register_buffer("phi", torch.ones(num_classes))
+        self.register_buffer("included", torch.ones(num_classes, dtype=torch.bool))
+
+    def setup(self, setting: Setting) -> None:
+        """gamma of the population."""
+        self.gamma = population_gamma(setting.class_counts, self.form)
+
+    def receive(self, message: Message) -> None:
+        """The global model: Phi is 1, no class is left out."""
+        self.phi.fill_(1)
+        self.included.fill_(True)
+
+    def begin(self, client: Client, message: Message, memory: Memory) -> None:
+        """Scale to this client's classes."""
+        if not self.adapt:
+            return
+        counts = client.data.class_counts
+        self.phi.copy_(self._adaptation(counts))
+        if self.missing == "exclude":
+            self.included.copy_(counts > 0)
+
+    def adapted(self, logits: Tensor) -> Tensor:
+        """Phi_k(c) times ``logits`` [B, C]; -inf for the classes that are left out."""
+        return torch.where(self.included, self.phi * logits, -torch.inf)
+
+    def _adaptation(self, counts: Tensor) -> Tensor:
+        """Phi_k [C] of the client with these ``counts`` [C]."""
+        if self.phi_normalization == "client":
+            return adaptation(counts, self.form)
+        return self.gamma.to(counts.device) * FORMS[self.form](_shares(counts))
+
+
+def _shares(counts: Tensor) -> Tensor:
+    """q = n_c / n of ``counts`` [..., C]; 0 where there are no samples at all."""
+    return counts / counts.sum(dim=-1, keepdim=True).clamp(min=1)

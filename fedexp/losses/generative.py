@@ -1,0 +1,216 @@
+"""FedGen: clients learn from features that a generator at the server makes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Any
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from torch import Tensor
+
+from fedexp.core.client_protocol import Client
+from fedexp.core.forward import Forward, mean_over
+from fedexp.core.messages import Message, Tensors, Update
+from fedexp.core.part import Memory, Setting
+from fedexp.core.randomness import key, seeded, torch_generator, uniform
+from fedexp.core.sockets import Loss
+from fedexp.errors import InputError
+from fedexp.losses.generator import FeatureGenerator, GeneratorTraining, generate, one_hot
+
+_LEAST_WEIGHT = 1e-4
+
+
+def distillation(logits: Tensor, teacher_logits: Tensor) -> Tensor:
+    """KL(teacher || student) of each sample, without gradient in the teacher.
+
+    Args:
+        logits: of the student, [B, C].
+        teacher_logits: [B, C].
+
+    Returns:
+        [B]; a class that is left out (logit -inf) has no probability and adds nothing.
+    """
+    # Not -inf: the difference of two of them is NaN.
+    student, teacher = (
+        F.log_softmax(each.clamp(min=torch.finfo(each.dtype).min), dim=1)
+        for each in (logits, teacher_logits.detach())
+    )
+    # Not F.kl_div: vmap would compute it client by client.
+    return (teacher.exp() * (teacher - student)).sum(dim=1)
+
+
+class Generative(Loss):
+    """CE + a_t CE(h(G(y~)), y~) + b_t KL(h(G(y)) || h(z)) (Zhu et al., ICML 2021, as released).
+
+    h is the client's head, G(y) are features that the server's generator makes of noise and the
+    labels y of the batch, and y~ are as many labels, uniform over all classes: where the paper
+    speaks of a generator's batch, it is as large as the batch. The second term trains the head
+    only, and the teacher of the third has no gradient. With t from 0, a_t = max(1e-4, a decay^t),
+    and b_t likewise; without G, as in round 0, both terms are 0. They act in all local epochs,
+    where the released code stops them after 20.
+
+    After training, the server trains G against the cohort's heads (``GeneratorTraining``). A
+    client reports how often it trained on each class, which weights its head in G's loss. Clients
+    get G in eval mode, its BatchNorm folded into the first layer.
+
+    Args:
+        generated_weight: a.
+        distillation_weight: b.
+        decay: of both weights in a round.
+        noise_dim: m, noise values for one feature vector.
+        hidden: h, width of G's hidden layer.
+        steps: of G's optimizer in a round.
+        batch_size: generated features in each of them; at least 2, for BatchNorm.
+        lr: learning rate of G in the first round.
+        lr_decay: its factor in each later round.
+        weight_decay: L2 penalty on G.
+        diversity: eta, weight of the loss that keeps the features of a class apart.
+    """
+
+    first_weight: Tensor
+    first_bias: Tensor
+    last_weight: Tensor
+    last_bias: Tensor
+    weights: Tensor
+    key: Tensor
+
+    def __init__(
+        self,
+        generated_weight: NonNegativeFloat,
+        distillation_weight: NonNegativeFloat,
+        decay: Annotated[float, Field(gt=0, le=1)],
+        noise_dim: PositiveInt,
+        hidden: PositiveInt,
+        steps: PositiveInt,
+        batch_size: Annotated[int, Field(ge=2)],
+        lr: PositiveFloat,
+        lr_decay: Annotated[float, Field(gt=0, le=1)],
+        weight_decay: NonNegativeFloat,
+        diversity: NonNegativeFloat,
+    ) -> None:
+        super().__init__()
+        self.first_weights, self.decay = (generated_weight, distillation_weight), decay
+        self.noise_dim, self.hidden = noise_dim, hidden
+        self._make_training = partial(
+            GeneratorTraining,
+            steps=steps,
+            batch_size=batch_size,
+            lr=lr,
+            lr_decay=lr_decay,
+            weight_decay=weight_decay,
+            diversity=diversity,
+        )
+        self._metrics: dict[str, float] = {}
+
+    def setup(self, setting: Setting) -> None:
+        """G, and buffers for the client's copy of it. Raises InputError if heads are private."""
+        of_head = {name for name in setting.parameter_shapes if name.startswith("head.")}
+        if private := sorted(of_head - setting.shared):
+            raise InputError(
+                f"loss=generative: the server needs the clients' heads, but {private[0]} is not "
+                "sent; take a personalization that shares the head"
+            )
+        self.setting = setting
+        with seeded(setting.seed, "feature_generator"):
+            generator = FeatureGenerator(
+                self.noise_dim, self.hidden, setting.num_classes, setting.feature_dim
+            )
+        self.training_of_generator = self._make_training(generator)
+        for name, value in generator.folded().items():
+            self.register_buffer(name, torch.zeros_like(value), persistent=False)
+        self.register_buffer("weights", torch.zeros(2), persistent=False)
+        self.register_buffer("key", torch.zeros((), dtype=torch.int64), persistent=False)
+
+    # The server's half.
+
+    def broadcast(self, round: int) -> Tensors:
+        """G, once it has been trained."""
+        training = self.training_of_generator
+        if not training.rounds:
+            return {}
+        return {name: w.to(self.key.device) for name, w in training.generator.folded().items()}
+
+    def extract(self, update: Update, current: Tensors) -> Tensors:
+        """The client's head."""
+        return {name: w for name, w in update.weights.items() if name.startswith("head.")}
+
+    def aggregate(self, updates: Sequence[Update]) -> None:
+        """Train G against the cohort's heads."""
+        assert self.setting.head is not None
+        training = self.training_of_generator
+        head = self.setting.head(training.rounds + 1)
+        reports = [update.extras["loss"] for update in updates]
+        loss = training.train(
+            [partial(head, report) for report in reports],
+            torch.stack([report["seen"] for report in reports]),
+            torch_generator(self.setting.seed, "train_generator", training.rounds),
+        )
+        self._metrics = {"generator/loss": loss}
+
+    def metrics(self) -> dict[str, float]:
+        """G's loss in its last step."""
+        return self._metrics
+
+    def server_state(self) -> dict[str, Any]:
+        """G and its optimizer."""
+        return self.training_of_generator.state_dict()
+
+    def load_server_state(self, state: dict[str, Any]) -> None:
+        """Inverse of ``server_state``."""
+        self.training_of_generator.load_state_dict(state, self.key.device)
+
+    # The client's half.
+
+    def receive(self, message: Message) -> None:
+        """Set G and the weights a_t, b_t; 0 without G."""
+        received = message.extras.get("loss", {})
+        for name, tensor in received.items():
+            self.get_buffer(name).copy_(tensor)
+        factor = self.decay ** (message.round - 1)
+        present = [max(_LEAST_WEIGHT, first * factor) for first in self.first_weights]
+        self.weights.copy_(torch.tensor(present if received else [0.0, 0.0]))
+        self.key.fill_(key(self.setting.seed, "generated_features", message.round))
+
+    def begin(self, client: Client, message: Message, memory: Memory) -> None:
+        """Key the draws by the client."""
+        own = key(self.setting.seed, "generated_features", message.round, client.data.client)
+        self.key.fill_(own)
+
+    def forward(self, batch: Forward) -> Tensor:
+        """The loss, a scalar."""
+        assert batch.head is not None
+        count, classes = len(batch.targets), self.setting.num_classes
+        drawn = uniform(self.key, batch.step, count, 1 + 2 * self.noise_dim)
+        labels = (drawn[:, 0] * classes).long()
+        noise, more_noise = drawn[:, 1:].chunk(2, dim=1)
+        teacher = batch.head(self._generate(more_noise, batch.targets))
+        distilled = distillation(batch.logits, teacher)
+        losses = F.cross_entropy(batch.logits, batch.targets, reduction="none")
+        of_generated = self._generated_loss(batch, labels, self._generate(noise, labels))
+        return batch.mean(losses + self.weights[1] * distilled) + self.weights[0] * of_generated
+
+    def measure(self, batch: Forward) -> Tensors:
+        """``seen`` [C]: samples of each class in the batch."""
+        classes = one_hot(batch.targets, self.setting.num_classes)
+        real = 1 if batch.real is None else batch.real.unsqueeze(1)
+        return {"seen": (classes * real).sum(dim=0)}
+
+    def report(self, client: Client, memory: Memory) -> Tensors:
+        """``seen`` [C], summed over the steps of local training."""
+        return {"seen": client.measured["loss"]["seen"]}
+
+    def _generate(self, noise: Tensor, labels: Tensor) -> Tensor:
+        """Features [B, d] of the client's copy of G."""
+        names = ("first_weight", "first_bias", "last_weight", "last_bias")
+        return generate({name: self.get_buffer(name) for name in names}, noise, labels)
+
+    def _generated_loss(self, batch: Forward, labels: Tensor, features: Tensor) -> Tensor:
+        """Mean cross-entropy of generated ``features`` [B, d], without classes left out."""
+        assert batch.head is not None
+        logits = batch.head(features)
+        losses = F.cross_entropy(logits, labels, reduction="none")
+        included = (~logits.gather(1, labels.unsqueeze(1)).squeeze(1).isneginf()).float()
+        return mean_over(losses, included if batch.real is None else included * batch.real)

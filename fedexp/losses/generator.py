@@ -1,0 +1,167 @@
+"""FedGen's generator of features, and how the server trains it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor, nn
+
+from fedexp.core.messages import Tensors
+
+
+def one_hot(labels: Tensor, num_classes: int) -> Tensor:
+    """Float [B, C] of ``labels`` [B]. Not F.one_hot: vmap does not support it."""
+    return (labels.unsqueeze(1) == torch.arange(num_classes, device=labels.device)).float()
+
+
+class FeatureGenerator(nn.Module):
+    """G: (noise [B, m], labels [B]) -> features [B, d].
+
+    Linear(m + C, h) of the noise and the one-hot label, BatchNorm, ReLU, Linear(h, d).
+    """
+
+    def __init__(self, noise_dim: int, hidden: int, num_classes: int, feature_dim: int) -> None:
+        super().__init__()
+        self.noise_dim, self.num_classes = noise_dim, num_classes
+        self.first = nn.Linear(noise_dim + num_classes, hidden)
+        self.norm = nn.BatchNorm1d(hidden)
+        self.last = nn.Linear(hidden, feature_dim)
+
+    def forward(self, noise: Tensor, labels: Tensor) -> Tensor:
+        """Features [B, d]."""
+        inputs = torch.cat([noise, one_hot(labels, self.num_classes)], dim=1)
+        features: Tensor = self.last(F.relu(self.norm(self.first(inputs))))
+        return features
+
+    @torch.no_grad()
+    def folded(self) -> Tensors:
+        """G in eval mode for ``generate``, with its BatchNorm folded into the first layer."""
+        assert self.norm.running_mean is not None
+        assert self.norm.running_var is not None
+        scale = self.norm.weight / (self.norm.running_var + self.norm.eps).sqrt()
+        return {
+            "first_weight": scale.unsqueeze(1) * self.first.weight,
+            "first_bias": scale * (self.first.bias - self.norm.running_mean) + self.norm.bias,
+            "last_weight": self.last.weight.clone(),
+            "last_bias": self.last.bias.clone(),
+        }
+
+
+def generate(folded: Tensors, noise: Tensor, labels: Tensor) -> Tensor:
+    """Features [B, d] of noise [B, m] and labels [B]; ``folded`` is of ``FeatureGenerator``."""
+    num_classes = folded["first_weight"].shape[1] - noise.shape[1]
+    inputs = torch.cat([noise, one_hot(labels, num_classes)], dim=1)
+    hidden = F.relu(F.linear(inputs, folded["first_weight"], folded["first_bias"]))
+    return F.linear(hidden, folded["last_weight"], folded["last_bias"])
+
+
+def label_shares(seen: Tensor) -> Tensor:
+    """v_k(y) = (1 + s_ky) / sum_j (1 + s_jy), each client's weight for each class.
+
+    Args:
+        seen: s [K, C], samples of each class that each client has trained on, repetitions counted.
+
+    Returns:
+        [K, C]; each column adds up to 1.
+    """
+    return (1 + seen) / (1 + seen).sum(dim=0)
+
+
+def ensemble_loss(logits: Sequence[Tensor], labels: Tensor, shares: Tensor) -> Tensor:
+    """sum_k mean_b v_k(y_b) CE(logits_kb, y_b), a scalar.
+
+    Args:
+        logits: of each client's head, [B, C].
+        labels: y [B].
+        shares: v [K, C].
+    """
+    losses = torch.stack([F.cross_entropy(each, labels, reduction="none") for each in logits])
+    return (shares[:, labels] * losses).mean(dim=1).sum()
+
+
+def diversity_loss(noise: Tensor, features: Tensor) -> Tensor:
+    """exp(-mean over all ordered pairs i, j of msd(noise) * mad(features)), a scalar.
+
+    msd is the mean squared, mad the mean absolute difference over the dimensions. Small if
+    different noise gives different features.
+
+    Args:
+        noise: [B, m].
+        features: [B, d].
+    """
+    apart = torch.cdist(features, features, p=1) / features.shape[1]
+    exact = "donot_use_mm_for_euclid_dist"
+    different = torch.cdist(noise, noise, compute_mode=exact).square() / noise.shape[1]
+    return torch.exp(-(different * apart).mean())
+
+
+class GeneratorTraining:
+    """The server's G with its optimizer.
+
+    Adam lasts over rounds, with an L2 penalty; its learning rate is ``lr * lr_decay^r`` in the r-th
+    training from 0. The loss is ``ensemble_loss + diversity * diversity_loss``, with G in train
+    mode.
+
+    Not an ``nn.Module``: the model in local training must not have these parameters.
+    """
+
+    def __init__(
+        self,
+        generator: FeatureGenerator,
+        steps: int,
+        batch_size: int,
+        lr: float,
+        lr_decay: float,
+        weight_decay: float,
+        diversity: float,
+    ) -> None:
+        self.generator = generator
+        self.steps, self.batch_size, self.diversity = steps, batch_size, diversity
+        self.lr, self.lr_decay = lr, lr_decay
+        self.optimizer = torch.optim.Adam(
+            generator.parameters(), lr=lr, betas=(0.9, 0.999), weight_decay=weight_decay
+        )
+        self.rounds = 0
+
+    def train(
+        self, heads: Sequence[Callable[[Tensor], Tensor]], seen: Tensor, draw: Generator
+    ) -> float:
+        """One round of training; returns the loss of its last step.
+
+        Args:
+            heads: each client's, features [B, d] -> logits [B, C].
+            seen: [K, C] as in ``label_shares``; labels are drawn among the classes of any client.
+            draw: of noise, uniform in [0, 1), and labels.
+        """
+        self.optimizer.param_groups[0]["lr"] = self.lr * self.lr_decay**self.rounds
+        self.rounds += 1
+        self.generator.to(seen.device).train()
+        held, shares = seen.sum(dim=0).nonzero().flatten(), label_shares(seen)
+        for _ in range(self.steps):
+            chosen = torch.randint(len(held), (self.batch_size,), generator=draw)
+            noise = torch.rand(self.batch_size, self.generator.noise_dim, generator=draw)
+            labels, noise = held[chosen.to(held.device)], noise.to(held.device)
+            features = self.generator(noise, labels)
+            loss = ensemble_loss([head(features) for head in heads], labels, shares)
+            loss = loss + self.diversity * diversity_loss(noise, features)
+            self.optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            self.optimizer.step()
+        return loss.item()
+
+    def state_dict(self) -> dict[str, Any]:
+        """G, its optimizer and the number of trainings, for a checkpoint."""
+        return {
+            "generator": self.generator.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "rounds": self.rounds,
+        }
+
+    def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
+        """Inverse of ``state_dict``; afterwards it is on ``device``."""
+        self.generator.to(device).load_state_dict(state["generator"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.rounds = state["rounds"]

@@ -1,0 +1,93 @@
+"""What losses share that compare features with prototypes from the server."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedexp.core.client_protocol import Client
+from fedexp.core.messages import Tensors, Update
+from fedexp.core.part import Memory, Setting
+from fedexp.core.prototypes import class_prototypes, stack_reports
+from fedexp.core.sockets import Loss
+
+
+class PrototypeLoss(Loss):
+    """A loss against what the server makes of the cohort's class prototypes.
+
+    Clients report their class prototypes and class counts. A subclass says what the server makes of
+    them (``merge``) and takes that in (``receive``). For a class that the latest cohort lacks, the
+    server sends what an earlier cohort gave.
+
+    Attributes:
+        by_client: names of the tensors from ``merge`` that have a row for each client.
+    """
+
+    by_client: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: Tensors = {}  # what the server sends; empty before the first reports
+
+    def setup(self, setting: Setting) -> None:
+        """Note the number of classes C; a subclass adds its buffers."""
+        self.num_classes = setting.num_classes
+
+    def merge(self, prototypes: Tensor, counts: Tensor) -> Tensors:
+        """What the server sends, of prototypes [K, C, d] and counts [K, C] of a cohort of K.
+
+        Name -> [C, ...], or [K, C, ...] if the name is in ``by_client``.
+        """
+        raise NotImplementedError
+
+    def broadcast(self, round: int) -> Tensors:
+        """The result of ``merge``; nothing before the first reports."""
+        return dict(self.known)
+
+    def report(self, client: Client, memory: Memory) -> Tensors:
+        """The class prototypes of the trained model's features, and the class counts."""
+        prototypes, counts = class_prototypes(*client.features(), self.num_classes)
+        return {"prototypes": prototypes, "counts": counts}
+
+    def aggregate(self, updates: Sequence[Update]) -> None:
+        """Renew what belongs to the classes that a client of the cohort holds."""
+        if not updates:
+            return
+        prototypes, counts = stack_reports(updates, "loss")
+        new = self.merge(prototypes, counts)
+        held = (counts > 0).any(dim=0)
+        self.known = renewed(self.known, new, held, self.by_client) if self.known else new
+
+    def server_state(self) -> Tensors:
+        """What the server sends."""
+        return dict(self.known)
+
+    def load_server_state(self, state: Tensors) -> None:
+        """Inverse of ``server_state``."""
+        self.known = dict(state)
+
+
+def renewed(old: Tensors, new: Tensors, held: Tensor, by_client: Collection[str]) -> Tensors:
+    """``new`` for the classes that are ``held`` [C], ``old`` for the others.
+
+    Both are name -> [C, ...], or [K, C, ...] for the names in ``by_client``, where the smaller K is
+    filled up with rows of zeros.
+    """
+    result = {}
+    for name, tensor in new.items():
+        before = old[name].to(tensor.device)
+        if name in by_client:
+            rows = max(len(before), len(tensor))
+            before, tensor = _padded(before, rows), _padded(tensor, rows)
+        class_dim = 1 if name in by_client else 0
+        is_new = held.view(-1, *[1] * (tensor.dim() - class_dim - 1))
+        result[name] = torch.where(is_new, tensor, before)
+    return result
+
+
+def _padded(tensor: Tensor, rows: int) -> Tensor:
+    """``tensor`` [K, ...] with rows of zeros appended, [``rows``, ...]."""
+    return torch.cat([tensor, tensor.new_zeros(rows - len(tensor), *tensor.shape[1:])])

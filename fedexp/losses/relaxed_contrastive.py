@@ -1,0 +1,123 @@
+"""FedRCL: contrasts a batch's features at several levels, and spreads each class."""
+
+from typing import Annotated, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from torch import Tensor
+
+from fedexp.core.forward import Forward
+from fedexp.core.sockets import Loss
+
+Pairs = Literal["hardest", "all"]
+Cosine = Annotated[float, Field(ge=-1, le=1)]
+
+
+class RelaxedContrast(NamedTuple):
+    """FedRCL's two terms, [B] each, one value for each sample."""
+
+    contrast: Tensor
+    divergence: Tensor
+
+
+def relaxed_contrast(
+    features: Tensor,
+    targets: Tensor,
+    temperature: float = 0.05,
+    threshold: float = 0.7,
+    negatives: int = 2,
+    pairs: Pairs = "hardest",
+    real: Tensor | None = None,
+) -> RelaxedContrast:
+    """The relaxed contrastive loss of each sample (Seo et al., CVPR 2024).
+
+    With s_ij the cosine of samples i and j, P_i the other samples of i's class, N_i the samples of
+    other classes and tau the temperature:
+
+    contrast_i = mean over j in P_i of -log(e^(s_ij / tau) / (e^(s_ij / tau) + sum over k in N_i of
+    e^(s_ik / tau))); divergence_i = log(1 + sum over j in P_i with s_ij >= threshold of
+    e^((s_ij - 1) / tau)).
+
+    ``pairs="hardest"`` takes, as the released code does, of P_i the least similar sample only, and
+    of N_i the ``negatives`` most similar ones. If P_i is empty, the contrast has s_ii = 1 in its
+    place, which only repels the others, and the divergence is 0. If N_i is empty, the contrast is
+    0.
+
+    Args:
+        features: [B, d].
+        targets: [B] classes.
+        temperature: tau.
+        threshold: lambda, the least cosine of a pair that is pushed apart.
+        negatives: the size of N_i of ``hardest``.
+        pairs: which pairs of samples count.
+        real: [B], 1 for a sample, 0 for padding; None if all are samples.
+    """
+    unit = F.normalize(features, dim=1)
+    cosines = unit @ unit.T
+    same = targets.unsqueeze(1) == targets
+    own = torch.eye(len(targets), dtype=torch.bool, device=targets.device)
+    real = torch.ones_like(same) if real is None else (real > 0).expand_as(same)
+    positive, negative = same & ~own & real, ~same & real
+    # Not -inf: logsumexp of nothing but -inf has the gradient NaN.
+    least = torch.finfo(cosines.dtype).min
+    repelling = (cosines / temperature).masked_fill(~negative, least)
+    attracting, counts = cosines, positive
+    if pairs == "hardest":
+        repelling = repelling.topk(min(negatives, len(targets)), dim=1).values
+        attracting = cosines.masked_fill(~positive, 2.0).amin(dim=1, keepdim=True)
+        counts = positive.any(dim=1, keepdim=True)
+    is_alone = ~counts.any(dim=1)
+    repulsion = repelling.logsumexp(dim=1)
+    each = -F.logsigmoid(attracting / temperature - repulsion.unsqueeze(1))
+    mean = each.where(counts, 0).sum(dim=1) / counts.sum(dim=1).clamp(min=1)
+    contrast = torch.where(is_alone, -F.logsigmoid(1 / temperature - repulsion), mean)
+    close = counts & (attracting >= threshold)
+    excess = ((attracting - 1) / temperature).masked_fill(~close, least)
+    divergence = torch.cat([torch.zeros_like(excess[:, :1]), excess], dim=1).logsumexp(dim=1)
+    return RelaxedContrast(contrast, divergence)
+
+
+class RelaxedContrastive(Loss):
+    """Cross-entropy + contrast + beta * divergence (FedRCL; Seo et al., CVPR 2024).
+
+    Both terms of ``relaxed_contrast`` are means over the batch and over the backbone's levels.
+
+    Args:
+        temperature: tau of both terms.
+        threshold: lambda, the least cosine of two samples of a class that are pushed apart.
+        beta: weight of the divergence.
+        negatives: how many samples of other classes each sample is contrasted with.
+        pairs: ``hardest``, the least similar sample of the class and the most similar ones of
+            others, as in the released code; or ``all``, as in the paper.
+    """
+
+    levels = True
+
+    def __init__(
+        self,
+        temperature: PositiveFloat,
+        threshold: Cosine,
+        beta: NonNegativeFloat,
+        negatives: PositiveInt,
+        pairs: Pairs,
+    ) -> None:
+        super().__init__()
+        self.temperature, self.threshold, self.beta = temperature, threshold, beta
+        self.negatives, self.pairs = negatives, pairs
+
+    def forward(self, batch: Forward) -> Tensor:
+        """The loss, a scalar."""
+        losses = F.cross_entropy(batch.logits, batch.targets, reduction="none")
+        for level in batch.levels:
+            contrast, divergence = relaxed_contrast(
+                level,
+                batch.targets,
+                self.temperature,
+                self.threshold,
+                self.negatives,
+                self.pairs,
+                batch.real,
+            )
+            losses = losses + (contrast + self.beta * divergence) / len(batch.levels)
+        return batch.mean(losses)

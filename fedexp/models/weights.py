@@ -1,0 +1,94 @@
+"""Weights of a network from a file, for example one that torchvision trained on ImageNet."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from pickle import UnpicklingError
+from urllib.error import URLError
+
+import torch
+from torch import Tensor, nn
+from torchvision import models
+
+from fedexp.errors import InputError
+
+_UNUSED = ("aux1.", "aux2.", "AuxLogits.")  # auxiliary classifiers, which backbones do not have
+_COUNTER = ".num_batches_tracked"  # of BatchNorm; absent from old files, and unused with a momentum
+
+
+def load_weights(network: nn.Module, weights: str, name: str, replaced: Sequence[str]) -> None:
+    """Copy weights into ``network``, all but those of the layers that were replaced.
+
+    A network on PyTorch's meta device is only checked: the file must be there and fit.
+
+    Args:
+        network: one of torchvision's, whose parameters and buffers have torchvision's names.
+        weights: path of a state dict, as ``torch.save`` writes it; or "imagenet" for torchvision's
+            best weights, from the folder in which it keeps downloads, or downloaded to it.
+        name: torchvision's name of the network.
+        replaced: name prefixes of the layers that keep their weights.
+
+    Raises:
+        InputError: the file is not there, is not a state dict or is one of another network.
+    """
+    path = _imagenet_file(name) if weights == "imagenet" else Path(weights).expanduser()
+    kept, state, own = tuple(replaced), _read(path, weights), network.state_dict()
+    given = {key: value for key, value in state.items() if not key.startswith((*kept, *_UNUSED))}
+    wanted = {key: value for key, value in own.items() if not key.startswith(kept)}
+    for key in sorted(given.keys() | wanted.keys()):
+        found, expected = _shape(given, key), _shape(wanted, key)
+        if found != expected and not key.endswith(_COUNTER):
+            raise InputError(
+                f"model.weights={weights}: does not fit {name} here: {key} is {found} in {path}, "
+                f"{expected} in the model"
+            )
+    if not any(value.is_meta for value in wanted.values()):
+        network.load_state_dict(own | given)
+
+
+def _shape(state: dict[str, Tensor], key: str) -> str:
+    return str(list(state[key].shape)) if key in state else "absent"
+
+
+def _read(path: Path, weights: str) -> dict[str, Tensor]:
+    """The state dict in this file, on the CPU; read from disk as its tensors are used."""
+    if not path.is_file():
+        raise InputError(
+            f"model.weights={weights}: there is no file {path.absolute()}; should be null, "
+            "imagenet or the path of a state dict"
+        )
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (UnpicklingError, RuntimeError, EOFError, OSError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"model.weights={weights}: {path} cannot be read ({reason})") from error
+    if not isinstance(state, dict) or not all(isinstance(each, Tensor) for each in state.values()):
+        raise InputError(
+            f"model.weights={weights}: {path} is not a state dict (names and tensors, as "
+            "torch.save(network.state_dict(), path) writes it)"
+        )
+    return state
+
+
+def _imagenet_file(name: str) -> Path:
+    """The file of torchvision's best ImageNet weights of this network, downloaded if it has to be.
+
+    Raises:
+        InputError: there are none, or the file is not in the folder and the download fails.
+    """
+    try:
+        url: str = models.get_model_weights(name).DEFAULT.url
+    except (AttributeError, ValueError) as error:
+        raise InputError(f"model.weights=imagenet: torchvision has none of {name}") from error
+    folder = Path(torch.hub.get_dir()) / "checkpoints"
+    path = folder / url.rpartition("/")[2]
+    if not path.is_file():
+        try:
+            torch.hub.load_state_dict_from_url(
+                url, str(folder), "cpu", progress=False, check_hash=True
+            )
+        except (URLError, OSError, RuntimeError) as error:
+            raise InputError(
+                f"model.weights=imagenet: {path} is not there, and {url} cannot be downloaded "
+                f"({error}); put the file there, or set model.weights to its path"
+            ) from error
+    return path

@@ -1,0 +1,139 @@
+"""FedProx on local data and a synthetic dataset of each client: a baseline of FedPTR."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, cast
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
+
+from fedexp.core.client_protocol import Client
+from fedexp.core.compatibility import SECOND_DERIVATIVES
+from fedexp.core.description import Description
+from fedexp.core.functional import functional
+from fedexp.core.messages import Message
+from fedexp.core.part import Memory, Setting
+from fedexp.core.randomness import torch_generator
+from fedexp.data.appended import AppendedData
+from fedexp.data.federated import ClientData
+from fedexp.regularizers.anchors import shared_parameters
+from fedexp.regularizers.figures import synthetic_images
+from fedexp.regularizers.look_ahead import StepMatching
+from fedexp.regularizers.matching import match_trajectory
+from fedexp.regularizers.proximal import Proximal
+from fedexp.regularizers.synthetic import (
+    Augmentation,
+    Start,
+    check_inputs,
+    client_start,
+    synthetic_labels,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class ProximalSynthetic(Proximal):
+    """FedProx on a client's samples and its synthetic D~ (Chen et al., arXiv 2312.14380, Table 12).
+
+    D~ is learnt by trajectory matching as in FedPTR with ``side=client``: gradient steps on it lead
+    from w^(t-m) to w^t, the models that the client has received. But it serves as training data and
+    no model is projected. Its images are appended to the client's batches: each image is in one
+    batch of each epoch, in a new random order, spread over the batches as evenly as can be. So an
+    epoch has as many steps as without D~, and each sample and each image counts once in it, like
+    any sample of its batch, in every term of the loss. Images are not augmented. n_k, the class
+    counts and what parts compute on the client's data are without D~. Nothing more is sent.
+
+    Personal models that are trained apart or tuned see no D~. Before there is a model m rounds
+    older this is FedProx; ``synthetic/images`` is the number of images that a client appended.
+
+    Args:
+        mu: strength of the pull to w^t.
+        lag: as in ``Trajectory``, as are all below.
+        wait: rounds to wait beyond the first in which there is a model m rounds older.
+        ipc: images of each class in D~.
+        init: what D~ starts from.
+        outer_steps: H.
+        inner_steps: R.
+        augment: of D~ before every inner step.
+        step_size: of the inner steps, to begin with.
+        image_lr: learning rate of the images.
+        step_lr: learning rate of the step size.
+        momentum: of both, within a round.
+        update_every: D~ is learnt every so many rounds; None learns it once.
+        recompute: see ``matching_loss``.
+    """
+
+    traits = frozenset({SECOND_DERIVATIVES})
+
+    def __init__(
+        self,
+        mu: NonNegativeFloat,
+        lag: PositiveInt,
+        wait: NonNegativeInt,
+        ipc: PositiveInt,
+        init: Start,
+        outer_steps: PositiveInt,
+        inner_steps: PositiveInt,
+        augment: Augmentation,
+        step_size: float,
+        image_lr: NonNegativeFloat,
+        step_lr: NonNegativeFloat,
+        momentum: Annotated[float, Field(ge=0, lt=1)],
+        update_every: PositiveInt | None,
+        recompute: bool,
+    ) -> None:
+        super().__init__(mu)
+        self.ipc, self.init, self.augment = ipc, init, augment
+        self._make_matching = partial(
+            StepMatching,
+            lag=lag,
+            wait=wait,
+            step_size=step_size,
+            update_every=update_every,
+            augment=augment == "dsa",
+            match=partial(
+                match_trajectory,
+                outer_steps=outer_steps,
+                inner_steps=inner_steps,
+                image_lr=image_lr,
+                step_lr=step_lr,
+                momentum=momentum,
+                recompute=recompute,
+            ),
+        )
+
+    def setup(self, setting: Setting) -> None:
+        """Anchors, and what D~ is learnt from. Raises InputError if ``augment`` cannot work."""
+        super().setup(setting)
+        check_inputs(self.augment, setting)
+        self.setting = setting
+        self.matching = self._make_matching(names=frozenset(shared_parameters(setting)))
+
+    def begin(self, client: Client, message: Message, memory: Memory) -> None:
+        """Set the anchors, learn D~, and append it to the client's batches."""
+        super().begin(client, message, memory)
+        setting, data, device = self.setting, client.data, client.device
+        labels = synthetic_labels(setting.num_classes, self.ipc, device)
+        _, metrics = self.matching.learn(
+            memory,
+            message.weights,
+            functional(client, message),
+            labels,
+            partial(client_start, setting, self.ipc, device, data, message.round, self.init),
+            torch_generator(setting.seed, "augment synthetic", message.round, data.client),
+        )
+        client.logged.update(metrics)
+        images = memory.get("synthetic")
+        client.logged["synthetic/images"] = 0.0 if images is None else float(len(images))
+        if images is not None:
+            order = torch_generator(setting.seed, "append synthetic", message.round, data.client)
+            client.data = AppendedData(cast(ClientData, data), images, labels, order)
+
+    def figures(self, memories: Mapping[int, Memory], about: Description) -> dict[str, Figure]:
+        """D~ of the first client that has one."""
+        sets = (memories[client].get("synthetic") for client in sorted(memories))
+        images = next((each for each in sets if each is not None), None)
+        figure = None if images is None else synthetic_images(images, about)
+        return {} if figure is None else {"trajectory/synthetic": figure}

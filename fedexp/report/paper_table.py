@@ -1,0 +1,82 @@
+"""The tables that set ours beside the paper's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from fedexp.report.paper import NOT_REACHED, NOT_RUN, REVERSED, Verdict
+from fedexp.report.table import Mark, Table, number
+
+COLUMNS = ["method", "paper", "ours", "n", "gap", "gain, paper", "gain, ours", "verdict"]
+
+
+def paper_tables(verdicts: Sequence[Verdict]) -> list[Table]:
+    """A table for each experiment, table and metric; what differs from the protocol below it."""
+    groups: dict[tuple[object, ...], list[Verdict]] = {}
+    for verdict in verdicts:
+        cell = verdict.cell
+        cells = [each for each in cell.overrides if not each.startswith("rounds=")]
+        key = (cell.experiment, cell.table, cell.metric, cell.statistic, tuple(cells))
+        groups.setdefault(key, []).append(verdict)
+    return [_table(members) for members in groups.values()]
+
+
+def _table(verdicts: Sequence[Verdict]) -> Table:
+    cell = verdicts[0].cell
+    extra = [each for each in cell.overrides if not each.startswith("rounds=")]
+    title = f"{cell.experiment}, {cell.table}: {cell.metric} ({cell.statistic})"
+    title += f", {' '.join(extra)}" if extra else ""
+    marks: dict[tuple[int, int], Mark] = {
+        (n, len(COLUMNS) - 1): "alarm"
+        for n, verdict in enumerate(verdicts)
+        if verdict.words in (REVERSED, NOT_REACHED)
+    }
+    return Table(title, COLUMNS, [_row(each) for each in verdicts], marks, list(_notes(verdicts)))
+
+
+def _row(verdict: Verdict) -> list[str]:
+    cell = verdict.cell
+    method = cell.method.partition("=")[2] if cell.method.count("=") == 1 else cell.method
+    published = number(cell.published, cell.metric)
+    if cell.spread is not None:
+        published += f" ± {number(cell.spread, cell.metric)}"
+    ours = number(cell.mean, cell.metric) if cell.ours else ""
+    gap = signed(cell.mean - cell.published, cell.metric) if cell.ours else ""
+    gain = ""
+    if verdict.gain is not None:
+        gain = signed(verdict.gain.mean, cell.metric)
+        if verdict.gain.n > 1:
+            gain += f" ± {number(verdict.gain.half_width, cell.metric)}"
+    paper_gain = signed(verdict.published_gain, cell.metric)
+    n = str(len(cell.ours)) if cell.ran else ""
+    return [method, published, ours, n, gap, paper_gain, gain, verdict.words]
+
+
+def signed(value: float, metric: str) -> str:
+    """A difference with its sign; empty if there is none."""
+    if math.isnan(value):
+        return ""
+    return ("-" if value < 0 else "+") + number(abs(value), metric)
+
+
+def _notes(verdicts: Sequence[Verdict]) -> Iterable[str]:
+    """What differs from the protocol, and how to run what is missing."""
+    differs: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        cell = verdict.cell
+        name = cell.method.partition("=")[2]
+        changes = list(cell.differs)
+        if cell.ran and cell.rounds < cell.planned:
+            changes.append(f"{cell.rounds} of {cell.planned} rounds so far")
+        for change in changes:
+            differs.setdefault(change, []).append(name)
+    ran = [verdict.cell for verdict in verdicts if verdict.cell.ran]
+    for change, names in differs.items():
+        who = "" if len(names) == len(ran) else f" ({', '.join(names)})"
+        yield f"Differs from the protocol: {change}{who}."
+    if any(len(each.cell.ours) == 1 for each in verdicts):
+        yield "n = 1: one seed, so the sign of a small gain is not certain."
+    for verdict in verdicts:
+        if verdict.words == NOT_RUN:
+            yield f"Not run: {verdict.cell.command}"

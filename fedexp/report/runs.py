@@ -1,0 +1,135 @@
+"""Finds runs in folders and reads what they left behind, finished or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from fedexp.errors import InputError
+from fedexp.state import run_folder
+from fedexp.tracking.jsonl import parse_records
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run, read from its folder.
+
+    Attributes:
+        folder: where it was found.
+        config: the whole checked config, nested.
+        choices: config group -> option, such as ``{"algorithm": "fedavg"}``.
+        overrides: the command line's changes.
+        history: the metrics of every round that was finished, in order.
+        summary: ``summary.json``; None if the run is not finished.
+    """
+
+    folder: Path
+    config: Mapping[str, Any]
+    choices: Mapping[str, str | None]
+    overrides: tuple[str, ...]
+    history: list[dict[str, float]]
+    summary: Mapping[str, Any] | None
+
+    @property
+    def seed(self) -> int:
+        """The seed, by which runs are paired."""
+        return int(self.config["seed"])
+
+    @property
+    def finished(self) -> bool:
+        """Whether all rounds of the config were done."""
+        return len(self.history) >= int(self.config["rounds"])
+
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        """Every key of the config joined by dots, and every group -> option (these win)."""
+        return run_folder.flatten(self.config) | dict(self.choices)
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """The metrics, a row for each round, the index named ``round`` from 1."""
+        rounds = pd.RangeIndex(1, len(self.history) + 1, name="round")
+        return pd.DataFrame(self.history, index=rounds)
+
+
+def read_runs(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
+    """All runs in or below ``paths``, and one line for each thing that could not be read.
+
+    A path is a run's folder, a sweep's, or any folder above them. Runs of one folder are in
+    natural order (job 2 before job 10); a run that is found twice is read once.
+
+    Returns:
+        The runs, and the problems: a path that does not exist, one without runs, a damaged run.
+    """
+    runs: list[Run] = []
+    problems: list[str] = []
+    seen: set[Path] = set()
+    for path in paths:
+        if not path.exists():
+            problems.append(f"{path}: does not exist")
+            continue
+        folders = list(_run_folders(path))
+        if not folders:
+            problems.append(f"{path}: no run in it")
+        for folder in folders:
+            if (resolved := folder.resolve()) in seen:
+                continue
+            seen.add(resolved)
+            try:
+                runs.append(read_run(folder))
+            except InputError as error:
+                problems.append(str(error))
+    return runs, problems
+
+
+def read_run(folder: Path) -> Run:
+    """The run in ``folder``. Raises InputError: one line that says what is missing or damaged."""
+    identity = run_folder.read(folder)
+    if identity is None:
+        raise InputError(f"{folder}: its {run_folder.FILE_NAME} is damaged or missing")
+    try:
+        summary = run_folder.read_summary(folder)
+        metrics = folder / run_folder.METRICS
+        lines = metrics.read_bytes() if metrics.exists() else b""
+        records = parse_records(lines[: lines.rfind(b"\n") + 1])  # without a half-written line
+        overrides, choices = _launch(folder, summary)
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, yaml.YAMLError) as error:
+        problem = str(error).partition("\n")[0]
+        raise InputError(f"{folder}: cannot be read: {problem}") from None
+    if not records:
+        raise InputError(f"{folder}: no round was finished")
+    history = [dict(record.metrics) for record in records]
+    return Run(folder, identity.config, choices, tuple(overrides), history, summary)
+
+
+def _run_folders(path: Path) -> Iterator[Path]:
+    """Folders that hold a run, in natural order."""
+    names = (run_folder.FILE_NAME, run_folder.METRICS, run_folder.SUMMARY)
+    found = {file.parent for name in names for file in path.rglob(name)}
+    return iter(sorted(found, key=lambda folder: (len(str(folder)), str(folder))))
+
+
+def _launch(folder: Path, summary: Mapping[str, Any] | None) -> tuple[list[str], dict[str, Any]]:
+    """The overrides and the choices of a run; of an unfinished one from Hydra's own files."""
+    if summary is not None:
+        return list(summary["overrides"]), dict(summary["choices"])
+    hydra = folder / ".hydra"
+    overrides = _yaml(hydra / "overrides.yaml") or []
+    node = _yaml(hydra / "hydra.yaml") or {}
+    choices = node.get("hydra", {}).get("runtime", {}).get("choices", {})
+    own = {group: option for group, option in choices.items() if not group.startswith("hydra/")}
+    return [str(each) for each in overrides], own
+
+
+def _yaml(path: Path) -> Any:
+    """The content of a YAML file; None if there is none."""
+    if not path.exists():
+        return None
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return yaml.load(path.read_text(encoding="utf-8"), Loader=loader)

@@ -1,0 +1,91 @@
+"""Planes in the space of a model's parameters."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+from fedexp.core.messages import Tensors
+
+_PARALLEL = 1e-3
+"""A direction is parallel to another if less than this share of its length is across it."""
+
+
+@dataclass(frozen=True)
+class ParameterPlane:
+    """Points origin + x basis_0 + y basis_1; distances in (x, y) are those of the parameters.
+
+    Attributes:
+        origin: name -> tensor.
+        basis: [2, D] orthonormal, D the number of parameters in the order of ``origin``.
+        is_random: for each of the two axes, whether it is a random direction.
+    """
+
+    origin: Tensors
+    basis: Tensor
+    is_random: tuple[bool, bool]
+
+    def at(self, x: float, y: float) -> Tensors:
+        """The parameters at this point."""
+        step = x * self.basis[0] + y * self.basis[1]
+        pieces = torch.split(step, [each.numel() for each in self.origin.values()])
+        return {
+            name: each + piece.view(each.shape)
+            for (name, each), piece in zip(self.origin.items(), pieces, strict=True)
+        }
+
+    def project(self, parameters: Tensors) -> tuple[float, float]:
+        """The (x, y) of the point of the plane that is nearest to these parameters."""
+        x, y = (self.basis @ _difference(parameters, self.origin)).tolist()
+        return x, y
+
+
+def plane_through(
+    origin: Tensors, others: Sequence[Tensors], generator: Generator
+) -> ParameterPlane:
+    """The plane through ``origin`` and at most two other points.
+
+    If these are fewer, or lie on one line, random filter-normalised directions span the rest.
+
+    Args:
+        origin: name -> parameter.
+        others: parameters of the same names.
+        generator: of the random directions.
+    """
+    given = [_difference(each, origin) for each in others]
+    drawn = [flatten(filter_normalized(origin, generator)) for _ in range(2)]
+    axes: list[Tensor] = []
+    is_random: list[bool] = []
+    for random, direction in [*((False, d) for d in given), *((True, d) for d in drawn)]:
+        across = direction - sum((axis @ direction) * axis for axis in axes)
+        if len(axes) < 2 and across.norm() > _PARALLEL * direction.norm():
+            axes.append(across / across.norm())
+            is_random.append(random)
+    return ParameterPlane(origin, torch.stack(axes), (is_random[0], is_random[1]))
+
+
+def filter_normalized(parameters: Tensors, generator: Generator) -> Tensors:
+    """A random Gaussian direction, scaled to the parameters (Li et al., NeurIPS 2018, Section 4).
+
+    Each filter of a convolution and each row of a matrix has the length of that filter or row of
+    ``parameters``. Biases and the parameters of normalisation, which have one dimension, are 0.
+    """
+    direction = {}
+    for name, value in parameters.items():
+        noise = torch.randn(value.shape, generator=generator).to(value)
+        if value.ndim < 2:
+            direction[name] = torch.zeros_like(value)
+            continue
+        lengths = value.flatten(1).norm(dim=1) / noise.flatten(1).norm(dim=1)
+        direction[name] = noise * lengths.view(-1, *[1] * (value.ndim - 1))
+    return direction
+
+
+def flatten(parameters: Tensors) -> Tensor:
+    """[D] all of them in order."""
+    return torch.cat([each.detach().flatten() for each in parameters.values()])
+
+
+def _difference(end: Tensors, start: Tensors) -> Tensor:
+    return flatten({name: end[name].to(value) - value for name, value in start.items()})

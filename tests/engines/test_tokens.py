@@ -1,0 +1,103 @@
+"""Token sequences and a recurrent model in every engine, with several methods and settings."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from federations import federate
+from natural_users import PLAY_OPTIONS, SMALL_LSTM, write_play
+from test_vectorized import assert_alike
+from torch import nn
+
+from fedexp.errors import InputError
+from fedexp.federation import Federation
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> list[str]:
+    write_play(tmp_path / "play.txt")
+    sizes = ["clients.count=3", "clients.per_round=3", "local.epochs=1", "local.batch_size=32"]
+    data = ["data=text", f"data.path={tmp_path / 'play.txt'}", "partition=natural"]
+    return [*data, *PLAY_OPTIONS, *SMALL_LSTM, *sizes, "evaluation.personal_every=1"]
+
+
+METHODS = ["fedavg", "fedprox", "scaffold", "moon", "fednh", "fedgela", "fedsc", "fedrod"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_stacked_clients_train_as_one_after_another(small: list[str], method: str) -> None:
+    small = [*small, f"algorithm={method}"]
+    assert_alike(federate(*small), federate(*small, "engine=vectorized"), rounds=2)
+
+
+@pytest.mark.parametrize("others", [["local.grad_clip=0.5", "optimizer=adam"], ["sampler=hics"]])
+def test_stacked_clients_with_other_settings(small: list[str], others: list[str]) -> None:
+    assert_alike(federate(*small, *others), federate(*small, *others, "engine=vectorized"), 2)
+
+
+def weights_after(federation: Federation, rounds: int) -> dict[str, torch.Tensor]:
+    for round in range(1, rounds + 1):
+        metrics = federation.run_round(round).metrics
+    assert 0 <= metrics["global/accuracy"] <= 1
+    return federation.server.weights
+
+
+def test_a_stock_trainer_gives_the_same_bits(small: list[str]) -> None:
+    one = weights_after(federate(*small), 2)
+    other = weights_after(federate(*small, "engine=trainer"), 2)
+    assert all(torch.equal(other[name], value) for name, value in one.items())
+
+
+@pytest.mark.parametrize("engine", ["serial", "vectorized"])
+def test_sixteen_bits_stay_near(small: list[str], engine: str) -> None:
+    exact = weights_after(federate(*small), 1)
+    found = weights_after(federate(*small, f"engine={engine}", "engine.precision=bf16-mixed"), 1)
+    for name, value in exact.items():
+        assert found[name].dtype == torch.float32
+        torch.testing.assert_close(found[name], value, atol=0.02, rtol=0.1)
+
+
+def test_hics_chooses_by_the_head_s_classes(small: list[str]) -> None:
+    """The head has one bias for each character, from which HiCS estimates label entropies."""
+    federation = federate(*small, "sampler=hics", "clients.per_round=1")
+    for round in (1, 2, 3, 4):
+        outcome = federation.run_round(round)
+    assert outcome.metrics["clients/quarantined"] == 0
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model=mlp", "^model: mlp takes numbers, .* use model=char_lstm"),
+        ("data.augment=flip", r"^data\.augment=flip: .* token sequences; use none"),
+        ("algorithm=fedptr", "^regularizer=trajectory: learns synthetic inputs, which tokens"),
+    ],
+)
+def test_what_tokens_cannot_do_is_one_line(small: list[str], override: str, message: str) -> None:
+    without_model = [each for each in small if not each.startswith("model")]
+    overrides = without_model if override.startswith("model") else small
+    with pytest.raises(InputError, match=message) as caught:
+        federate(*overrides, override)
+    assert "\n" not in str(caught.value)
+
+
+class TorchRecurrent(nn.Module):
+    """A user's own model with a layer of PyTorch's that cannot be stacked."""
+
+    def __init__(self, input_shape: tuple[int, ...], vocabulary: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, 4)
+        self.lstm = nn.GRU(4, 6, batch_first=True)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        z: torch.Tensor = self.lstm(self.embedding(tokens))[0][:, -1]
+        return z
+
+
+def test_own_recurrent_models_run_in_serial_and_are_refused_stacked(small: list[str]) -> None:
+    own = [each for each in small if not each.startswith("model.")]
+    own += ["~model.embedding_dim", "~model.hidden", "~model.layers", "~model.feature_dim"]
+    own += ["~model.projection", "model._target_=test_tokens.TorchRecurrent"]
+    weights_after(federate(*own), 1)
+    with pytest.raises(InputError, match=r"engine=vectorized: backbone.lstm is GRU .* engine=ser"):
+        federate(*own, "engine=vectorized")

@@ -1,0 +1,123 @@
+import io
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from federations import federate
+from torch import Tensor
+
+from fedexp.core.messages import Message
+from fedexp.core.part import Setting
+from fedexp.heads.adapted_linear import AdaptedLinear
+from fedexp.heads.etf import adaptation
+
+SMALL = ["clients.count=6", "clients.per_round=3", "local.epochs=1", "data.subset=400"]
+COUNTS = torch.tensor([6, 2, 0, 0])
+NOTHING = Message(1, {})
+
+
+def adapted(missing: str) -> AdaptedLinear:
+    """A head at the start of local training of the only client."""
+    head = AdaptedLinear(5, 4, phi="linear", phi_normalization="client", missing=missing)  # type: ignore[arg-type]
+    head.setup(Setting(0, 1, 4, 5, 1, 1, COUNTS.unsqueeze(0), {}))
+    client: Any = SimpleNamespace(data=SimpleNamespace(class_counts=COUNTS))
+    head.begin(client, NOTHING, {})
+    return head
+
+
+def test_logits_by_hand_in_training_and_globally() -> None:
+    head, z = adapted("zero_logit"), torch.randn(6, 5)
+    phi = [4 * 6 / 8, 4 * 2 / 8, 0.0, 0.0]
+    weight = head.linear.weight
+    for training in (True, False):
+        logits = head.train(training)(z)
+        for i in range(6):
+            plain = [sum((weight[c] * z[i]).tolist()) for c in range(4)]
+            expected = [factor * each for factor, each in zip(phi, plain, strict=True)]
+            assert logits[i].tolist() == pytest.approx(expected, abs=1e-5)
+    head.receive(NOTHING)
+    torch.testing.assert_close(head(z), z @ weight.T)
+
+
+def test_a_class_that_the_client_lacks_gives_its_vector_no_gradient() -> None:
+    head, z = adapted("zero_logit"), torch.randn(6, 5)
+    targets = torch.tensor([0, 1, 0, 0, 1, 0])
+    F.cross_entropy(head(z), targets).backward()
+    gradient = head.linear.weight.grad
+    assert gradient is not None
+    # d loss / d W_c = Phi_c mean_i (p_ic - [y_i = c]) z_i
+    shares = torch.softmax(head(z), dim=1).detach() - F.one_hot(targets, 4)
+    torch.testing.assert_close(gradient, torch.diag(head.phi) @ (shares.T @ z) / 6)
+    assert (gradient[2:] == 0).all()
+    assert gradient[:2].abs().min() > 0
+
+
+def test_missing_classes_can_be_left_out() -> None:
+    head, z = adapted("exclude"), torch.randn(6, 5)
+    assert head(z)[:, 2:].isneginf().all()
+    assert head(z)[:, :2].isfinite().all()
+
+
+def test_the_classifier_is_sent_and_the_adaptation_is_not() -> None:
+    """As many bytes as FedAvg without a bias; Phi belongs to the personal model."""
+    federation = federate("algorithm=fedla", *SMALL)
+    plain = federate("algorithm=fedavg", "head=linear_nobias", *SMALL)
+    message = federation.server.broadcast(1)
+    (update,) = federation.engine.train([0], message)
+    assert {n for n in update.weights if n.startswith("head.")} == {"head.linear.weight"}
+    assert message.nbytes == update.nbytes == plain.server.broadcast(1).nbytes
+    model = federation.engine.resources.store.model(0)
+    counts = federation.engine.resources.data.class_counts[0]
+    torch.testing.assert_close(model["head.phi"], adaptation(counts))
+
+
+def test_personal_models_keep_phi_and_the_global_one_has_none() -> None:
+    federation = federate("algorithm=fedla", *SMALL, "partition.beta=0.1")
+    federation.run_round(1)
+    message = federation.server.broadcast(1)
+    resources = federation.engine.resources
+    head: Any = resources.module.head
+    ((inputs, labels),) = resources.data.test.batches(len(resources.data.test))
+    for client, predictions in federation.engine.evaluate_personal(message):
+        weights = resources.store.model(client)
+        phi = adaptation(resources.data.class_counts[client])
+        with torch.no_grad():
+            z = resources.module.backbone(inputs)
+        expected = (phi * (z @ weights["head.linear.weight"].T)).argmax(dim=1) == labels
+        assert torch.equal(predictions.correct, expected)
+    federation.engine.evaluate(message)
+    assert torch.equal(head.phi, torch.ones(10))
+
+
+def weights_after(rounds: int, *overrides: str) -> dict[str, Tensor]:
+    federation = federate("algorithm=fedla", *SMALL, *overrides)
+    for round in range(1, rounds + 1):
+        metrics = federation.run_round(round).metrics
+    assert math.isfinite(metrics["train/loss"])
+    return federation.server.weights
+
+
+def test_engines_agree() -> None:
+    serial, trainer, stacked = (
+        weights_after(2, f"engine={engine}") for engine in ("serial", "trainer", "vectorized")
+    )
+    for name, weight in serial.items():
+        assert torch.equal(weight, trainer[name])
+        torch.testing.assert_close(weight, stacked[name], atol=1e-5, rtol=1e-4)
+
+
+def test_it_goes_on_after_a_restart() -> None:
+    whole = federate("algorithm=fedla", *SMALL)
+    whole.run_round(1)
+    state = io.BytesIO()
+    torch.save(whole.server.state_dict(), state)
+    state.seek(0)
+    resumed = federate("algorithm=fedla", *SMALL)
+    resumed.server.load_state_dict(torch.load(state, weights_only=True))
+    for federation in (whole, resumed):
+        federation.run_round(2)
+    for name, weight in whole.server.weights.items():
+        assert torch.equal(weight, resumed.server.weights[name])
