@@ -145,7 +145,7 @@ def test_a_client_is_tested_on_its_own_user_and_the_union_is_the_test_split(
     kept = np.isin(test_users, [user for each in chosen for user in each])
     assert len(data.test) == kept.sum()
     for client, each in zip(data.clients, chosen, strict=True):
-        assert client.num_samples == (users == [*each][0]).sum()
+        assert client.num_samples == (users == next(iter(each))).sum()
         assert set(test_users[kept][client.test_index.numpy()]) == each
 
 

@@ -145,12 +145,12 @@ def test_in_sixteen_bits(fused: bool) -> None:
 
 @pytest.mark.parametrize("option", ["mlp", "simple_cnn", "resnet18", "torchvision"])
 def test_models_for_numbers_refuse_tokens_in_one_line(option: str) -> None:
-    with pytest.raises(InputError, match="^model: .* takes numbers, .* use model=char_lstm$"):
+    with pytest.raises(InputError, match=r"^model: .* takes numbers, .* use model=char_lstm$"):
         for_inputs(factory(option), TEXT)
 
 
 def test_it_refuses_images_in_one_line() -> None:
-    with pytest.raises(InputError, match="^model: char_lstm takes sequences .* 1x8x8 numbers"):
+    with pytest.raises(InputError, match=r"^model: char_lstm takes sequences .* 1x8x8 numbers"):
         for_inputs(factory("char_lstm"), IMAGES)
 
 
