@@ -32,7 +32,7 @@ def test_stacked_clients_train_as_one_after_another(small: list[str], method: st
     assert_alike(federate(*small), federate(*small, "engine=vectorized"), rounds=2)
 
 
-@pytest.mark.parametrize("others", [["local.grad_clip=0.5", "optimizer=adam"], ["sampler=hics"]])
+@pytest.mark.parametrize("others", [["local.grad_clip=0.5"], ["optimizer=adam"], ["sampler=hics"]])
 def test_stacked_clients_with_other_settings(small: list[str], others: list[str]) -> None:
     assert_alike(federate(*small, *others), federate(*small, *others, "engine=vectorized"), 2)
 
