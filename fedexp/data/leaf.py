@@ -202,11 +202,11 @@ class Shakespeare(Leaf):
     def dataset(self, train: Split, test: Split) -> Dataset:
         """With ids as int16, since uint8 inputs are images."""
         overlap = overlapping(LENGTH, stride=1)
-        splits = (
+        train, test = (
             Split(split.inputs.short(), split.labels, split.users, overlap)
             for split in (train, test)
         )
-        return Dataset(self.about, *splits)
+        return Dataset(self.about, train, test)
 
 
 def _joined(name: str, users: dict[str, Samples], numbers: dict[str, int]) -> Arrays:

@@ -39,7 +39,7 @@ class StackedOptimizer:
 
     def step(self, losses: Tensor) -> None:
         """One step of every row on its own loss; ``losses`` [rows]."""
-        gradients = [
+        gradients: list[Tensor | None] = [
             None if gradient is None else dense(gradient, like=trained)
             for trained, gradient in zip(
                 self._trained,
