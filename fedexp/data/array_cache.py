@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any, cast
 from zipfile import BadZipFile
 
 import numpy as np
@@ -32,7 +33,7 @@ def cached_arrays(path: Path, names: Collection[str], compute: Callable[[], Arra
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(path) as temporary:
-            np.savez(temporary, allow_pickle=False, **arrays)
+            np.savez(temporary, **cast(dict[str, Any], arrays))
     except OSError as error:
         raise InputError(f"data.cache: {path} cannot be written ({error})") from error
     return arrays

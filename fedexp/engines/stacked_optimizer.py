@@ -1,6 +1,6 @@
 """The local optimizers of the clients of a stack."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
 import torch
@@ -44,7 +44,7 @@ class StackedOptimizer:
             losses: [rows].
             unclipped: name -> [rows, ...], added to the gradients after clipping.
         """
-        gradients = [
+        gradients: list[Tensor | None] = [
             None if gradient is None else dense(gradient, like=trained)
             for trained, gradient in zip(
                 self._trained,
@@ -53,7 +53,7 @@ class StackedOptimizer:
             )
         ]
         if self._grad_clip is not None:
-            _clip([each for each in gradients if each is not None], self._grad_clip)
+            gradients = _clipped(gradients, self._grad_clip)
         if unclipped:
             gradients = [
                 _sum(gradient, dense(unclipped[name], like=trained))
@@ -159,11 +159,16 @@ def _sum(gradient: Tensor | None, added: Tensor) -> Tensor:
     return added if gradient is None else gradient + added
 
 
-def _clip(gradients: Iterable[Tensor], max_norm: float) -> None:
-    """Scale each row's gradients, as one vector, to a norm of at most ``max_norm``."""
-    gradients = list(gradients)
-    squares = [each.square().reshape(len(each), -1).sum(dim=1) for each in gradients]
+def _clipped(gradients: Sequence[Tensor | None], max_norm: float) -> list[Tensor | None]:
+    """Each row's gradients, as one vector, scaled to a norm of at most ``max_norm``.
+
+    Not in place: parameters that are only ever added up share one gradient tensor.
+    """
+    given = [each for each in gradients if each is not None]
+    squares = [each.square().reshape(len(each), -1).sum(dim=1) for each in given]
     norms = torch.stack(squares).sum(dim=0).sqrt()
     scale = (max_norm / (norms + 1e-6)).clamp(max=1)  # as torch.nn.utils.clip_grad_norm_
-    for gradient in gradients:
-        gradient.mul_(scale.view(-1, *[1] * (gradient.dim() - 1)))
+    return [
+        None if each is None else each * scale.view(-1, *[1] * (each.dim() - 1))
+        for each in gradients
+    ]
