@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -96,8 +96,9 @@ class CrossRound(Gathered):
         memory: K, the models kept of each client.
         batches: the number of batches; with more, fewer combinations are compared.
         smoothness: L, the weight of the models' divergence against their losses.
-        warmup: the number of first rounds in which the newest models are selected and the cohort is
-            averaged by samples, as in FedAvg.
+        warmup: the number of first rounds in which the newest models are selected and the global
+            model is the average of the cohort, as in FedAvg.
+        weighting: how the warm-up weighs the cohort; see ``Average``.
     """
 
     def __init__(
@@ -106,10 +107,11 @@ class CrossRound(Gathered):
         batches: PositiveInt,
         smoothness: NonNegativeFloat,
         warmup: NonNegativeInt,
+        weighting: Literal["samples", "uniform"],
     ) -> None:
         super().__init__()
         self.memory, self.batches = memory, batches
-        self.smoothness, self.warmup = smoothness, warmup
+        self.smoothness, self.warmup, self.weighting = smoothness, warmup, weighting
         self._round = 0
         self._losses: dict[int, dict[int, float]] = {}  # client -> round of a model -> its F
         self._selected: dict[int, int] = {}  # client -> round of its selected model
@@ -141,7 +143,7 @@ class CrossRound(Gathered):
         if self._round > self.warmup:
             return self._select(cohort, current)
         self._selected |= dict.fromkeys(cohort, self._round)
-        average = Average("samples")
+        average = Average(self.weighting)
         for update in updates:
             average.add(update, current)
         return average.merge(current)

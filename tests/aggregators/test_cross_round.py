@@ -37,7 +37,7 @@ def aggregator(
     warmup: int = 0,
     **shapes: int,
 ) -> CrossRound:
-    part = CrossRound(memory, batches, smoothness, warmup)
+    part = CrossRound(memory, batches, smoothness, warmup, "samples")
     part.setup(setting(clients, cohort, **(shapes or {"w": 1})))
     return part
 
@@ -222,8 +222,10 @@ def test_the_spread_of_nearby_models_far_from_zero_is_exact() -> None:
 # In a federation.
 
 
-def test_a_warm_up_is_fedavg_to_the_bit() -> None:
-    plain, warm = federate(*SMALL), federate(*SMALL, "algorithm=fedcda", "aggregator.warmup=2")
+@pytest.mark.parametrize("weighting", ["samples", "uniform"])
+def test_a_warm_up_is_fedavg_to_the_bit(weighting: str) -> None:
+    by = f"aggregator.weighting={weighting}"
+    plain, warm = federate(*SMALL, by), federate(*SMALL, *NOW, "aggregator.warmup=2", by)
     for round in (1, 2, 3):
         plain.run_round(round)
         metrics = warm.run_round(round).metrics

@@ -432,6 +432,21 @@ METHODS: dict[str, dict[str, Values]] = {
         "fedntd": {"loss.beta": 1, "loss.temperature": 1},
         "fedproto_global": {"loss.lam": 1},
         "fednh": {"head.scale": {"init": 20, "trainable": True}, "local.grad_clip": 10},
+        "fedrcl": {
+            "loss.temperature": 0.05,
+            "loss.threshold": 0.7,
+            "loss.beta": 1,
+            "loss.negatives": 2,
+            "loss.pairs": "hardest",
+            "local.grad_clip": 10,
+        },
+        "fedcda": {
+            "aggregator._target_": "fedexp.aggregators.cross_round.CrossRound",
+            "aggregator.memory": 3,
+            "aggregator.batches": 3,
+            "aggregator.smoothness": 1,
+            "aggregator.warmup": 0,
+        },
         "fedsc": {
             "loss.normalizer": "dataset",
             "loss.distance": "mse",

@@ -100,6 +100,13 @@ def test_the_samplers_history_survives(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_models_that_the_server_keeps_survive(tmp_path: Path) -> None:
+    spilled = ["aggregator.memory=2", "clients.ram_gib=0.00001"]
+    check_that_kills_leave_no_trace(tmp_path, ["algorithm=fedcda", "aggregator.warmup=1", *spilled])
+    assert not list(tmp_path.rglob("clients_*"))
+
+
+@pytest.mark.slow
 def test_from_the_first_checkpoint_to_the_end(tmp_path: Path) -> None:
     """Every sixth touch of a file under ``checkpoints`` is deadly in one of the runs."""
     overrides = ["algorithm=fedavg", "rounds=2", "checkpoint.keep=1"]
