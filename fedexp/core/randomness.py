@@ -79,4 +79,5 @@ def _mixed(bits: Tensor) -> Tensor:
 
 def _shifted(bits: Tensor, shift: int) -> Tensor:
     """int64 ``bits`` as unsigned, shifted right."""
-    return (bits >> shift) & (2 ** (64 - shift) - 1)
+    shifted: Tensor = (bits >> shift) & (2 ** (64 - shift) - 1)
+    return shifted

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 import torch
@@ -156,7 +155,10 @@ class ClientData:
         With a generator they are augmented as in local training, with draws of it.
         """
         chosen = self.federation.augment
-        augmented = partial(chosen, generator=augment) if chosen and augment else None
+
+        def augmented(inputs: Tensor) -> Tensor:
+            return inputs if chosen is None or augment is None else chosen(inputs, augment)
+
         return self.federation.train.gather(self.train_index[positions], augmented)[0]
 
     def local_batches(self, round: int, batch_size: int) -> LocalBatches:

@@ -191,8 +191,8 @@ class Vectorized(Engine):
                 rows = optimizer.narrow(schedule.rows(step))
                 with self.resources.fabric.autocast():
                     inputs, targets, real = schedule.batch(step)
-                    steps = taken[: len(inputs)] + step
-                    losses, logits, measured = self._step.rows(rows, inputs, targets, real, steps)
+                    batch = (inputs, targets, real, taken[: len(inputs)] + step)
+                    losses, logits, measured = self._step.rows(rows, *batch)
                 optimizer.step(losses)
                 totals[: len(losses)] += losses.detach()
                 _add_up(sums, measured, len(turns))

@@ -33,7 +33,8 @@ def class_gradients(features: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
     """
     probabilities = (features @ weight.T).softmax(dim=2)
     errors = probabilities - F.one_hot(labels, len(weight)).unsqueeze(1)
-    return errors.transpose(1, 2) @ features / features.shape[1]
+    gradients: Tensor = errors.transpose(1, 2) @ features / features.shape[1]
+    return gradients
 
 
 def mismatch(gradients: Tensor, targets: Tensor) -> Tensor:
@@ -43,7 +44,8 @@ def mismatch(gradients: Tensor, targets: Tensor) -> Tensor:
     """
     products = (gradients * targets).sum(dim=2)
     lengths = torch.linalg.vector_norm(gradients, dim=2) * torch.linalg.vector_norm(targets, dim=2)
-    return (1 - products / (lengths + _EPS)).sum()
+    cosines: Tensor = products / (lengths + _EPS)
+    return (1 - cosines).sum()
 
 
 def match_gradients(
@@ -95,11 +97,12 @@ def retrained_classifier(
     targets = torch.eye(classes, device=device).repeat_interleave(count, dim=0)
     for _ in range(epochs):
         order = torch.randperm(len(inputs), generator=generator).to(device)
-        for batch in order.split(batch_size):
+        for batch in torch.split(order, batch_size):
             z = inputs[batch]
             errors = (z @ weight.T).softmax(dim=1) - targets[batch]
             weight.addmm_(errors.T, z, alpha=-lr / len(batch))
-    return weight[:, :-1].contiguous()
+    trained: Tensor = weight[:, :-1].contiguous()
+    return trained
 
 
 class Retrained(Linear):

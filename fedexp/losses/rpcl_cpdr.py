@@ -90,7 +90,7 @@ class RpclCpdr(Loss):
 
     def forward(self, batch: Forward) -> Tensor:
         """The loss, a scalar."""
-        z, logits, y, real = batch
+        z, logits, y, real = batch[:4]
         loss = self.ce_weight * batch.mean(F.cross_entropy(logits, y, reduction="none"))
         if not len(self.relational):
             return loss
