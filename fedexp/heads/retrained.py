@@ -33,7 +33,8 @@ def class_gradients(features: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
     """
     probabilities = (features @ weight.T).softmax(dim=2)
     errors = probabilities - F.one_hot(labels, len(weight)).unsqueeze(1)
-    return errors.transpose(1, 2) @ features / features.shape[1]
+    gradients: Tensor = errors.transpose(1, 2) @ features / features.shape[1]
+    return gradients
 
 
 def mismatch(gradients: Tensor, targets: Tensor) -> Tensor:

@@ -30,6 +30,7 @@ class Counting(Callback):
         ["algorithm=fedrep"],
         ["algorithm=ditto"],
         ["algorithm=fedbabu"],
+        ["algorithm=fedgen", "loss.steps=5"],
         ["sampler=hics", "head=etf"],
         ["engine.precision=bf16-mixed"],
     ],

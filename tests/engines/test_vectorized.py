@@ -47,7 +47,10 @@ METHODS = [
     ],
     ["algorithm=creff", "head.match_steps=5", "head.retrain_epochs=3"],
     ["algorithm=fedgen", "loss.generated_weight=1", "local.grad_clip=10"],
-    ["algorithm=fedgen", "personalization=fedrod", "loss.steps=5", "local.grad_clip=10"],
+    [
+        *("algorithm=fedgen", "loss.steps=5", "local.grad_clip=10"),
+        *("personalization=fedrod", "personalization.second_phase=local"),  # steps go on
+    ],
     ["algorithm=moon"],
     ["algorithm=fedntd"],
     ["algorithm=fedrcl"],
