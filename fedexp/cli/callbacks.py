@@ -10,6 +10,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from fedexp.cli.resume import check_run_folder, check_sweep_folder
+from fedexp.cli.tables import announce_single_cell
 from fedexp.runtime.sweep_interrupts import block_interrupts, end_interrupted_sweep
 
 
@@ -19,6 +20,7 @@ class ProtectRuns(Callback):
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Called by Hydra before it creates the run's folder."""
         check_run_folder(config)
+        announce_single_cell(config)
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Called by Hydra before it creates the sweep's folder."""

@@ -49,14 +49,17 @@ def choose_run_folder(root: str, new: str, *, _root_: DictConfig) -> str:
     return str(found or Path(root, new))
 
 
-def choose_sweep_folder(root: str, new: str, resume: str | None, overrides: Sequence[str]) -> str:
+def choose_sweep_folder(
+    root: str, new: str, resume: str | None, overrides: Sequence[str], of_hydra: Sequence[str]
+) -> str:
     """The folder of a sweep: with ``resume=auto`` that of the newest with these overrides."""
     if resume not in (None, run_folder.AUTO):
         return str(Path(resume).expanduser())
     if resume is not None:
-        wanted = _identifying(overrides)
+        wanted = _identifying(overrides, of_hydra)
         for path in sorted(Path(root).glob(f"*/*/{_SWEEP}"), reverse=True):
-            if _identifying(OmegaConf.load(path).hydra.overrides.task) == wanted:
+            found = OmegaConf.load(path).hydra.overrides
+            if _identifying(found.task, found.hydra) == wanted:
                 return str(path.parent)
     return str(Path(root, new))
 
@@ -148,9 +151,10 @@ def _valid_config(cfg: DictConfig) -> Any:
         return None
 
 
-def _identifying(overrides: Sequence[str]) -> list[str]:
+def _identifying(overrides: Sequence[str], of_hydra: Sequence[str]) -> list[str]:
     """The overrides that identify a sweep, in order, as the jobs' numbers depend on it."""
-    return [each for each in overrides if not _MAY_CHANGE.match(each)]
+    jobs = [each for each in of_hydra if each.lstrip("+").startswith("hydra.sweeper.")]
+    return [each for each in overrides if not _MAY_CHANGE.match(each)] + jobs
 
 
 def _print_line(line: str) -> None:

@@ -1,0 +1,114 @@
+"""The sweeper of ``fedexp -m``; Hydra takes plugins only from the package ``hydra_plugins``."""
+
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn
+from hydra.errors import HydraException
+from hydra.plugins.launcher import Launcher
+from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf
+
+from fedexp.cli.tables import CELLS, Table, tables
+from fedexp.errors import InputError
+
+log = logging.getLogger(__name__)
+
+
+class TableSweeper(Sweeper):
+    """Runs every combination of the swept values, those of a table included.
+
+    Args:
+        params: key -> values that are swept without being typed.
+        parts: further keys and values; see ``fedexp.cli.tables``.
+        cells: of a table's experiments only these; names or patterns.
+        max_batch_size: the largest number of jobs that the launcher gets at a time.
+    """
+
+    def __init__(
+        self,
+        params: Mapping[str, Any],
+        parts: Sequence[Mapping[str, Any]],
+        cells: Sequence[str] | None,
+        max_batch_size: int | None,
+    ) -> None:
+        self._params, self._parts = _plain(params), _plain(parts)
+        self._cells, self._batch = _plain(cells), max_batch_size
+
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
+        """Called by Hydra before ``sweep``."""
+        self.config = config
+        self.hydra_context = hydra_context
+        self.launcher: Launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
+
+    def sweep(self, arguments: list[str]) -> list[Sequence[JobReturn]]:
+        """Run all jobs; Hydra gives the overrides of the command line."""
+        jobs = self._jobs(arguments)
+        folder = Path(self.config.hydra.sweep.dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(self.config, folder / "multirun.yaml")
+        self.validate_batch_is_legal(_without_seeds(jobs))
+        size = self._batch or len(jobs)
+        results = []
+        for begin in range(0, len(jobs), size):
+            results.append(self.launcher.launch(jobs[begin : begin + size], begin))
+            for result in results[-1]:
+                _ = result.return_value  # raises the error of a job that failed
+        return results
+
+    def _jobs(self, arguments: Sequence[str]) -> list[list[str]]:
+        parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
+        typed = {}
+        for override in parser.parse_overrides(list(arguments)):
+            typed[override.get_key_element()] = _values(override)
+        if CELLS not in self._params and not any(CELLS in part for part in self._parts):
+            self._refuse_tables(typed.get(CELLS, ()))
+            return Table("", [typed]).jobs()
+        (name,) = typed.pop(CELLS)
+        whole = Table.read(name, self._params, self._parts)
+        table = (whole.only(self._cells) if self._cells else whole).with_typed(typed)
+        changes = " ".join(whole.changes(typed))
+        differs = f"; differs from the paper: {changes}" if changes else ""
+        print(f"fedexp: {name}: {table.size()}{differs}", file=sys.stderr)
+        return table.jobs()
+
+    def _refuse_tables(self, experiments: Sequence[str]) -> None:
+        """Raise InputError if one of several experiments is a table."""
+        sources = [each.path for each in self.hydra_context.config_loader.get_sources()]
+        known = {name for name, _ in tables(Path(each) for each in sources)}
+        for each in experiments:
+            if each in known:
+                raise InputError(f"experiment={','.join(experiments)}: {each} is a table; name it alone")
+
+
+def _plain(node: Any) -> Any:
+    return OmegaConf.to_container(node) if OmegaConf.is_config(node) else node
+
+
+def _values(override: Override) -> list[str]:
+    """The values of an override, as typed."""
+    if override.is_sweep_override():
+        if not override.is_discrete_sweep():
+            raise HydraException(f"{override.input_line}: only lists of values can be swept")
+        return list(override.sweep_string_iterator())
+    return [override.get_value_element_as_str()]
+
+
+def _without_seeds(jobs: Sequence[Sequence[str]]) -> list[list[str]]:
+    """One job of each configuration: all seeds of it can be composed if one can."""
+    return [list(job) for job in {tuple(_unseeded(job)): job for job in reversed(jobs)}.values()]
+
+
+def _unseeded(job: Sequence[str]) -> list[str]:
+    return [each for each in job if not each.startswith("seed=")]
