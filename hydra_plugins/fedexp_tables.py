@@ -89,7 +89,9 @@ class TableSweeper(Sweeper):
         known = {name for name, _ in tables(Path(each) for each in sources)}
         for each in experiments:
             if each in known:
-                raise InputError(f"experiment={','.join(experiments)}: {each} is a table; name it alone")
+                raise InputError(
+                    f"experiment={','.join(experiments)}: {each} is a table; name it alone"
+                )
 
 
 def _plain(node: Any) -> Any:

@@ -6,24 +6,38 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from fedexp.cli.tables import tables
+
 
 def register_help_resolver() -> None:
-    """Register the resolver that ``hydra.help.template`` uses."""
+    """Register the resolvers that ``hydra.help.template`` uses."""
     OmegaConf.register_new_resolver("config_groups", config_groups, replace=True)
+    OmegaConf.register_new_resolver("paper_tables", paper_tables, replace=True)
 
 
 def config_groups(sources: Sequence[Mapping[str, str]], hidden: Collection[str]) -> str:
-    """The config groups and their options, a group a line.
+    """The config groups and their options, a group a line, without the papers' tables.
 
     Args:
         sources: ``hydra.runtime.config_sources``, of which the folders are searched.
         hidden: the folders of a config tree that a user does not choose from.
     """
     options: dict[str, set[str]] = defaultdict(set)
-    for source in sources:
-        root = Path(source["path"])
-        for path in root.glob("*/**/*.yaml") if source["schema"] == "file" else ():
+    listed = {f"experiment/{name}" for name, _ in tables(_folders(sources))}
+    for root in _folders(sources):
+        for path in root.glob("*/**/*.yaml"):
             group = path.parent.relative_to(root)
-            if group.parts[0] not in hidden:
+            if group.parts[0] not in hidden and f"{group.as_posix()}/{path.stem}" not in listed:
                 options[group.as_posix()].add(path.stem)
     return "\n".join(f"{group}: {', '.join(sorted(options[group]))}" for group in sorted(options))
+
+
+def paper_tables(sources: Sequence[Mapping[str, str]]) -> str:
+    """The papers' tables and figures that are experiments, one a line."""
+    found = dict(tables(_folders(sources)))
+    width = max(map(len, found), default=0)
+    return "\n".join(f"  {name:<{width}}  {title}" for name, title in found.items())
+
+
+def _folders(sources: Sequence[Mapping[str, str]]) -> list[Path]:
+    return [Path(source["path"]) for source in sources if source["schema"] == "file"]

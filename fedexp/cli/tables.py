@@ -45,7 +45,9 @@ class Table:
     parts: Sequence[Axes]
 
     @classmethod
-    def read(cls, name: str, params: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> Table:
+    def read(
+        cls, name: str, params: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]
+    ) -> Table:
         """The table of ``hydra.sweeper.params`` and ``hydra.sweeper.parts``."""
         common = {key: _values(value) for key, value in params.items()}
         own = [{key: _values(value) for key, value in part.items()} for part in parts]
@@ -118,7 +120,9 @@ class Table:
         keys = dict.fromkeys(itertools.chain(*self.parts))
         found = {key: {v for part in self.parts for v in part.get(key, ())} for key in keys}
         axes = [_count(key, len(values)) for key, values in found.items() if key in _NOUNS]
-        others = [_count(key, len(v)) for key, v in found.items() if key not in _NOUNS and len(v) > 1]
+        others = [
+            _count(key, len(v)) for key, v in found.items() if key not in _NOUNS and len(v) > 1
+        ]
         if len(self.parts) == 1:
             return f"{' x '.join(axes[:-1] + others + axes[-1:])} = {total}"
         return f"{total}: {', '.join(axes[:-1] + others + axes[-1:])}"

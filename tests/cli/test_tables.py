@@ -1,0 +1,178 @@
+"""A paper's table as a sweep: its jobs, and what the command line changes in it."""
+
+import itertools
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from federations import compose
+
+from fedexp.cli.command import config_folder
+from fedexp.cli.tables import Table, tables
+from fedexp.errors import InputError
+
+CONF = Path(config_folder())
+TABLES = [name for name, _ in tables([CONF])]
+
+
+def preset(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((CONF / "experiment" / f"{name}.yaml").read_text())
+    return found
+
+
+def table(name: str) -> Table:
+    sweeper = preset(name)["hydra"]["sweeper"]
+    return Table.read(name, sweeper["params"], sweeper.get("parts", []))
+
+
+PRODUCT = Table.read(
+    "paper/table1",
+    {"experiment": ["paper/a", "paper/b"], "seed": "0,1", "algorithm": "fedavg,fednh"},
+    [],
+)
+PARTS = Table.read(
+    "paper/table2",
+    {"experiment": "paper/a", "seed": [0]},
+    [{"sampler": "weighted,clustered", "rounds": 600}, {"sampler": "hics"}],
+)
+
+
+def test_a_product_has_every_combination_and_seeds_vary_fastest() -> None:
+    cells, methods = ("paper/a", "paper/b"), ("fedavg", "fednh")
+    assert PRODUCT.jobs() == [
+        [f"experiment={cell}", f"algorithm={method}", f"seed={seed}"]
+        for cell, method, seed in itertools.product(cells, methods, (0, 1))
+    ]
+    assert PRODUCT.size() == "2 cells x 2 methods x 2 seeds = 8 jobs"
+
+
+def test_a_typed_value_replaces_its_axis() -> None:
+    narrowed = PRODUCT.with_typed({"algorithm": ["fednh"], "seed": ["5"]})
+    assert narrowed.jobs() == [
+        ["experiment=paper/a", "algorithm=fednh", "seed=5"],
+        ["experiment=paper/b", "algorithm=fednh", "seed=5"],
+    ]
+    assert narrowed.size() == "2 cells x 1 method x 1 seed = 2 jobs"
+
+
+def test_other_typed_keys_are_in_every_job() -> None:
+    shortened = PRODUCT.with_typed({"rounds": ["60"], "data": ["image_folder"]})
+    assert len(shortened.jobs()) == 8
+    assert all(job[-2:] == ["rounds=60", "data=image_folder"] for job in shortened.jobs())
+
+
+@pytest.mark.parametrize(
+    ("typed", "jobs"),
+    [
+        ({}, ["weighted 600", "clustered 600", "hics"]),
+        ({"sampler": ["hics"]}, ["hics"]),
+        ({"sampler": ["hics", "weighted"]}, ["weighted 600", "hics"]),
+        ({"sampler": ["random"]}, ["random 600", "random"]),
+        ({"rounds": ["9"]}, ["weighted 9", "clustered 9", "hics 9"]),
+        ({"rounds": ["600"]}, ["weighted 600", "clustered 600"]),
+    ],
+)
+def test_a_typed_value_of_some_parts_chooses_them(
+    typed: dict[str, list[str]], jobs: list[str]
+) -> None:
+    def shown(job: Iterable[str]) -> str:
+        values = dict(each.split("=") for each in job)
+        return " ".join(values[key] for key in ("sampler", "rounds") if key in values)
+
+    assert [shown(job) for job in PARTS.with_typed(typed).jobs()] == jobs
+
+
+def test_values_that_no_part_joins_are_refused() -> None:
+    with pytest.raises(InputError, match=r"sampler=hics rounds=600: paper/table2 has no job"):
+        PARTS.with_typed({"sampler": ["hics"], "rounds": ["600"]})
+
+
+def test_cells_are_chosen_by_name_or_pattern() -> None:
+    assert {job[0] for job in PRODUCT.only(["b"]).jobs()} == {"experiment=paper/b"}
+    assert PRODUCT.only(["paper/*"]).jobs() == PRODUCT.jobs()
+    with pytest.raises(InputError, match=r"c is no cell of paper/table1, which has paper/a, p"):
+        PRODUCT.only(["b", "c"])
+
+
+def test_what_differs_from_the_paper_is_what_changes_results() -> None:
+    typed = {"rounds": ["60"], "seed": ["7"], "algorithm": ["fedavg", "fedsc"], "resume": ["auto"]}
+    typed |= {"engine": ["vectorized"], "data.root": ["DIR"], "limits.minutes": ["5"]}
+    assert PRODUCT.changes(typed) == ["rounds=60", "algorithm=fedsc"]
+    assert PARTS.changes({"rounds": ["600"]}) == []
+
+
+def test_values_are_written_as_on_the_command_line() -> None:
+    axes = {"experiment": "a", "x.y": [True, None, 0.5], "targets": "[0.1,0.2]"}
+    found = {tuple(job[1:]) for job in Table.read("t", axes, []).jobs()}
+    assert found == {(f"x.y={value}", "targets=[0.1,0.2]") for value in ("true", "null", "0.5")}
+
+
+def test_every_table_has_a_title_that_names_it() -> None:
+    titles = dict(tables([CONF]))
+    assert len(titles) > 40
+    for name, title in titles.items():
+        number = name.partition("/")[2].removeprefix("table").removeprefix("figure")
+        assert number.partition("_")[0] in title, name
+        assert title.endswith("."), name
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_without_m_a_table_is_its_first_cell(name: str) -> None:
+    (default,) = preset(name)["defaults"]
+    assert default == f"/experiment/{table(name).first_cell}"
+
+
+@pytest.mark.parametrize("name", ["fednh/table1", "hics/table1_fmnist"])
+def test_a_table_sets_what_its_first_cell_sets(name: str) -> None:
+    assert compose(f"experiment={name}") == compose(f"experiment={table(name).first_cell}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TABLES)
+def test_both_ends_of_every_part_compose(name: str) -> None:
+    for part in table(name).parts:
+        jobs = Table(name, [part]).jobs()
+        for job in (jobs[0], jobs[-1]):
+            compose(*job)
+
+
+PUBLISHED = [name for name in TABLES if "/table" in name and name != "fedgela/table10"]
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_table_runs_every_published_row(name: str) -> None:
+    """Each row's method and overrides are among the jobs of its cell, whatever else they set."""
+    title = f"Table {name.partition('/table')[2].partition('_')[0]}"
+    jobs: dict[str, list[set[str]]] = {}
+    for job in table(name).jobs():
+        (cell,) = (each for each in job if each.startswith("experiment="))
+        jobs.setdefault(cell.partition("=")[2], []).append({*job} - {cell})
+    assert jobs
+    missing = []
+    for cell, theirs in jobs.items():
+        for row in preset(cell).get("paper") or []:
+            for method in row["values"] if row["table"] == title else ():
+                wanted = {*method.split(), *row.get("overrides", ())} - defaults(cell)
+                if not any(wanted <= job for job in theirs):
+                    missing.append((cell, *sorted(wanted)))
+    assert missing == []
+
+
+def defaults(cell: str) -> set[str]:
+    """The overrides that change nothing in this cell."""
+    return {f"rounds={preset(cell).get('rounds')}"}
+
+
+def test_every_cell_of_a_published_table_is_run() -> None:
+    missing = []
+    for path in (CONF / "experiment").glob("*/*.yaml"):
+        cell = path.relative_to(CONF / "experiment").with_suffix("").as_posix()
+        for row in preset(cell).get("paper") or []:
+            name = f"{cell.partition('/')[0]}/{row['table'].lower().replace(' ', '')}"
+            names = [each for each in TABLES if each == name or each.startswith(f"{name}_")]
+            ran = {c for each in names for part in table(each).parts for c in part["experiment"]}
+            if cell not in ran:
+                missing.append((cell, row["table"]))
+    assert missing == []
