@@ -44,20 +44,26 @@ class Federation:
         self.tracker, self.figures = tracker, figures
 
     def run(
-        self, rounds: int, done: int = 0, checkpoint: Callable[[int], None] = lambda round: None
-    ) -> None:
+        self, rounds: int, done: int = 0, stops_after: Callable[[int], bool] = lambda round: False
+    ) -> int:
         """Train up to round ``rounds``.
 
         Args:
             rounds: T.
             done: number of rounds already trained, whose results are in the server and the store.
-            checkpoint: called after every round with its number.
+            stops_after: called after every round with its number: may save it, and says whether
+                training ends there.
+
+        Returns:
+            The number of the last round.
         """
         if not done:
             self.tracker.log(Record(round=0, figures=self.figures(self.server.broadcast(0))))
         for round in range(done + 1, rounds + 1):
             self.tracker.log(self.run_round(round))
-            checkpoint(round)
+            if stops_after(round):
+                return round
+        return max(done, rounds)
 
     def run_round(self, round: int) -> Record:
         """Broadcast, select, train, quarantine non-finite updates, aggregate, evaluate."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from fedexp.cli.resume import check_run, make_folder, to_dict
 from fedexp.distributed import launcher
 from fedexp.errors import InputError
 from fedexp.runtime.interrupts import exit_on_interrupt
+from fedexp.runtime.limits import how_to_go_on, reason_to_stop_sweep, stop_sweep
 from fedexp.runtime.sweep_interrupts import record_interrupt, unblock_interrupts, was_interrupted
 from fedexp.state import run_folder
 
@@ -51,7 +53,7 @@ def job(cfg: DictConfig) -> float:
     if hydra_config.mode == RunMode.RUN:
         with exit_in_one_line(folder):
             return _run_job(cfg, folder, overrides, choices)
-    if was_interrupted():
+    if was_interrupted() or reason_to_stop_sweep():
         remove_if_unused(folder)
         return math.nan
     try:
@@ -79,16 +81,23 @@ def _run_job(
 
     config = validate(to_dict(cfg, overrides))  # before torch is imported: finds most errors
     summary = run_folder.read_summary(folder) if config.resume else None
+    stopped = None
     if summary and summary["rounds"] == config.rounds:
         run_folder.check(folder, config)
     else:
-        summary = _execute(config, folder, overrides, choices, sweep).summary
+        result = _execute(config, folder, overrides, choices, sweep)
+        summary, stopped = result.summary, result.stopped
     from rich.console import Console
 
     from fedexp.tracking.progress import print_report
 
     if launcher.this_process().rank == 0:
         print_report(summary, folder, Console(), brief=sweep is not None)
+        if stopped and sweep is None:
+            done = f"stopped after round {summary['rounds']} of {config.rounds}"
+            print(f"fedexp: {how_to_go_on(stopped, done, folder)}", file=sys.stderr)
+    if stopped:
+        stop_sweep(stopped)
     return run_folder.objective(summary, config.objective)
 
 

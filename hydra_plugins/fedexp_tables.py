@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
@@ -18,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from fedexp.cli.tables import CELLS, Table, tables
 from fedexp.errors import InputError
+from fedexp.runtime.limits import how_to_go_on, limited_sweep, reason_to_stop_sweep
 
 log = logging.getLogger(__name__)
 
@@ -59,12 +61,27 @@ class TableSweeper(Sweeper):
         folder.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, folder / "multirun.yaml")
         self.validate_batch_is_legal(_without_seeds(jobs))
-        size = self._batch or len(jobs)
-        results = []
-        for begin in range(0, len(jobs), size):
-            results.append(self.launcher.launch(jobs[begin : begin + size], begin))
+        with limited_sweep(folder, _minutes(self.config)):
+            return self._launch(jobs, folder)
+
+    def _launch(self, jobs: Sequence[Sequence[str]], folder: Path) -> list[Sequence[JobReturn]]:
+        """Launch the jobs until the sweep is to stop, and then name those that were not begun."""
+        size = self._batch or (1 if isinstance(self.launcher, BasicLauncher) else len(jobs))
+        results: list[Sequence[JobReturn]] = []
+        begun = 0
+        while begun < len(jobs) and not reason_to_stop_sweep():
+            results.append(self.launcher.launch(jobs[begun : begun + size], begun))
+            begun += len(results[-1])
             for result in results[-1]:
                 _ = result.return_value  # raises the error of a job that failed
+        if reason := reason_to_stop_sweep():
+            done = [
+                Path(each.hydra_cfg.hydra.runtime.output_dir) for job in results for each in job
+            ]
+            skipped = [job for job, path in zip(jobs, done, strict=False) if not path.exists()]
+            for job in [*skipped, *jobs[begun:]]:
+                print(f"Not run: {' '.join(job)}")
+            print(f"fedexp: {how_to_go_on(reason, 'the sweep stopped', folder)}", file=sys.stderr)
         return results
 
     def _jobs(self, arguments: Sequence[str]) -> list[list[str]]:
@@ -92,6 +109,12 @@ class TableSweeper(Sweeper):
                 raise InputError(
                     f"experiment={','.join(experiments)}: {each} is a table; name it alone"
                 )
+
+
+def _minutes(config: DictConfig) -> float | None:
+    minutes = OmegaConf.select(config, "limits.minutes")
+    is_time = isinstance(minutes, int | float) and minutes > 0  # else each job refuses it
+    return float(minutes) if is_time else None
 
 
 def _plain(node: Any) -> Any:

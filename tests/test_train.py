@@ -150,7 +150,7 @@ def test_a_device_that_is_not_there(tmp_path: Path) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 def test_an_interrupted_run_is_saved_and_goes_on(number: signal.Signals, tmp_path: Path) -> None:
     some = [*TINY[1:], "evaluation.personal=off", "tracking.wandb.mode=disabled"]
     command = [sys.executable, "-m", "fedexp.train", "rounds=100000", *some]
@@ -159,14 +159,17 @@ def test_an_interrupted_run_is_saved_and_goes_on(number: signal.Signals, tmp_pat
         time.sleep(0.1)
     run.send_signal(number)
     _, said = run.communicate(timeout=200)
-    assert run.returncode == 128 + number
+    ctrl_c = number == signal.SIGINT
+    assert run.returncode == (130 if ctrl_c else 0)
     folder = found[0].parent
     first, last = said.strip().splitlines()
     assert first.startswith("fedexp: stopping when this round is done")
-    assert last == (
-        f"fedexp: interrupted; to go on, add resume={folder} (or resume=auto) to the same command"
-    )
     done = len(found[0].read_text().splitlines())
+    what = "interrupted" if ctrl_c else f"{number.name}: stopped after round {done} of 100000"
+    assert last == (
+        f"fedexp: {what}; to go on, add resume={folder} (or resume=auto) to the same command"
+    )
+    assert (folder / "summary.json").exists() != ctrl_c
     assert [path.name for path in folder.glob("checkpoints/*")][-1] == f"round_{done:04d}"
 
     resumed = fedexp(f"rounds={done + 1}", *some, "resume=auto", folder=tmp_path)

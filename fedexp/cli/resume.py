@@ -17,7 +17,7 @@ from fedexp.errors import InputError
 from fedexp.state import run_folder
 
 _SWEEP = "multirun.yaml"
-_MAY_CHANGE = re.compile(r"\+*(rounds|resume|tracking|engine|checkpoint)[.=]")
+_MAY_CHANGE = re.compile(r"\+*(rounds|resume|tracking|engine|checkpoint|limits)[.=]")
 
 
 def register_resolvers() -> None:

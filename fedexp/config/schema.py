@@ -151,6 +151,12 @@ class Checkpoint(Group):
     keep: NonNegativeInt
 
 
+class Limits(Group):
+    """What ends a run before its last round."""
+
+    minutes: PositiveFloat | None
+
+
 class Wandb(Group):
     """Weights & Biases."""
 
@@ -250,6 +256,7 @@ class Config(Group):
     tracking: Tracking
     on_bad_update: Literal["quarantine", "raise"]
     checkpoint: Checkpoint
+    limits: Limits
     resume: str | None
     paper: list[Published]
 
@@ -280,6 +287,11 @@ def validate(values: dict[str, Any]) -> Config:
     if config.tracking.feature_clients and config.evaluation.personal == "off":
         raise InputError(
             "tracking.feature_clients: draws local models, not kept with evaluation.personal=off"
+        )
+    if config.limits.minutes is not None and not config.checkpoint.keep:
+        raise InputError(
+            f"limits.minutes={config.limits.minutes:g}: "
+            "needs checkpoint.keep of at least 1, to go on later"
         )
     late = [round for round in config.tracking.loss_surface.rounds if round > config.rounds]
     if late:

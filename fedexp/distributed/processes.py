@@ -41,6 +41,10 @@ _TIMEOUT = timedelta(days=1)
 _GRACE_SECONDS = 2.0
 """Time for processes to end by themselves after one of them has failed."""
 
+_FORWARDED = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)
+)
+
 _RESULT, _FAILURE = "result.pt", "failure.txt"
 
 
@@ -143,7 +147,7 @@ def _wait(processes: Sequence[BaseProcess]) -> dict[int, int]:
 
 @contextmanager
 def _forward_signals(processes: Sequence[BaseProcess]) -> Iterator[list[signal.Signals]]:
-    """Forward each Ctrl-C and SIGTERM to ``processes``; yields the list of signals received.
+    """Forward Ctrl-C, SIGTERM and SIGUSR1 to ``processes``; yields the list of those received.
 
     After the first they finish their round, the second ends them at once; a third ends the wait.
     """
@@ -160,7 +164,7 @@ def _forward_signals(processes: Sequence[BaseProcess]) -> Iterator[list[signal.S
     if threading.current_thread() is not threading.main_thread():
         yield received
         return
-    before = {each: signal.signal(each, forward) for each in (signal.SIGINT, signal.SIGTERM)}
+    before = {each: signal.signal(each, forward) for each in _FORWARDED}
     try:
         yield received
     finally:

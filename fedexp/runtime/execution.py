@@ -3,6 +3,7 @@
 import errno
 import logging
 import shutil
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
@@ -27,6 +28,7 @@ from fedexp.errors import InputError, Interrupted
 from fedexp.federation import Federation
 from fedexp.runtime.assembly import assemble
 from fedexp.runtime.interrupts import Interrupts
+from fedexp.runtime.limits import TimeLimit
 from fedexp.runtime.plan import load_data, plan
 from fedexp.state.checkpoint import Checkpoint, Checkpoints, save_weights
 from fedexp.state.run_folder import SUMMARY, Identity, check, claim, objective, rounds_finished
@@ -53,12 +55,14 @@ class RunResult:
         metrics: one row a round, as in ``metrics.jsonl``.
         summary: as in ``summary.json``.
         make_model: makes ``model``.
+        stopped: why it ended before the last round, such as ``limits.minutes=30``; None if not.
     """
 
     folder: Path
     metrics: pd.DataFrame
     summary: dict[str, Any]
     make_model: Callable[[], ClientModule]
+    stopped: str | None = None
 
     @cached_property
     def model(self) -> ClientModule:
@@ -73,6 +77,8 @@ class RunResult:
 def execute(config: Config, folder: Path, launch: Launch) -> RunResult:
     """Run the experiment, or resume it, and write all results to ``folder``.
 
+    It ends early, with what it has so far, at ``limits.minutes``, SIGTERM or SIGUSR1.
+
     With several processes it starts those of this machine, unless torchrun or SLURM started them:
     then each calls this function, and all return the first one's result, its ``folder`` included.
 
@@ -84,21 +90,23 @@ def execute(config: Config, folder: Path, launch: Launch) -> RunResult:
     Raises:
         InputError: the config is invalid, ``folder`` has another run, its disk is full, or a
             process died.
-        Interrupted: Ctrl-C or SIGTERM; the rounds so far are saved.
+        Interrupted: Ctrl-C; the rounds so far are saved.
     """
     if not launcher.must_spawn(config.engine):
         return _run(config, folder, launch)[0]
     check(folder, config)
     plan(config)  # finds errors before processes are started
-    summary, message = spawn(_run_as_rank, config.engine.devices, config, folder, launch)
+    summary, stopped, message = spawn(_run_as_rank, config.engine.devices, config, folder, launch)
     model = partial(_rebuild_model, config, message)
-    return RunResult(folder, read_metrics(folder), summary, model)
+    return RunResult(folder, read_metrics(folder), summary, model, stopped)
 
 
-def _run_as_rank(config: Config, folder: Path, launch: Launch) -> tuple[dict[str, Any], Message]:
-    """The run in one of several processes; returns the summary and the final message."""
+def _run_as_rank(
+    config: Config, folder: Path, launch: Launch
+) -> tuple[dict[str, Any], str | None, Message]:
+    """The run in one of several processes; its summary, why it stopped, and the final message."""
     result, message = _run(config, folder, launch)
-    return result.summary, message
+    return result.summary, result.stopped, message
 
 
 def _rebuild_model(config: Config, message: Message) -> ClientModule:
@@ -111,7 +119,7 @@ def _rebuild_model(config: Config, message: Message) -> ClientModule:
 
 def _run(config: Config, folder: Path, launch: Launch) -> tuple[RunResult, Message]:
     """The run in this process, or its share of it; returns the result and the final message."""
-    start = time.perf_counter()
+    start, limit = time.perf_counter(), TimeLimit(config.limits.minutes)
     if launcher.this_process().rank == 0:
         check(folder, config)
     planned = plan(config)
@@ -135,8 +143,8 @@ def _run(config: Config, folder: Path, launch: Launch) -> tuple[RunResult, Messa
             clients = folder / _CLIENTS.format(ranks.rank)
             federation = assemble(planned, fabric, data, trackers, clients)
             with _removed(clients):
-                _train(federation, config, checkpoint, folder, start)
-            model = federation.global_model(config.rounds)
+                last, stopped = _train(federation, config, checkpoint, folder, start, limit)
+            model = federation.global_model(last)
             seconds = time.perf_counter() - start
             summary = _summary(config, launch, history, model, str(fabric.device), seconds)
             if ranks.is_first:
@@ -144,8 +152,8 @@ def _run(config: Config, folder: Path, launch: Launch) -> tuple[RunResult, Messa
                 write_summary(folder, summary)
             tracker.finish(summary)
     metrics, summary = ranks.from_first(lambda: (read_metrics(folder), summary))
-    result = RunResult(folder, metrics, summary, lambda: model)
-    return result, federation.server.broadcast(config.rounds)
+    result = RunResult(folder, metrics, summary, lambda: model, stopped)
+    return result, federation.server.broadcast(last)
 
 
 def _agree_on_folder(folder: Path, ranks: Ranks) -> Path:
@@ -186,14 +194,23 @@ def _resume_point(
 
 
 def _train(
-    federation: Federation, config: Config, done: Checkpoint | None, folder: Path, start: float
-) -> None:
-    """Train all rounds, or those after the checkpoint ``done``. Raises Interrupted."""
+    federation: Federation,
+    config: Config,
+    done: Checkpoint | None,
+    folder: Path,
+    start: float,
+    limit: TimeLimit,
+) -> tuple[int, str | None]:
+    """Train all rounds, or those after the checkpoint ``done``. Raises Interrupted.
+
+    Returns the last round, and why it is not that of the config, if so.
+    """
     checkpoints = Checkpoints(folder, config.checkpoint.keep)
     with closing(federation.engine.resources.store):
         if done:
             _restore(federation, done)
-        _train_rounds(federation, config, done.round if done else 0, checkpoints, start)
+        round = done.round if done else 0
+        return _train_rounds(federation, config, round, checkpoints, start, limit)
 
 
 def _restore(federation: Federation, checkpoint: Checkpoint) -> None:
@@ -210,25 +227,39 @@ def _restore(federation: Federation, checkpoint: Checkpoint) -> None:
 
 
 def _train_rounds(
-    federation: Federation, config: Config, done: int, checkpoints: Checkpoints, start: float
-) -> None:
-    """Train the remaining rounds, with checkpoints. Raises Interrupted."""
+    federation: Federation,
+    config: Config,
+    done: int,
+    checkpoints: Checkpoints,
+    start: float,
+    limit: TimeLimit,
+) -> tuple[int, str | None]:
+    """Train the remaining rounds, with checkpoints. Returns as ``_train``. Raises Interrupted."""
     every, keep, ranks = config.checkpoint.every, config.checkpoint.keep, federation.ranks
+    stopped: str | None = None
     with Interrupts(announce=ranks.is_first) if keep else nullcontext() as interrupts:
 
-        def checkpoint(round: int) -> None:
-            signals = ranks.all_gather(interrupts.received if interrupts else None)
-            interrupt = next((signal for signal in signals if signal), None)
+        def stops_after(round: int) -> bool:
+            nonlocal stopped
+            found = interrupts.received if interrupts else None
+            reason = found.name if found else limit.reason_to_stop() if keep else None
+            # Every rank ends at the first one's reason, whichever has it.
+            reason = next((each for each in ranks.all_gather(reason) if each), None)
             is_due = every and round % every == 0
-            if keep and (is_due or interrupt or round == config.rounds):
+            if keep and (is_due or reason or round == config.rounds):
                 seconds = time.perf_counter() - start
                 states = ranks.iterate_gathered(federation.engine.resources.store.states())
                 server, evaluator = federation.server, federation.evaluator
                 checkpoints.save(round, seconds, server, evaluator, states, ranks.is_first)
-            if interrupt and round < config.rounds:
-                raise Interrupted(interrupt)
+            if round == config.rounds or not reason:
+                return False
+            if reason == signal.SIGINT.name:
+                raise Interrupted(signal.SIGINT)
+            stopped = reason
+            return True
 
-        federation.run(config.rounds, done, checkpoint)
+        last = federation.run(config.rounds, done, stops_after)
+    return last, stopped
 
 
 def _summary(

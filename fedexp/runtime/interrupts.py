@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while a round is being trained."""
+"""Ctrl-C, SIGTERM and SIGUSR1 while a round is being trained."""
 
 import multiprocessing
 import os
@@ -12,12 +12,15 @@ from types import FrameType, TracebackType
 from typing import Self
 
 from fedexp.distributed import launcher
+from fedexp.runtime.limits import STOPPING
 
 NOTICE = b"\nfedexp: stopping when this round is done and saved; a second time stops at once\n"
 
 
 class Interrupts:
-    """Defers the first SIGINT or SIGTERM while the block runs; a second one acts at once.
+    """Defers the first SIGINT, SIGTERM or SIGUSR1 while the block runs.
+
+    A second SIGINT or SIGTERM acts as it does outside the block; a second SIGUSR1 does nothing.
 
     Does nothing outside the main thread, where Python allows no signal handlers.
 
@@ -36,7 +39,7 @@ class Interrupts:
     def __enter__(self) -> Self:
         self._before = {}
         if threading.current_thread() is threading.main_thread():
-            for each in (signal.SIGINT, signal.SIGTERM):
+            for each in (signal.SIGINT, *STOPPING):
                 self._before[each] = signal.signal(each, self._handle)
         return self
 
@@ -50,8 +53,11 @@ class Interrupts:
             signal.signal(each, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.received:
+            return
         self.received = signal.Signals(number)
-        self.__exit__(None, None, None)
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, self._before[each])
         if self._announce and not in_worker():  # else its parent prints it
             os.write(2, NOTICE)  # print is not safe in a signal handler
 

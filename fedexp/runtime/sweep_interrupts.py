@@ -15,8 +15,10 @@ from pathlib import Path
 
 from fedexp.errors import Interrupted
 from fedexp.runtime.interrupts import NOTICE, exit_on_interrupt
+from fedexp.runtime.limits import STOPPING, stop_sweep
 
 _CTRL_C = {signal.SIGINT}
+_BLOCKED = {signal.SIGINT, *STOPPING}
 _MASKS = hasattr(signal, "pthread_sigmask")  # a POSIX system
 
 
@@ -33,15 +35,16 @@ class _State:
 
 
 def block_interrupts() -> None:
-    """Block Ctrl-C in the parent of a sweep until its jobs are done.
+    """Block Ctrl-C, SIGTERM and SIGUSR1 in the parent of a sweep until its jobs are done.
 
-    A terminal sends it to every process, and in the parent, or in a worker that is idle or
-    starting, it would end the pool. So it is blocked here, workers inherit that, and each job
-    unblocks it (``unblock_interrupts``). The third one interrupts the parent, too.
+    A terminal, or SLURM, sends them to every process, and in the parent, or in a worker that is
+    idle or starting, they would end the pool. So they are blocked here, and workers inherit that.
+    Each job unblocks Ctrl-C (``unblock_interrupts``), and the third one interrupts the parent, too.
+    The other two reach the jobs by way of the parent, which stops the sweep.
     """
     if _MASKS:
         resource_tracker.ensure_running()  # starting it later would unblock the signal
-        signal.pthread_sigmask(signal.SIG_BLOCK, _CTRL_C)
+        signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
         threading.Thread(target=_count_interrupts, daemon=True).start()
 
 
@@ -55,7 +58,10 @@ def end_interrupted_sweep(folder: Path) -> None:
 def _count_interrupts() -> None:
     """Receive the signals that are blocked in the main thread."""
     while True:
-        signal.sigwait(_CTRL_C)
+        received = signal.sigwait(_BLOCKED)
+        if received in STOPPING:
+            stop_sweep(signal.Signals(received).name)
+            continue
         _State.interrupts += 1
         if _State.interrupts == 1:
             os.write(2, NOTICE)

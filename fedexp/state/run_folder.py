@@ -26,7 +26,7 @@ METRICS = "metrics.jsonl"
 AUTO = "auto"
 
 _RUNTIME_KEYS = (
-    *("rounds", "tracking", "engine", "checkpoint"),
+    *("rounds", "tracking", "engine", "checkpoint", "limits"),
     *("resume", "clients.ram_gib", "data.cache"),
 )
 """Keys that may change when a run is resumed: they set its length and speed, not its method."""

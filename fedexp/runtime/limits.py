@@ -1,0 +1,89 @@
+"""What ends a run, or a whole sweep, after a round that is not the last: the time, or a signal.
+
+The processes of a sweep share one clock, and a file in the sweep's folder by which any of them ends
+all. Both are named in the environment, which worker processes and ranks inherit.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+STOPPING = (signal.SIGTERM, *((signal.SIGUSR1,) if hasattr(signal, "SIGUSR1") else ()))
+"""Signals with which SLURM announces the end of a job."""
+
+_DEADLINE = "FEDEXP_DEADLINE"  # seconds since the epoch
+_MINUTES = "FEDEXP_MINUTES"
+_STOP_FILE = "FEDEXP_STOP_FILE"
+
+
+class TimeLimit:
+    """The time that a run may take, counted from here, or in a sweep from the sweep's start.
+
+    Args:
+        minutes: null is no limit.
+    """
+
+    def __init__(self, minutes: float | None) -> None:
+        self._minutes = minutes
+        self._deadline = time.monotonic() + 60 * minutes if minutes is not None else None
+
+    def reason_to_stop(self) -> str | None:
+        """Why the run should end after this round; None if it need not."""
+        if _STOP_FILE in os.environ:
+            return reason_to_stop_sweep()
+        if self._deadline is not None and time.monotonic() >= self._deadline:
+            return f"limits.minutes={self._minutes:g}"
+        return None
+
+
+@contextmanager
+def limited_sweep(folder: Path, minutes: float | None) -> Iterator[None]:
+    """A sweep in ``folder`` whose jobs all end when the time is up, or at a signal."""
+    path = folder.resolve() / ".stop"
+    path.unlink(missing_ok=True)
+    os.environ[_STOP_FILE] = str(path)
+    if minutes is not None:
+        os.environ[_DEADLINE] = str(time.time() + 60 * minutes)
+        os.environ[_MINUTES] = f"{minutes:g}"
+    before = {each: signal.signal(each, _stop_at_signal) for each in STOPPING}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+        for name in (_STOP_FILE, _DEADLINE, _MINUTES):
+            os.environ.pop(name, None)
+        path.unlink(missing_ok=True)
+
+
+def reason_to_stop_sweep() -> str | None:
+    """Why the sweep of this process should end; None if it need not, or if there is no sweep."""
+    if (name := os.environ.get(_STOP_FILE)) is None:
+        return None
+    if _DEADLINE in os.environ and time.time() >= float(os.environ[_DEADLINE]):
+        return f"limits.minutes={os.environ[_MINUTES]}"
+    try:
+        return Path(name).read_text(encoding="utf-8") or None
+    except FileNotFoundError:
+        return None
+
+
+def stop_sweep(reason: str) -> None:
+    """End every job of this process's sweep, if any, after its round."""
+    if name := os.environ.get(_STOP_FILE):
+        Path(name).write_text(reason, encoding="utf-8")
+
+
+def _stop_at_signal(number: int, frame: FrameType | None) -> None:
+    stop_sweep(signal.Signals(number).name)
+
+
+def how_to_go_on(reason: str, done: str, folder: Path) -> str:
+    """The line with which a stopped run or sweep ends."""
+    return f"{reason}: {done}; to go on, add resume={folder} (or resume=auto) to the same command"
