@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
+from fedexp.core.tabled_figure import TabledFigure
 from fedexp.samplers.correlation import spearman
 
 _DPI = 130
@@ -43,15 +44,21 @@ def times_chosen_bars(times_chosen: Tensor) -> Figure:
     return figure
 
 
-def entropy_scatter(true: Tensor, estimated: Tensor) -> Figure:
-    """Estimated against true label entropy, one point a client.
+def entropy_scatter(clients: Tensor, true: Tensor, estimated: Tensor) -> Figure:
+    """Estimated against true label entropy, one point a client; the numbers are its table.
 
     Args:
+        clients: [n] their numbers.
         true: [n] entropy of each client's labels in nats.
         estimated: [n] HiCS-FL's estimate of it.
     """
     rho = spearman(true, estimated)
-    figure = Figure(figsize=(5.2, 4.6), dpi=_DPI, layout="constrained")
+    table = {
+        "client": clients.tolist(),
+        "true_entropy": true.tolist(),
+        "estimated_entropy": estimated.tolist(),
+    }
+    figure = TabledFigure(table, figsize=(5.2, 4.6), dpi=_DPI, layout="constrained")
     axes = figure.subplots()
     axes.scatter(true.cpu(), estimated.cpu(), s=24, alpha=0.6, color=_POINT, edgecolors="none")
     axes.set(xlabel="entropy of the labels (nats)", ylabel="estimated entropy (nats)")

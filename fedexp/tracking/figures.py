@@ -3,6 +3,7 @@
 Figures are made without pyplot, so they need no display and no global state.
 """
 
+import csv
 from collections import defaultdict
 from collections.abc import Sequence
 from io import BytesIO
@@ -20,6 +21,7 @@ from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedexp.core.tabled_figure import TabledFigure
 from fedexp.tracking.tracker import Record, RunInfo, Tracker
 
 _FOLDER = "figures"
@@ -31,7 +33,10 @@ _BAR = "#7a8ca3"
 
 
 class FigureFiles(Tracker):
-    """Saves each figure as ``figures/<name>_<round>.png`` in the run's folder."""
+    """Saves each figure as ``figures/<name>_<round>.png`` in the run's folder.
+
+    The numbers of a ``TabledFigure`` are saved beside it as ``.csv``.
+    """
 
     def __init__(self, run: RunInfo) -> None:
         self._folder = run.folder / _FOLDER
@@ -40,7 +45,13 @@ class FigureFiles(Tracker):
         """Save this round's figures."""
         for name, figure in record.figures.items():
             self._folder.mkdir(parents=True, exist_ok=True)
-            figure.savefig(self._folder / f"{name.replace('/', '_')}_{record.round:04d}.png")
+            path = self._folder / f"{name.replace('/', '_')}_{record.round:04d}.png"
+            figure.savefig(path)
+            if isinstance(figure, TabledFigure):
+                with path.with_suffix(".csv").open("w", newline="", encoding="utf-8") as file:
+                    writer = csv.writer(file)
+                    writer.writerow(figure.table)
+                    writer.writerows(zip(*figure.table.values(), strict=True))
 
 
 def saved_figures(folder: Path) -> dict[int, dict[str, Path]]:

@@ -7,6 +7,7 @@ import torch
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 
+from fedexp.core.tabled_figure import TabledFigure
 from fedexp.tracking.figures import FigureFiles, partition_heatmap, pixels, similarity_heatmap
 from fedexp.tracking.tracker import Record, RunInfo
 
@@ -101,3 +102,12 @@ def test_classes_of_a_super_class_stand_together() -> None:
     assert shown is not None
     unit = torch.nn.functional.normalize(vectors[[0, 2, 1, 3]].double(), dim=1)
     assert torch.allclose(torch.as_tensor(shown.data), unit @ unit.T)
+
+
+def test_the_numbers_of_a_figure_are_saved_beside_it(tmp_path: Path) -> None:
+    figure = TabledFigure({"client": [3, 7], "entropy": [0.5, 1.25]}, figsize=(1, 1))
+    FigureFiles(RunInfo(tmp_path)).log(Record(4, figures={"some/name": figure}))
+    folder = tmp_path / "figures"
+    assert {path.name for path in folder.iterdir()} == {"some_name_0004.png", "some_name_0004.csv"}
+    content = (folder / "some_name_0004.csv").read_text(encoding="utf-8")
+    assert content.splitlines() == ["client,entropy", "3,0.5", "7,1.25"]
