@@ -37,6 +37,7 @@ def per_client_alpha(
     generator = numpy_generator(seed, "partition")
     classes = len(np.unique(labels))
     mixes = [
-        generator.dirichlet(np.full(classes, alpha)) for alpha in np.geomspace(*alphas, num_clients)
+        generator.dirichlet(np.full(classes, alpha))
+        for alpha in np.geomspace(alphas[0], alphas[1], num_clients)
     ]
     return share_by_weight(labels, np.stack(mixes), generator)
