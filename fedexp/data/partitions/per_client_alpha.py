@@ -32,12 +32,11 @@ def per_client_alpha(
     Raises:
         InputError: the first value is larger than the second.
     """
-    if alphas[0] > alphas[1]:
+    first, last = alphas
+    if first > last:
         raise InputError(f"partition.alphas={alphas}: the first value must not be the larger one")
     generator = numpy_generator(seed, "partition")
     classes = len(np.unique(labels))
-    mixes = [
-        generator.dirichlet(np.full(classes, alpha))
-        for alpha in np.geomspace(alphas[0], alphas[1], num_clients)
-    ]
+    spaced = np.geomspace(first, last, num_clients)
+    mixes = [generator.dirichlet(np.full(classes, alpha)) for alpha in spaced]
     return share_by_weight(labels, np.stack(mixes), generator)
