@@ -103,6 +103,7 @@ class Federation:
         """The record of the round: metrics of the cohort, scores and figures."""
         metrics = self.meter.metrics() | self.quarantine.metrics() | self.server.metrics()
         metrics |= self.faults.metrics(round, cohort)
+        metrics["cost/server_memory_bytes"] = self.server.state_nbytes
         result = self.server.broadcast(round)
         scores = self.evaluator(result)
         return Record(round, metrics | scores.metrics, scores.per_class, self.figures(result))

@@ -256,6 +256,11 @@ class ClientModule(LightningModule):
         """Every parameter and persistent buffer by name, sharing memory with the module."""
         return self.tensor_index.weights()
 
+    @property
+    def stored_parameters(self) -> int:
+        """Numbers that local training holds: the model, frozen copies, the parts' buffers."""
+        return sum(value.numel() for _, value in self.tensor_index.everything())
+
     def is_sent(self, name: str) -> bool:
         """Whether this weight may be sent: every weight except the head's derived buffers."""
         return name not in self._derived

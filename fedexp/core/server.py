@@ -81,6 +81,11 @@ class Server:
         states = {name: part.server_state() for name, part in self.parts.items()}
         return {"weights": self.weights, "parts": states}
 
+    @property
+    def state_nbytes(self) -> int:
+        """Bytes of all tensors in ``state_dict``: what the server keeps between rounds."""
+        return _nbytes(self.state_dict())
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of ``state_dict``; the tensors may be on another device."""
         saved = state["weights"]
@@ -142,3 +147,12 @@ def _add(sums: Tensors, report: Tensors) -> None:
             sums[name].add_(value)
         else:
             sums[name] = value.to(torch.float64, copy=True)
+
+
+def _nbytes(state: Any) -> int:
+    """Bytes of the tensors in nested mappings and sequences."""
+    if isinstance(state, torch.Tensor):
+        return state.numel() * state.element_size()
+    if isinstance(state, Mapping):
+        return sum(map(_nbytes, state.values()))
+    return sum(map(_nbytes, state)) if isinstance(state, list | tuple) else 0

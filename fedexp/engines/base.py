@@ -206,12 +206,16 @@ class Engine:
         """The update as the server receives it, with injected faults.
 
         If it is not finite, the server will reject it, and ``state`` goes back to ``before``, a
-        copy of it from the start of the round.
+        copy of it from the start of the round. What the client stores is added to the metrics.
         """
         arrived = self.resources.faults.corrupt(update, message)
         if not is_finite(arrived):
             vars(state).update(vars(before))
-        return arrived
+        stored = {
+            "cost/client_memory_bytes": float(state.method_nbytes),
+            "cost/stored_parameters": float(self.resources.module.stored_parameters),
+        }
+        return replace(arrived, metrics={**arrived.metrics, **stored})
 
     def finish_personal(self, state: ClientState) -> None:
         """Store the separate model in the resident module as the client's personal model."""

@@ -86,6 +86,13 @@ class Meter:
         Costs are bytes of tensors over all clients that the server exchanged messages with; a
         client that is probed and then trains downloads once. ``time/probe_s`` is present if
         clients were probed.
+
+        Engines report what each client stores, so these are means over the clients that trained:
+        ``cost/client_memory_bytes``, the tensors that the method makes a client keep between
+        rounds, as control variates, previous models and private weights (without data, and without
+        the local model that is kept for personal evaluation alone); ``cost/stored_parameters``, the
+        numbers that its local training holds at once: the model, the frozen models that the loss
+        compares with, anchors and other buffers of the parts.
         """
         elapsed = time.perf_counter() - self._start
         times = {"time/select_s": self._select_s, "time/train_s": self._train_s}

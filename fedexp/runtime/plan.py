@@ -226,6 +226,8 @@ def _check_test_classes(config: Config, about: Description) -> None:
         "evaluation.personal=off": measured.personal != "off",
         "evaluation.targets=[]": bool(measured.targets),
         "evaluation.membership.attack=off": measured.membership.attack != "off",
+        "tracking.feature_global=false": config.tracking.feature_global,
+        "tracking.loss_surface.rounds=[]": bool(config.tracking.loss_surface.rounds),
     }
     if needed := [override for override, wrong in changes.items() if wrong]:
         raise InputError(

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from fedexp.core.data_figure import DataFigure
+from fedexp.core.data_figure import Arrays, DataFigure
 from fedexp.samplers.correlation import spearman
 
 _DPI = 130
@@ -44,15 +44,17 @@ def times_chosen_bars(times_chosen: Tensor) -> Figure:
     return figure
 
 
-def entropy_scatter(true: Tensor, estimated: Tensor) -> Figure:
+def entropy_scatter(clients: Tensor, true: Tensor, estimated: Tensor) -> Figure:
     """Estimated against true label entropy, one point a client.
 
     Args:
+        clients: [n] their numbers.
         true: [n] entropy of each client's labels in nats.
         estimated: [n] HiCS-FL's estimate of it.
     """
     rho = spearman(true, estimated)
-    figure = Figure(figsize=(5.2, 4.6), dpi=_DPI, layout="constrained")
+    data = _columns(client=clients, true_nats=true, estimated_nats=estimated)
+    figure = DataFigure(data, figsize=(5.2, 4.6), dpi=_DPI, layout="constrained")
     axes = figure.subplots()
     axes.scatter(true.cpu(), estimated.cpu(), s=24, alpha=0.6, color=_POINT, edgecolors="none")
     axes.set(xlabel="entropy of the labels (nats)", ylabel="estimated entropy (nats)")
@@ -70,11 +72,7 @@ def entropy_bars(clients: Tensor, true: Tensor, estimated: Tensor) -> Figure:
         true: [n] entropy of each client's labels in nats.
         estimated: [n] HiCS-FL's estimate of it.
     """
-    data = {
-        "client": clients.cpu().numpy(),
-        "true_nats": true.cpu().numpy(),
-        "estimated_nats": estimated.cpu().numpy(),
-    }
+    data = _columns(client=clients, true_nats=true, estimated_nats=estimated)
     figure = DataFigure(data, figsize=(_width(len(clients)), 3.4), dpi=_DPI, layout="constrained")
     axes = figure.subplots()
     _bars(axes, true.cpu().numpy(), -0.42, 0, color=_BAR, label="true")
@@ -125,6 +123,10 @@ def membership_heatmap(memberships: Mapping[int, Tensor], clients: Tensor) -> Fi
     bar.update_ticks()
     figure.suptitle("Clusters of clients over the rounds")
     return figure
+
+
+def _columns(**tensors: Tensor) -> Arrays:
+    return {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
 
 
 def _bars(axes: Axes, heights: np.ndarray, left: float, right: float, **style: Any) -> None:

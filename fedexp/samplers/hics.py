@@ -198,9 +198,9 @@ class HiCS(Sampler):
         """Also: estimated and true entropies, and the cluster of each client in each round."""
         figures = super().figures(memories, about)
         chosen = self.times_chosen > 0
-        true, estimated = self._entropies(chosen)
-        if len(true):
-            figures["sampler/entropy"] = entropy_scatter(true, estimated)
+        known = chosen.nonzero().flatten()
+        if len(known):
+            figures["sampler/entropy"] = entropy_scatter(known, *self._entropies(known))
         shown = self.shown[chosen[self.shown]]
         if len(shown):
             figures["sampler/entropy_bars"] = entropy_bars(shown, *self._entropies(shown))

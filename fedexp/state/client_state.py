@@ -53,6 +53,18 @@ class ClientState:
         storages = (tensor.untyped_storage() for tensor in self._tensors())
         return sum({each.data_ptr(): each.nbytes() for each in storages}.values())
 
+    @property
+    def method_nbytes(self) -> int:
+        """Bytes of what the method makes the client keep: memories, private and separate weights.
+
+        Without ``personal_model``, which is kept for evaluation. A tensor that is stored under
+        several names counts once.
+        """
+        groups = (*self.memories.values(), self.private, self.separate_model)
+        tensors = (tensor for group in groups for tensor in group.values())
+        sizes = {(t.data_ptr(), t.shape, t.dtype): t.numel() * t.element_size() for t in tensors}
+        return sum(sizes.values())
+
     def _tensors(self) -> Iterator[Tensor]:
         groups = (self.private, self.separate_model, self.personal_model)
         for group in (*self.memories.values(), *groups):

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from fedexp.core.data_figure import DataFigure
+from fedexp.core.data_figure import Arrays, DataFigure
 from fedexp.tracking.tracker import Record, RunInfo, Tracker
 
 _FOLDER = "figures"
@@ -21,8 +22,8 @@ _FOLDER = "figures"
 class FigureFiles(Tracker):
     """Saves each figure as ``figures/<name>_<round>.png`` in the run's folder.
 
-    The numbers of a ``DataFigure`` are beside it in ``figures/<name>_<round>.npz``, for
-    ``numpy.load``.
+    The numbers of a ``DataFigure`` are beside it: columns of equal length as ``.csv``, other
+    arrays as ``.npz``, for ``numpy.load``.
     """
 
     def __init__(self, run: RunInfo) -> None:
@@ -35,10 +36,17 @@ class FigureFiles(Tracker):
             path = self._folder / f"{name.replace('/', '_')}_{record.round:04d}"
             figure.savefig(path.with_suffix(".png"))
             if isinstance(figure, DataFigure):
-                arrays: dict[str, Any] = {
-                    key: np.asarray(values) for key, values in figure.data.items()
-                }
-                np.savez_compressed(path.with_suffix(".npz"), **arrays)
+                _save_numbers(path, figure.data)
+
+
+def _save_numbers(path: Path, data: Arrays) -> None:
+    """Write ``path`` with ``.csv`` if ``data`` are columns of a table, otherwise with ``.npz``."""
+    arrays: dict[str, Any] = {name: np.asarray(values) for name, values in data.items()}
+    shapes = {array.shape for array in arrays.values()}
+    if len(shapes) == 1 and all(len(shape) == 1 for shape in shapes):
+        pd.DataFrame(arrays).to_csv(path.with_suffix(".csv"), index=False)
+    else:
+        np.savez_compressed(path.with_suffix(".npz"), allow_pickle=False, **arrays)
 
 
 def saved_figures(folder: Path) -> dict[int, dict[str, Path]]:

@@ -61,9 +61,9 @@ def loss_surface_figure(
         f"distance in parameter space, {'random direction' if random else axis + ' axis'}"
         for random, axis in zip(is_random, ("first", "second"), strict=True)
     ]
-    _draw_contours(flat, x, y, shown)
+    _draw_contours(figure, flat, x, y, shown)
     flat.set(xlabel=labels[0], ylabel=labels[1], aspect="equal")
-    surface = solid.plot_surface(
+    solid.plot_surface(
         *np.meshgrid(x, y), shown.filled(np.nan), cmap="viridis", norm=_norm(shown), alpha=0.85
     )
     solid.set(xlabel="first axis", ylabel="second axis", zlabel="test loss (nats)")
@@ -78,18 +78,24 @@ def loss_surface_figure(
         place = (model.x, model.y, model.loss)
         solid.scatter(*place, marker=marker, depthshade=False, zorder=3, **style)
     figure.legend(*flat.get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    figure.colorbar(surface, ax=flat, label="test loss (nats)", shrink=0.8)
     figure.suptitle(f"Test loss around the models of round {round}")
     return figure
 
 
-def _draw_contours(axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64], losses: Any) -> None:
+def _draw_contours(
+    figure: Figure, axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64], losses: Any
+) -> None:
     norm = _norm(losses)
-    low, high = norm.vmin or 0.0, norm.vmax or 1.0
+    low, high = norm.vmin or 0.0, norm.vmax or 0.0
     levels = (np.geomspace if isinstance(norm, LogNorm) else np.linspace)(low, high, _LEVELS)
-    axes.pcolormesh(x, y, losses, cmap="viridis", norm=norm, shading="nearest", rasterized=True)
-    lines = axes.contour(x, y, losses, levels=levels, colors="white", linewidths=0.7)
-    axes.clabel(lines, fontsize=7, fmt=lambda value: f"{value:.3g}")
+    cells = axes.pcolormesh(x, y, losses, cmap="viridis", norm=norm, shading="nearest")
+    bar = figure.colorbar(
+        cells, ax=axes, label="test loss (nats)", shrink=0.8, ticks=levels, format="%.3g"
+    )
+    bar.minorticks_off()
+    if high > low:
+        lines = axes.contour(x, y, losses, levels=levels, colors="white", linewidths=0.7)
+        axes.clabel(lines, fontsize=7, fmt="%.3g")
 
 
 def _norm(losses: Any) -> Normalize:

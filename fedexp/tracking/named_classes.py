@@ -26,7 +26,8 @@ def class_numbers(chosen: Sequence[int | str], about: Description) -> list[int]:
         number = each if isinstance(each, int) else known.get(_plain(each), -1)
         if not 0 <= number < about.num_classes:
             problem = f"{each} is not a class of {about.name}, numbers 0 to {about.num_classes - 1}"
-            raise _unknown("feature_classes", chosen, problem, str(each), about.classes)
+            name = "" if isinstance(each, int) else each
+            raise _unknown("feature_classes", chosen, problem, name, about.classes)
         found.append(number)
     return list(dict.fromkeys(found)) or list(range(about.num_classes))
 

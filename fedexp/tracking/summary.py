@@ -38,6 +38,9 @@ HEADLINES: dict[str, Callable[..., float]] = {
 _SELECTORS = ("validation/accuracy", "validation/personal_accuracy")
 """What chooses the best round: the first of these that was measured."""
 
+MEMORY = ("cost/client_memory_bytes", "cost/stored_parameters", "cost/server_memory_bytes")
+"""The metrics of what is stored; a summary has the largest value of each over the rounds."""
+
 _IRRELEVANT = ("tracking", "checkpoint", "resume")
 _PACKAGES = ("fedexp", "torch", "lightning", "hydra-core", "numpy")
 
@@ -69,6 +72,11 @@ def summarize(
         | rounds_to(config["evaluation"]["targets"], history),
         "total": {
             name: _total(history, name) for name in ("cost/download_bytes", "cost/upload_bytes")
+        },
+        "peak": {
+            name: max(row[name] for row in history if name in row)
+            for name in MEMORY
+            if any(name in row for row in history)
         },
         "rounds": len(history),
         **chosen,
@@ -130,16 +138,46 @@ def rounds_to(
     Under ``final`` alone, as it has one value; a target that was never reached is absent. A round
     that did not measure the accuracy does not count.
     """
-    accuracies = [row.get("global/accuracy", math.nan) for row in history]
-    firsts = {
-        target: next((n for n, each in enumerate(accuracies, start=1) if each >= target), None)
-        for target in targets
-    }
+    firsts = {target: first_round_with(history, target) for target in targets}
     return {
         f"rounds_to/{target:g}": {"final": first}
         for target, first in firsts.items()
         if first is not None
     }
+
+
+def first_round_with(
+    history: Sequence[Mapping[str, float]], target: float, metric: str = "global/accuracy"
+) -> int | None:
+    """The first round, from 1, in which ``metric`` is at least ``target``; None if there is none.
+
+    ``history`` are the metrics of every round, in order, as in ``metrics.jsonl``. A round that did
+    not measure the metric does not count.
+    """
+    values = (row.get(metric, math.nan) for row in history)
+    return next((n for n, value in enumerate(values, start=1) if value >= target), None)
+
+
+def rounds_to_best_of(
+    baseline: Sequence[Mapping[str, float]],
+    history: Sequence[Mapping[str, float]],
+    metric: str = "global/accuracy",
+) -> int | None:
+    """Rounds of a run until the best value of another run (FedGELA, Table 9); None if never.
+
+    For the baseline itself it is the round of its best value; FedGELA's table prints the number of
+    all its rounds there.
+
+    Args:
+        baseline: the metrics of every round of the other run, in order.
+        history: those of the run.
+        metric: one that is the better the larger it is.
+
+    Raises:
+        ValueError: the baseline never measured the metric, or always as NaN.
+    """
+    measured = (row[metric] for row in baseline if math.isfinite(row.get(metric, math.nan)))
+    return first_round_with(history, max(measured), metric)
 
 
 def config_hash(config: Mapping[str, Any]) -> str:

@@ -48,7 +48,7 @@ SMALL = {"legacy_dirichlet": {"min_size": 10}}  # of 1,000 samples
 @pytest.mark.parametrize("name", OPTIONS)
 def test_every_shipped_option_builds_and_runs(name: str) -> None:
     options = yaml_node(name) | SMALL.get(name, {})
-    assert_complete(run(options, users=np.arange(1000) // 100), 1000, 5)
+    assert_complete(run(options, users=np.arange(1000) // 200), 1000, 5)
 
 
 @pytest.mark.parametrize("name", OPTIONS)

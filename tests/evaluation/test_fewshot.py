@@ -168,7 +168,9 @@ def test_what_cannot_be_measured_is_refused_in_one_line(root: Path) -> None:
     with pytest.raises(InputError, match=f"^data: fc100's test classes differ .*{needed}"):
         plan(compose("data=fc100", f"data.root={root}"))
     more = ["evaluation.targets=[0.5]", "evaluation.membership.attack=loss"]
-    needed = r"set evaluation.targets=\[\] evaluation.membership.attack=off$"
+    more += ["tracking.feature_global=true", "tracking.loss_surface.rounds=[1]"]
+    needed = r"set evaluation.targets=\[\] evaluation.membership.attack=off "
+    needed += r"tracking.feature_global=false tracking.loss_surface.rounds=\[\]$"
     with pytest.raises(InputError, match=needed):
         plan(compose(*SMALL, f"data.root={root}", *more))
     with pytest.raises(InputError, match=r"evaluation\.fewshot\.ways=21: fc100 has 20 unseen"):

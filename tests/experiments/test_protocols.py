@@ -290,6 +290,8 @@ CELLS["fedgela/isic"] = {
     "rounds": 100,
     "clients.count": 20,
     "partition._target_": "fedexp.data.partitions.natural",
+    "partition.split_users": "even",
+    "partition.test_split": "users",
     "partition.balance": None,
     "partition.min_size": None,
     "model._target_": "fedexp.models.mobilenet.mobilenet_v2",

@@ -60,7 +60,7 @@ def test_every_sampler_where_little_or_nothing_is_shared(
 def test_every_regularizer_where_little_or_nothing_is_shared(
     personalization: str, regularizer: str
 ) -> None:
-    brief = BRIEF if regularizer == "trajectory" else []
+    brief = BRIEF if regularizer in ("trajectory", "proximal_synthetic") else []
     try_two_rounds(personalization, f"regularizer={regularizer}", *brief)
 
 

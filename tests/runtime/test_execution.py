@@ -54,7 +54,7 @@ def natural_sets(tmp_path: Path) -> dict[str, list[str]]:
     write_femnist(tmp_path / "femnist")
     write_shakespeare(tmp_path / "shakespeare")
     write_play(tmp_path / "play.txt")
-    users = ["partition=natural", "clients.count=3"]
+    users = ["partition=natural", "clients.count=3", "clients.per_round=2"]
     return {
         "data=femnist": [f"data.root={tmp_path / 'femnist'}", *users],
         "data=shakespeare": [f"data.root={tmp_path / 'shakespeare'}", *users, *SMALL_LSTM],

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedexp.core.data_figure import DataFigure
 from fedexp.samplers.figures import (
     entropy_bars,
     entropy_scatter,
@@ -36,7 +37,14 @@ def test_any_population_fits_on_a_page(clients: int) -> None:
 
 
 def test_scatter_shows_both_entropies_and_their_correlation() -> None:
-    figure = entropy_scatter(torch.tensor([0.0, 1.0, 2.0]), torch.tensor([0.5, 2.0, 1.5]))
+    true, estimated = torch.tensor([0.0, 1.0, 2.0]), torch.tensor([0.5, 2.0, 1.5])
+    figure = entropy_scatter(torch.tensor([2, 4, 8]), true, estimated)
+    assert isinstance(figure, DataFigure)
+    assert {name: list(column) for name, column in figure.data.items()} == {
+        "client": [2, 4, 8],
+        "true_nats": [0.0, 1.0, 2.0],
+        "estimated_nats": [0.5, 2.0, 1.5],
+    }
     (points,) = figure.axes[0].collections
     np.testing.assert_allclose(points.get_offsets(), [[0, 0.5], [1, 2], [2, 1.5]])
     # ranks 1 2 3 and 1 3 2: 1 - 6 (0 + 1 + 1) / (3 (9 - 1)) = 0.5
@@ -62,7 +70,7 @@ def test_true_and_estimated_entropy_side_by_side() -> None:
 
 
 def test_scatter_of_equal_entropies_has_no_correlation() -> None:
-    figure = entropy_scatter(torch.ones(3), torch.tensor([0.5, 2.0, 1.5]))
+    figure = entropy_scatter(torch.arange(3), torch.ones(3), torch.tensor([0.5, 2.0, 1.5]))
     assert "rho" not in figure.axes[0].get_title()
     assert pixels(figure).size > 0
 

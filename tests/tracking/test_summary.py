@@ -10,8 +10,10 @@ from fedexp.tracking.summary import (
     best_round,
     config_hash,
     digest,
+    first_round_with,
     headline_statistics,
     rounds_to,
+    rounds_to_best_of,
     summarize,
     write_summary,
 )
@@ -103,6 +105,27 @@ def test_rounds_to_a_target_by_hand() -> None:
     assert rounds_to([], history) == rounds_to([0.6], []) == {}
 
 
+def curve(*values: float | None) -> list[dict[str, float]]:
+    return [{"train/loss": 1.0} if each is None else {"global/accuracy": each} for each in values]
+
+
+def test_rounds_to_the_best_of_a_baseline_by_hand() -> None:
+    baseline = curve(0.2, math.nan, 0.7, None, 0.6)
+    assert rounds_to_best_of(baseline, curve(0.5, None, 0.69, 0.7, 0.9)) == 4
+    assert rounds_to_best_of(baseline, curve(0.1, 0.69)) is None
+    assert rounds_to_best_of(baseline, baseline) == 3
+    assert first_round_with([{"personal/std": 2.0}], 1.5, "personal/std") == 1
+    with pytest.raises(ValueError, match="empty"):
+        rounds_to_best_of(curve(None, math.nan), baseline)
+
+
+def test_the_peak_of_what_is_stored_is_in_the_summary() -> None:
+    names = ("cost/client_memory_bytes", "cost/server_memory_bytes")
+    history = [dict.fromkeys(names, value) for value in (3.0, 7.0, 5.0)]
+    peak = summarize(history, CONFIG, [], {}, {}, "cpu", 1.0)["peak"]
+    assert peak == dict.fromkeys(names, 7.0)
+
+
 def test_targets_are_in_the_summary() -> None:
     history = [{"global/accuracy": 0.2}, {"global/accuracy": 0.8}]
     metrics = summarize(history, CONFIG, [], {}, {}, "cpu", 1.0)["metrics"]
@@ -119,6 +142,7 @@ def test_the_rest_of_the_summary() -> None:
     assert summary == {
         "metrics": {},
         "total": {"cost/download_bytes": 40, "cost/upload_bytes": 12},
+        "peak": {},
         "rounds": 4,
         "seed": 7,
         "overrides": ["rounds=7"],

@@ -15,6 +15,7 @@ from fedexp.data.partitions.long_tail import long_tail
 from fedexp.data.partitions.multi_alpha import multi_alpha
 from fedexp.data.partitions.natural import natural
 from fedexp.data.partitions.nid2 import nid2
+from fedexp.data.partitions.per_client_alpha import per_client_alpha
 from fedexp.data.partitions.shards import shards
 
 __all__ = [
@@ -27,5 +28,6 @@ __all__ = [
     "multi_alpha",
     "natural",
     "nid2",
+    "per_client_alpha",
     "shards",
 ]

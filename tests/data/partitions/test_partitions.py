@@ -15,6 +15,7 @@ from fedexp.data.partitions import (
     multi_alpha,
     natural,
     nid2,
+    per_client_alpha,
     shards,
 )
 from fedexp.errors import InputError
@@ -34,6 +35,7 @@ EVERY: dict[str, Partition] = {
         multi_alpha, alphas=[0.01, 1.0], parts="class_balanced", balance=True, min_share=0.2
     ),
     "natural": natural,
+    "per_client_alpha": partial(per_client_alpha, alphas=[0.01, 50]),
 }
 
 
@@ -80,6 +82,10 @@ def test_labels_may_skip_classes() -> None:
         (
             lambda: multi_alpha(TEN_BY_100, 1, [0.1, 1.0], 0),
             r"^partition.alphas=\[0.1, 1.0\]: at most clients.count=1 values",
+        ),
+        (
+            lambda: per_client_alpha(TEN_BY_100, 3, [1.0, 0.1], 0),
+            r"^partition.alphas=\[1.0, 0.1\]: the first value must not be the larger one$",
         ),
         (lambda: natural(None, 2, 0), r"^partition=natural: this dataset has no user ids"),
         (
