@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +57,13 @@ class TableSweeper(Sweeper):
 
     def sweep(self, arguments: list[str]) -> list[Sequence[JobReturn]]:
         """Run all jobs; Hydra gives the overrides of the command line."""
-        jobs = self._jobs(arguments)
         folder = Path(self.config.hydra.sweep.dir)
+        try:
+            jobs = self._jobs(arguments)
+        except InputError:
+            with suppress(OSError):
+                folder.rmdir()  # made for nothing, unless it holds a sweep
+            raise
         folder.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, folder / "multirun.yaml")
         self.validate_batch_is_legal(_without_seeds(jobs))

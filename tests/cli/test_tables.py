@@ -1,6 +1,9 @@
 """A paper's table as a sweep: its jobs, and what the command line changes in it."""
 
 import itertools
+import subprocess
+import sys
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -176,3 +179,62 @@ def test_every_cell_of_a_published_table_is_run() -> None:
             if cell not in ran:
                 missing.append((cell, row["table"]))
     assert missing == []
+
+
+TINY = ["clients.count=4", "clients.per_round=2", "local.epochs=1", "data=digits", "model=mlp"]
+TINY += ["evaluation.personal=off", "tracking.wandb.mode=disabled", "checkpoint.every=1"]
+
+
+@pytest.mark.slow
+def test_a_killed_table_goes_on_by_the_same_command(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fedexp.train", "-m", "experiment=fednh/figure4", *TINY]
+    command += ["head.rho=0.1,0.9", "seed=0,1", "rounds=2", "resume=auto"]
+
+    def launch() -> subprocess.Popen[str]:
+        return subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+
+    for job, file in enumerate(("summary.json", "checkpoints/round_0001")):
+        run = launch()
+        while not list(tmp_path.glob(f"multirun/*/*/{job}/{file}")):
+            assert run.poll() is None
+            time.sleep(0.05)
+        run.kill()
+        run.communicate()
+    done = tmp_path.glob("multirun/*/*/0/summary.json")
+    before = {path: path.stat().st_mtime_ns for path in done}
+    last = launch()
+    _, said = last.communicate(timeout=300)
+    assert last.returncode == 0, said
+    assert "1 cell x 1 method x 2 values of head.rho x 2 seeds = 4 jobs" in said
+    assert "differs from the paper: clients.count=4" in said
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    (folder,) = tmp_path.glob("multirun/*/*")
+    assert len(list(folder.glob("*/summary.json"))) == 4
+    assert (folder / "sweep.csv").exists()
+
+
+def test_without_m_the_output_says_how_to_run_the_whole(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "fedexp.train", "experiment=fednh/figure4", *TINY, "rounds=1"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[0] == (
+        "fedexp: fednh/figure4 is a table; this runs its first cell, fednh/cifar10_dir03; "
+        "the whole table: fedexp -m experiment=fednh/figure4"
+    )
+
+
+def test_two_tables_at_once_are_refused_and_leave_nothing(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "fedexp.train", "-m", "experiment=fednh/table1,fednh/table2"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    line = "experiment=fednh/table1,fednh/table2: fednh/table1 is a table; name it alone"
+    assert done.stderr.strip() == f"fedexp: {line}"
+    assert list(tmp_path.glob("multirun/*/*")) == []
