@@ -105,11 +105,12 @@ def summaries(folder: Path) -> dict[str, dict[str, Any]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "launcher",
     [
         [],
-        pytest.param(["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"], marks=pytest.mark.slow),
+        ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"],
     ],
     ids=["one job at a time", "two processes"],
 )
