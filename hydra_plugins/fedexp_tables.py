@@ -35,6 +35,9 @@ class TableSweeper(Sweeper):
         max_batch_size: the largest number of jobs that the launcher gets at a time.
     """
 
+    config: DictConfig
+    hydra_context: HydraContext
+
     def __init__(
         self,
         params: Mapping[str, Any],

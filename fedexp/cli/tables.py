@@ -134,7 +134,7 @@ def announce_single_cell(config: DictConfig) -> None:
     Args:
         config: the whole config, with Hydra's node.
     """
-    sweeper = OmegaConf.to_container(config.hydra.sweeper)
+    sweeper: Any = OmegaConf.to_container(config.hydra.sweeper)
     params, parts = sweeper.get("params") or {}, sweeper.get("parts") or []
     if CELLS in params or any(CELLS in part for part in parts):
         name = config.hydra.runtime.choices[CELLS]
