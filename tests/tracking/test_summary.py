@@ -6,15 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from fedexp.tracking.summary import (
-    best_round,
-    config_hash,
-    digest,
-    headline_statistics,
-    rounds_to,
-    summarize,
-    write_summary,
-)
+from fedexp.tracking.headlines import best_round, headline_statistics, rounds_to
+from fedexp.tracking.summary import config_hash, digest, summarize, write_summary
 
 CONFIG = {
     "seed": 7,

@@ -9,9 +9,9 @@ from typing import Any
 
 import yaml
 
-from fedexp.report.labels import changes_results, override_key
-from fedexp.report.runs import Run
-from fedexp.report.statistics import (
+from fedexp.reporting.labels import changes_results, override_key
+from fedexp.reporting.runs import Run
+from fedexp.reporting.statistics import (
     ROUNDS_TO,
     Interval,
     paired_difference,

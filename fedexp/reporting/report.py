@@ -10,12 +10,12 @@ from pathlib import Path
 import pandas as pd
 
 from fedexp.errors import InputError
-from fedexp.report.labels import Label, label_runs, override_key, text
-from fedexp.report.paper import Verdict, beside_the_paper
-from fedexp.report.paper_table import paper_tables, signed
-from fedexp.report.runs import Run, read_runs
-from fedexp.report.statistics import differences, over_seeds, per_run
-from fedexp.report.table import Table, order_metrics, results_table
+from fedexp.reporting.labels import Label, label_runs, override_key, text
+from fedexp.reporting.paper import Verdict, beside_the_paper
+from fedexp.reporting.paper_table import paper_tables, signed
+from fedexp.reporting.runs import Run, read_runs
+from fedexp.reporting.statistics import differences, over_seeds, per_run
+from fedexp.reporting.table import Table, order_metrics, results_table
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from fedexp.report.paper import NOT_REACHED, NOT_RUN, REVERSED, Verdict
-from fedexp.report.table import Mark, Table, number
+from fedexp.reporting.paper import NOT_REACHED, NOT_RUN, REVERSED, Verdict
+from fedexp.reporting.table import Mark, Table, number
 
 COLUMNS = ["method", "paper", "ours", "n", "gap", "gain, paper", "gain, ours", "verdict"]
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 import pandas as pd
 
-from fedexp.report.statistics import (
+from fedexp.reporting.statistics import (
     BYTES_TO,
     ROUNDS_TO,
     SECONDS_TO,

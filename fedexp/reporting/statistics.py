@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from fedexp.report.labels import Label, label_runs
-from fedexp.report.runs import Run
+from fedexp.reporting.labels import Label, label_runs
+from fedexp.reporting.runs import Run
 from fedexp.tracking.summary import HEADLINES, headline_statistics
 
 STATISTICS = ("final", "best", "mean_last5", "at_best_validation")
