@@ -33,7 +33,9 @@ def label_runs(runs: Sequence[Run]) -> list[Label]:
             break
         values = [_hashable(run.values.get(key)) for run in runs]
         joined = [(*part, value) for part, value in zip(parts, values, strict=True)]
-        before, after = (_with_seeds(each, runs) if costs_only else each for each in (parts, joined))
+        before, after = (
+            _with_seeds(each, runs) if costs_only else each for each in (parts, joined)
+        )
         if len(set(after)) > len(set(before)):
             columns.append((key, values))
             parts = joined
