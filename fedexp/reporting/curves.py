@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 
 from fedexp.reporting.labels import Label, short_texts
 from fedexp.reporting.statistics import smooth
-from fedexp.reporting.style import MOST_LINES, legend_below, line_style, pages, panels
+from fedexp.reporting.style import MOST_LINES, legend_below, line_style, pages, panels, widen
 
 if TYPE_CHECKING:
     from fedexp.reporting.runs import Run
@@ -43,7 +43,7 @@ def curve_figures(
     drawn = {
         label: curve
         for label, runs in configurations.items()
-        if not (curve := mean_curve(runs, metric, smoothed)).empty
+        if len(curve := mean_curve(runs, metric, smoothed)) > 1
     }
     for page in pages(_panels(list(drawn)), 12):
         figure, axes = panels(len(page))
@@ -62,15 +62,27 @@ def curve_figures(
 def metric_panels(
     configurations: Mapping[Label, Sequence[Run]], metrics: Sequence[str]
 ) -> Iterator[Figure]:
-    """Several metrics over the rounds, a panel each, for up to ten configurations a figure."""
+    """Several metrics over the rounds, a panel each, for up to ten configurations a figure.
+
+    Metrics that were measured in one round only are left out.
+    """
     names = dict(zip(configurations, short_texts(list(configurations)), strict=True))
-    for page in pages(configurations, MOST_LINES):
-        figure, axes = panels(len(metrics))
-        for metric, cells in zip(metrics, axes, strict=True):
+    curves = {
+        metric: {
+            label: curve
+            for label, runs in configurations.items()
+            if len(curve := mean_curve(runs, metric)) > 1
+        }
+        for metric in metrics
+    }
+    curves = {metric: lines for metric, lines in curves.items() if lines}
+    for page in pages(configurations, MOST_LINES) if curves else ():
+        figure, axes = panels(len(curves))
+        for (metric, lines), cells in zip(curves.items(), axes, strict=True):
             for number, label in enumerate(page):
-                curve = mean_curve(configurations[label], metric)
-                if not curve.empty:
-                    _draw(cells, curve, names[label], number)
+                if label in lines:
+                    _draw(cells, lines[label], names[label], number)
+            widen(cells)
             cells.set(xlabel="round", ylabel=metric.partition("/")[2].replace("_", " "))
             cells.xaxis.set_major_locator(MaxNLocator(integer=True))
         legend_below(figure, axes)

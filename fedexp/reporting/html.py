@@ -14,6 +14,8 @@ from fedexp.reporting.labels import show, text
 from fedexp.reporting.report import Report
 
 _TEMPLATE = "page.html.jinja"
+_BROAD = 800
+"""Pictures with more pixels a row are scrolled on a phone rather than shrunk."""
 
 
 def html(report: Report, drawn: Sequence[Picture]) -> str:
@@ -24,10 +26,22 @@ def html(report: Report, drawn: Sequence[Picture]) -> str:
     return environment.get_template(_TEMPLATE).render(
         heading=_heading(report),
         tables=tables,
-        pictures=[{"title": each.title, "png": b64encode(each.png).decode()} for each in drawn],
+        pictures=[
+            {
+                "title": each.title,
+                "png": b64encode(each.png).decode(),
+                "is_broad": _width(each.png) > _BROAD,
+            }
+            for each in drawn
+        ],
         runs=_runs(report),
         problems=report.problems,
     )
+
+
+def _width(png: bytes) -> int:
+    """Pixels a row, from the file's header."""
+    return int.from_bytes(png[16:20], "big")
 
 
 def _heading(report: Report) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from fedexp.reporting.paper import NOT_REACHED, NOT_RUN, REVERSED, Cell, Verdict
 from fedexp.reporting.table import Mark, Table, number
 
-COLUMNS = ["method", "paper", "ours", "n", "gap", "gain, paper", "gain, ours", "verdict"]
+COLUMNS = ["method", "paper", "ours", "n", "gain, paper", "gain, ours", "verdict", "gap"]
 
 
 def paper_tables(verdicts: Sequence[Verdict]) -> list[Table]:
@@ -33,7 +33,7 @@ def _table(verdicts: Sequence[Verdict]) -> Table:
     title = f"{cell.experiment}, {cell.table}: {cell.metric} ({cell.statistic})"
     title += f", {' '.join(extra)}" if extra else ""
     marks: dict[tuple[int, int], Mark] = {
-        (n, len(COLUMNS) - 1): "alarm"
+        (n, COLUMNS.index("verdict")): "alarm"
         for n, verdict in enumerate(verdicts)
         if verdict.words in (REVERSED, NOT_REACHED)
     }
@@ -74,7 +74,7 @@ def _row(verdict: Verdict) -> list[str]:
             gain += f" ± {number(verdict.gain.half_width, cell.metric)}"
     paper_gain = signed(verdict.published_gain, cell.metric)
     n = str(len(cell.ours)) if cell.ran else ""
-    return [published, ours, n, gap, paper_gain, gain, verdict.words]
+    return [published, ours, n, paper_gain, gain, verdict.words, gap]
 
 
 def signed(value: float, metric: str) -> str:

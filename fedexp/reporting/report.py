@@ -225,10 +225,9 @@ def report(
     runs, problems = read_runs(map(Path, given))
     if not runs:
         raise InputError("\n".join(problems) or "no folder given")
-    runs, repeated = _without_repeats(runs)
     pairs = tuple(_split(each) for each in baseline.split()) if baseline else ()
     measures = Measures(tuple(targets), tuple(metrics), smooth)
-    made = Report(runs, problems + repeated, pairs, measures, statistic)
+    made = make_report(runs, problems, pairs, measures, statistic)
     if pairs and not any(set(pairs) <= set(label) for label in made.labels):
         known = ", ".join(dict.fromkeys(map(text, made.labels)))
         raise InputError(f"baseline={baseline}: no run has it; there are: {known}")
@@ -239,6 +238,18 @@ def report(
     if not measured:
         raise InputError("no run measured a headline metric")
     return made
+
+
+def make_report(
+    runs: Sequence[Run],
+    problems: Sequence[str] = (),
+    baseline: Label = (),
+    measures: Measures | None = None,
+    statistic: str = "final",
+) -> Report:
+    """A report over runs that were read; of runs with the same config and seed over the longest."""
+    kept, repeated = _without_repeats(runs)
+    return Report(kept, [*problems, *repeated], baseline, measures or Measures(), statistic)
 
 
 def _without_repeats(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:

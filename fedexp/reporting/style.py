@@ -40,7 +40,17 @@ def panels(count: int, width: float = 4.4, height: float = 3.3) -> tuple[Figure,
         each.spines[["top", "right"]].set_visible(False)
         each.grid(alpha=0.25, linewidth=0.6)
         each.set_axisbelow(True)
+        each.ticklabel_format(useOffset=False)
     return figure, axes[:count]
+
+
+def widen(axes: Axes) -> None:
+    """Show at least a thousandth of the values' size, so that rounding does not look like change."""
+    low, high = axes.get_ylim()
+    least = max(abs(low), abs(high)) / 1000
+    if high - low < least:
+        middle = (low + high) / 2
+        axes.set_ylim(middle - 5 * least, middle + 5 * least)
 
 
 def legend_below(figure: Figure, axes: list[Axes]) -> None:
@@ -52,7 +62,7 @@ def legend_below(figure: Figure, axes: list[Axes]) -> None:
     }
     if len(entries) < 2:
         return
-    per_row = max(1, int(figure.get_figwidth() * 13 / (max(map(len, entries)) + 6)))
+    per_row = max(1, int(figure.get_figwidth() * 11 / (max(map(len, entries)) + 8)))
     figure.legend(
         entries.values(),
         entries.keys(),

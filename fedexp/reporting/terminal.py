@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table as Drawn
 from rich.text import Text
@@ -42,10 +43,14 @@ def _fitting(table: Table, console: Console) -> Table:
 
 def _draw(table: Table) -> Drawn:
     # The title is left out of the measure: it may wrap.
-    drawn = Drawn(title=Text(table.title), title_justify="left")
+    drawn = Drawn(title=Text(table.title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for number, name in enumerate(table.columns):
         is_key = number < table.keys
-        heading = name.replace("/", "\n").replace("_", "\n", 1) if not is_key else name
+        heading = (
+            name.replace("/", "\n").replace("_", "\n", 1).replace(", ", ",\n")
+            if not is_key
+            else name
+        )
         drawn.add_column(Text(heading), no_wrap=not is_key, overflow="fold")
     for r, row in enumerate(table.rows[:_ROWS]):
         # Text, as a list such as [0.1,1] in an override is no markup.
