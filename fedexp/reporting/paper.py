@@ -24,6 +24,7 @@ from fedexp.reporting.statistics import (
 SAME, SAME_SIGN = "same sign and size", "same sign"
 NOT_SHOWN, REVERSED = "no difference shown", "not reproduced"
 NOT_RUN, BASELINE, NOT_REACHED = "not run", "baseline", "target not reached"
+NOT_MEASURED, BASELINE_NOT_RUN = "not measured", "baseline not run"
 _SIZE = (0.5, 2.0)
 """Our gain over the published one within these bounds is of the same size."""
 _ABSENT = object()
@@ -121,20 +122,21 @@ def judge(cell: Cell, baseline: Cell) -> Verdict:
     * same sign and size: ours is between half and twice the published gain, or our 95 % interval
       holds it;
     * same sign; * no difference shown: our interval holds zero, with several seeds;
-    * not reproduced: the other sign; * target not reached; * not run.
+    * not reproduced: the other sign;
+    * target not reached; * not measured; * baseline not run; * not run.
     """
     is_baseline = cell.method == baseline.method
     published = math.nan if is_baseline else cell.published - baseline.published
     if not cell.ran:
         return Verdict(cell, published, None, NOT_RUN)
     if not cell.ours:
-        words = NOT_REACHED if cell.metric.startswith(ROUNDS_TO) else NOT_RUN
+        words = NOT_REACHED if cell.metric.startswith(ROUNDS_TO) else NOT_MEASURED
         return Verdict(cell, published, None, words)
     if is_baseline:
         return Verdict(cell, published, None, BASELINE)
     gain = paired_difference(cell.ours, baseline.ours)
     if gain is None:
-        return Verdict(cell, published, None, "baseline not run")
+        return Verdict(cell, published, None, BASELINE_NOT_RUN)
     return Verdict(cell, published, gain, _compare(gain, published))
 
 

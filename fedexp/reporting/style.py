@@ -45,7 +45,7 @@ def panels(count: int, width: float = 4.4, height: float = 3.3) -> tuple[Figure,
 
 
 def widen(axes: Axes) -> None:
-    """Show at least a thousandth of the values' size, so that rounding does not look like change."""
+    """Show a thousandth of the values' size at least, so that rounding does not look like change."""
     low, high = axes.get_ylim()
     least = max(abs(low), abs(high)) / 1000
     if high - low < least:

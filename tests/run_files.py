@@ -26,7 +26,8 @@ def write_run(
     choices: Mapping[str, str] | None = None,
     **changes: Any,
 ) -> Path:
-    """A run of ``len(history)`` rounds; overrides such as ``head.rho=0.1`` change its config.
+    """A run of ``len(history)`` rounds; overrides such as ``head.rho=0.1`` change its config,
+    ``algorithm=fednh`` its choices.
 
     ``changes`` replace whole keys of the config.
     """
@@ -36,14 +37,16 @@ def write_run(
     chosen = {"algorithm": "fedavg", **(choices or {})}
     for override in overrides:
         key, _, value = override.partition("=")
-        if key in chosen or key in ("algorithm", "experiment", "sampler"):
+        try:
+            parsed = json.loads(value)
+        except ValueError:  # the name of an option
             chosen[key] = value
             continue
         *path, name = key.split(".")
         node = config
         for part in path:
             node = node.setdefault(part, {})
-        node[name] = json.loads(value)
+        node[name] = parsed
     (folder / "run.json").write_text(json.dumps({"config": config, "wandb_id": "0"}))
     lines = [json.dumps({"round": n, **row}) for n, row in enumerate(history, start=1)]
     (folder / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
