@@ -66,7 +66,7 @@ def _errors(spreads: list[float]) -> list[float] | None:
 
 def _finish(axes: Axes, names: Sequence[str], metric: str) -> None:
     axes.set_yticks(range(len(names)), list(names), fontsize=9)
-    axes.invert_yaxis()
+    axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_xlabel(metric)
 
 

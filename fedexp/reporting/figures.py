@@ -106,6 +106,7 @@ def _encode(figure: Figure, kind: str) -> bytes:
     # Without the date, so that the same report is the same file.
     metadata = {"CreationDate": None} if kind == "pdf" else {}
     figure.savefig(buffer, format=kind, dpi=_DPI, metadata=metadata)
+    figure.set_layout_engine("none")  # laid out: the next format takes it as it is
     return buffer.getvalue()
 
 

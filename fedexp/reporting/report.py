@@ -106,7 +106,7 @@ class Report:
         found = [name for name in ("global/accuracy", *personal, *rounds) if name in measured]
         return order_metrics(found or measured[:1])
 
-    @property
+    @cached_property
     def curve_metrics(self) -> list[str]:
         """Of the tables' metrics those that are measured in rounds."""
         known = {name for run in self.runs for row in run.history for name in row}

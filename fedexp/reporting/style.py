@@ -21,7 +21,7 @@ def line_style(number: int) -> dict[str, Any]:
     """Colour, dashes and marker of the line with this number; ``MOST_LINES`` are distinct."""
     return {
         "color": COLORS[number % len(COLORS)],
-        "linestyle": _DASHES[number % len(_DASHES)],
+        "linestyle": _DASHES[(number + number // len(COLORS)) % len(_DASHES)],
         "marker": _MARKERS[number % len(_MARKERS)],
         "markersize": 4,
         "linewidth": 1.6,
@@ -30,7 +30,7 @@ def line_style(number: int) -> dict[str, Any]:
 
 def panels(count: int, width: float = 4.4, height: float = 3.3) -> tuple[Figure, list[Axes]]:
     """A figure with ``count`` panels, at most three a row; room for a legend below them."""
-    columns = min(count, 3)
+    columns = 2 if count == 4 else min(count, 3)
     rows = -(-count // columns)
     figure = Figure(figsize=(max(5.6, width * columns), height * rows + 0.7), layout="constrained")
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
@@ -45,7 +45,7 @@ def panels(count: int, width: float = 4.4, height: float = 3.3) -> tuple[Figure,
 
 
 def widen(axes: Axes) -> None:
-    """Show a thousandth of the values' size at least, so that rounding does not look like change."""
+    """Show at least a hundredth of the values' size, so that noise does not look like change."""
     low, high = axes.get_ylim()
     least = max(abs(low), abs(high)) / 1000
     if high - low < least:
