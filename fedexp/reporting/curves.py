@@ -45,7 +45,7 @@ def curve_figures(
         for label, runs in configurations.items()
         if len(curve := mean_curve(runs, metric, smoothed)) > 1
     }
-    for page in pages(_panels(list(drawn)), 12):
+    for page in pages(_panels(list(drawn)), 12) if drawn else ():
         figure, axes = panels(len(page))
         for (title, lines), cells in zip(page, axes, strict=True):
             for number, (name, label) in enumerate(lines):
