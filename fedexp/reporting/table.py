@@ -88,8 +88,11 @@ def results_table(
 
 
 def rank(found: Mapping[int, Values], metric: str) -> dict[int, Mark]:
-    """The best and the second of several means; nothing if one of them is of a single seed."""
-    finite = {n: row["mean"] for n, row in found.items() if math.isfinite(row["mean"])}
+    """The best and the second of several means; nothing if one of them is of a single seed.
+
+    Means that are equal in the digits shown are equal.
+    """
+    finite = {n: round(row["mean"], 4) for n, row in found.items() if math.isfinite(row["mean"])}
     if len(finite) < 2 or any(row["seeds"] < 2 for row in found.values()):
         return {}
     sign = 1 if smaller_is_better(metric) else -1
