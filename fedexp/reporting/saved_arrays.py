@@ -49,18 +49,17 @@ def similarity_panels(saved: Mapping[str, tuple[int, Arrays]]) -> Figure | None:
     if not known:
         return None
     figure, axes = panels(len(known), width=3.6, height=3.4)
-    image = None
     for cells, (name, (round_number, arrays)) in zip(axes, known.items(), strict=True):
         groups = arrays.get("superclasses", np.empty(0))
         matrix = arrays["similarity"]
         if len(groups) == len(matrix):
             order = np.argsort(groups, kind="stable")
             matrix = matrix[np.ix_(order, order)]
-        image = cells.imshow(matrix, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
+        cells.imshow(matrix, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
         cells.grid(visible=False)
         cells.set_title(f"{name}, round {round_number}", fontsize=9)
         cells.set(xlabel="class", ylabel="class")
-    figure.colorbar(image, ax=axes, label="cosine similarity", shrink=0.7)
+    figure.colorbar(axes[0].images[0], ax=axes, label="cosine similarity", shrink=0.7)
     return figure
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -121,13 +122,13 @@ def smoothed_rounds_to(
     return {} if first is None else {f"{SMOOTHED_ROUNDS_TO}{target:g}": {"final": float(first)}}
 
 
-def smooth(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def smooth(values: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
     """The curve [rounds] after a Savitzky-Golay filter; unchanged if shorter than its window."""
     from scipy.signal import savgol_filter  # slow to import
 
     if len(values) < SMOOTHING[0]:
         return values
-    smoothed: NDArray[np.float64] = savgol_filter(values, *SMOOTHING)
+    smoothed: NDArray[np.floating[Any]] = savgol_filter(values, *SMOOTHING)
     return smoothed
 
 

@@ -134,7 +134,9 @@ def _cells(
     for row in shown.to_dict("records"):
         wanted = statistic if row["metric"] in with_it else "final"
         if row["statistic"] == wanted:
-            found[tuple(row[key] for key in keys), row["metric"]] = row
+            found[tuple(row[key] for key in keys), row["metric"]] = {
+                str(k): v for k, v in row.items()
+            }
     return found
 
 
