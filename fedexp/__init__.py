@@ -1,15 +1,17 @@
 """fedexp: a laboratory for federated learning on non-IID data.
 
-``fedexp.run(["algorithm=fedavg", "rounds=5"])`` runs an experiment from Python.
+``fedexp.run(["algorithm=fedavg", "rounds=5"])`` runs an experiment from Python, and
+``fedexp.report("multirun", baseline="algorithm=fedavg")`` compares runs.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedexp.reporting.report import report
     from fedexp.runtime.execution import RunResult
     from fedexp.train import run
 
-__all__ = ["RunResult", "run"]
+__all__ = ["RunResult", "report", "run"]
 
 
 def __getattr__(name: str) -> Any:
@@ -18,6 +20,10 @@ def __getattr__(name: str) -> Any:
         from fedexp.train import run
 
         return run
+    if name == "report":
+        from fedexp.reporting.report import report
+
+        return report
     if name == "RunResult":
         from fedexp.runtime.execution import RunResult
 

@@ -25,7 +25,7 @@ import fedexp
 from fedexp.cli.command import config_folder
 from fedexp.config import build, schema
 from fedexp.errors import InputError
-from fedexp.tracking.summary import HEADLINES
+from fedexp.tracking.headlines import HEADLINES
 
 CONF = Path(config_folder())
 GROUPS = {

@@ -32,7 +32,7 @@ class SweepTable(Callback):
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Called by Hydra in the parent process, after the last job; exit code 1 if one failed."""
-        from fedexp.tracking.sweep import report_sweep
+        from fedexp.reporting.sweep import report_sweep
 
         if not report_sweep(Path(config.hydra.sweep.dir), f"{config.hydra.job.name}.log"):
             raise SystemExit(1)

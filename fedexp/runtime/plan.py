@@ -32,8 +32,8 @@ from fedexp.models.init import initialize
 from fedexp.models.shape import feature_dim, for_inputs
 from fedexp.samplers.base import Sampler
 from fedexp.tracking.follow import check_trackers
+from fedexp.tracking.headlines import HEADLINES
 from fedexp.tracking.named_classes import check_names
-from fedexp.tracking.summary import HEADLINES
 
 LOGGER = logging.getLogger(__name__)
 ENGINE_SUPPLIED = ("resources",)

@@ -2,9 +2,8 @@
 
 import hashlib
 import json
-import math
 import platform
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -14,29 +13,8 @@ import torch
 from fedexp.core.messages import Tensors
 from fedexp.state.atomic import write_atomically
 from fedexp.state.run_folder import SUMMARY as FILE_NAME
+from fedexp.tracking.headlines import best_round, headline_statistics, rounds_to
 from fedexp.tracking.jsonl import encode
-
-HEADLINES: dict[str, Callable[..., float]] = {
-    "global/accuracy": max,
-    "global/loss": min,
-    "global/fewshot_accuracy": max,
-    "personal/accuracy_uniform": max,
-    "personal/accuracy_local": max,
-    "personal/accuracy_test_split": max,
-    "personal/accuracy_whole": max,
-    "personal/worst_decile": max,
-    "personal/std": min,
-    "train/loss": min,
-    "membership/loss_auc": min,
-    "membership/lira_auc": min,
-    "validation/accuracy": max,
-    "validation/loss": min,
-    "validation/personal_accuracy": max,
-}
-"""The metrics by which runs are compared, and whether the largest or smallest value is the best."""
-
-_SELECTORS = ("validation/accuracy", "validation/personal_accuracy")
-"""What chooses the best round: the first of these that was measured."""
 
 MEMORY = ("cost/client_memory_bytes", "cost/stored_parameters", "cost/server_memory_bytes")
 """The metrics of what is stored; a summary has the largest value of each over the rounds."""
@@ -89,95 +67,6 @@ def summarize(
         "device": device,
         "wall_time_s": wall_time_s,
     }
-
-
-def headline_statistics(history: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
-    """``final``, ``best`` and ``mean_last5`` of each headline metric, and ``at_best_validation``.
-
-    Only rounds that measured a metric count for it; one that was never measured is absent. If a
-    loss ended as NaN, so is ``final``, while ``best`` is over the finite values. ``mean_last5`` is
-    the mean over the last five rounds. ``at_best_validation`` is the value in ``best_round``,
-    absent if the metric was not measured in that round, or without validation data.
-    """
-    rounds, best_number = list(history), best_round(history)
-    chosen = {} if best_number is None else rounds[best_number - 1]
-    statistics = {}
-    for name, best in HEADLINES.items():
-        values, recent = (
-            [row[name] for row in rows if name in row] for rows in (rounds, rounds[-5:])
-        )
-        if values:
-            statistics[name] = {
-                "final": values[-1],
-                "best": best(filter(math.isfinite, values), default=math.nan),
-                "mean_last5": sum(recent) / len(recent) if recent else math.nan,
-            }
-            if name in chosen:
-                statistics[name]["at_best_validation"] = chosen[name]
-    return statistics
-
-
-def best_round(history: Sequence[Mapping[str, float]]) -> int | None:
-    """The round, from 1, with the largest ``validation/accuracy``; the first one of several.
-
-    Without a global model, ``validation/personal_accuracy`` takes its place. None if neither was
-    ever measured.
-    """
-    for name in _SELECTORS:
-        measured = {n: row[name] for n, row in enumerate(history, start=1) if name in row}
-        if measured:
-            return max(measured, key=measured.__getitem__)
-    return None
-
-
-def rounds_to(
-    targets: Iterable[float], history: Sequence[Mapping[str, float]]
-) -> dict[str, dict[str, float]]:
-    """``rounds_to/<target>``: the first round whose ``global/accuracy`` is at least the target.
-
-    Under ``final`` alone, as it has one value; a target that was never reached is absent. A round
-    that did not measure the accuracy does not count.
-    """
-    firsts = {target: first_round_with(history, target) for target in targets}
-    return {
-        f"rounds_to/{target:g}": {"final": first}
-        for target, first in firsts.items()
-        if first is not None
-    }
-
-
-def first_round_with(
-    history: Sequence[Mapping[str, float]], target: float, metric: str = "global/accuracy"
-) -> int | None:
-    """The first round, from 1, in which ``metric`` is at least ``target``; None if there is none.
-
-    ``history`` are the metrics of every round, in order, as in ``metrics.jsonl``. A round that did
-    not measure the metric does not count.
-    """
-    values = (row.get(metric, math.nan) for row in history)
-    return next((n for n, value in enumerate(values, start=1) if value >= target), None)
-
-
-def rounds_to_best_of(
-    baseline: Sequence[Mapping[str, float]],
-    history: Sequence[Mapping[str, float]],
-    metric: str = "global/accuracy",
-) -> int | None:
-    """Rounds of a run until the best value of another run (FedGELA, Table 9); None if never.
-
-    For the baseline itself it is the round of its best value; FedGELA's table prints the number of
-    all its rounds there.
-
-    Args:
-        baseline: the metrics of every round of the other run, in order.
-        history: those of the run.
-        metric: one that is the better the larger it is.
-
-    Raises:
-        ValueError: the baseline never measured the metric, or always as NaN.
-    """
-    measured = (row[metric] for row in baseline if math.isfinite(row.get(metric, math.nan)))
-    return first_round_with(history, max(measured), metric)
 
 
 def config_hash(config: Mapping[str, Any]) -> str:

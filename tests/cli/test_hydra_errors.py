@@ -11,8 +11,8 @@ from fedexp.train import main
 
 MISTAKES = {
     "head=nope": "In 'config': Could not find 'head/nope' "
-    "Available options in 'head': cosine etf fixed_uniform linear linear_nobias prototype "
-    "prototype_paper",
+    "Available options in 'head': adapted_linear cosine etf fixed_uniform linear linear_nobias "
+    "prototype prototype_paper retrained",
     "schedule=cosin": "In 'config': Could not find 'schedule/cosin' Available options in "
     "'schedule': constant cosine exponential step warm_up Did you mean schedule=cosine?",
     "experiment=hics/fmnist": "In 'config': Could not find 'experiment/hics/fmnist' "
@@ -21,8 +21,8 @@ MISTAKES = {
     "clients.per_roun=3": "Could not override 'clients.per_roun'. Did you mean clients.per_round?",
     "optimizer.momentm=1": "Could not override 'optimizer.momentm'. "
     "Did you mean optimizer.momentum?",
-    "loss.beta=1": "Could not override 'loss.beta'. "
-    "It is a key of loss=ntd, not of the chosen option.",
+    "loss.neighbors=1": "Could not override 'loss.neighbors'. "
+    "It is a key of loss=rpcl_cpdr, not of the chosen option.",
     "personalization.head_epochs=1": "Could not override 'personalization.head_epochs'. "
     "It is a key of personalization=fedrep, not of the chosen option.",
     "fedavg": "fedavg: Error parsing override 'fedavg' missing EQUAL at '<EOF>' "

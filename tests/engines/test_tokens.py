@@ -72,7 +72,7 @@ def test_hics_chooses_by_the_head_s_classes(small: list[str]) -> None:
     [
         ("model=mlp", "^model: mlp takes numbers, .* use model=char_lstm"),
         ("data.augment=flip", r"^data\.augment=flip: .* token sequences; use none"),
-        ("algorithm=fedptr", "^regularizer=trajectory: learns synthetic inputs, which tokens"),
+        ("algorithm=fedptr", "^regularizer: learns synthetic inputs, which tokens"),
     ],
 )
 def test_what_tokens_cannot_do_is_one_line(small: list[str], override: str, message: str) -> None:

@@ -89,6 +89,7 @@ PROTOCOLS: dict[str, Values] = {
         "model.norm": "batch",
         "model.feature_dim": 84,
         "model.projection": "mlp",
+        "model.init": "kaiming_fan_out",
         "evaluation.every": 1,
         "evaluation.personal_every": 1,
     },
@@ -294,9 +295,45 @@ CELLS["fedgela/isic"] = {
     "partition.test_split": "users",
     "partition.balance": None,
     "partition.min_size": None,
-    "model._target_": "fedexp.models.mobilenet.mobilenet_v2",
+    "model._target_": "fedexp.models.zoo.torchvision_model",
+    "model.name": "efficientnet_b0",
+    "model.weights": "imagenet",
+    "model.init": "default",
     "model.layers": None,
-    "model.stem": "imagenet",
+    "model.norm": None,
+}
+_LEAF: Values = {
+    "data.name": None,
+    "data.test_fraction": 0.1,
+    "rounds": 20,
+    "clients.count": 50,
+    "partition._target_": "fedexp.data.partitions.natural",
+    "partition.take": "random",
+    "partition.test_split": "users",
+    "partition.balance": None,
+    "partition.min_size": None,
+    "model.init": "default",
+    "model.layers": None,
+    "model.norm": None,
+}
+_SIMPLE_CNN: Values = {
+    "model._target_": "fedexp.models.cnn.simple_cnn",
+    "model.feature_dim": 84,
+    "model.projection": None,
+    "model.projection_dim": 84,
+    "model.init": "default",
+    "model.norm": None,
+    "model.layers": None,
+}
+CELLS["fedgela/femnist"] = _LEAF | {"data._target_": "fedexp.data.leaf.Femnist"} | _SIMPLE_CNN
+CELLS["fedgela/shakespeare"] = _LEAF | {
+    "data._target_": "fedexp.data.leaf.Shakespeare",
+    "model._target_": "fedexp.models.char_lstm.char_lstm",
+    "model.embedding_dim": 8,
+    "model.hidden": 256,
+    "model.layers": 2,
+    "model.feature_dim": 256,
+    "model.projection": "mlp",
 }
 
 _PLAIN_SGD = {"optimizer._target_": "torch.optim.SGD", "optimizer.momentum": 0}
@@ -484,10 +521,24 @@ METHODS: dict[str, dict[str, Values]] = {
         "fedbabu": {"personalization.tuning_epochs": 10},
         "fedgela": _RELEASED_ETF | {"head.adapt": True, "head.phi": "linear"},
         "fedge": _RELEASED_ETF | {"head.adapt": False},
+        "fedla": {
+            "head._target_": "fedexp.heads.adapted_linear.AdaptedLinear",
+            "head.phi": "linear",
+            "head.missing": "zero_logit",
+        },
     },
     "fedptr": {
         "fedavg": {"aggregator.weighting": "samples"},
         "fedprox": {"aggregator.weighting": "samples", "regularizer.mu": 2e-4},
+        "fedprox_synthetic": {
+            "aggregator.weighting": "samples",
+            "regularizer._target_": "fedexp.regularizers.proximal_synthetic.ProximalSynthetic",
+            "regularizer.mu": 2e-4,
+            "regularizer.wait": 1,
+            "regularizer.ipc": 10,
+            "regularizer.init": "images",
+            "regularizer.augment": "dsa",
+        },
         "scaffold": {
             "aggregator.weighting": "uniform",
             "regularizer.weighting": "samples",
@@ -569,10 +620,24 @@ def test_a_method_is_the_papers(paper: str, method: str) -> None:
     assert differences(config, shared | own) == {}
 
 
+_BOTTLENECKS: Values = {"model.block": "bottleneck", "model.layers": [3, 4, 6, 3]}
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [("simple_cnn", _SIMPLE_CNN), ("resnet18", {}), ("resnet50", _BOTTLENECKS)],
+)
+def test_a_model_of_fedgelas_table_10_is_the_papers(model: str, expected: Values) -> None:
+    config = compose("experiment=fedgela/svhn_dir01", f"model={model}", "algorithm=fedavg")
+    protocol = PROTOCOLS["fedgela"] | CELLS["fedgela/svhn_dir01"]
+    assert differences(config, protocol | expected) == {}
+
+
 # What a method adds on one of the sets, beside METHODS.
 ON_DATA: dict[tuple[str, str], Values] = {
     ("fedptr/cifar100_dir001", "fedptr"): {"regularizer.ipc": 2},
     ("fedptr/cifar100_dir001", "fedptr_s"): {"regularizer.ipc": 2},
+    ("fedptr/cifar100_dir001", "fedprox_synthetic"): {"regularizer.ipc": 2},
     ("fedptr/cifar100_dir004_40clients", "fedptr"): {"regularizer.ipc": 2},
     ("fedptr/fmnist_dir001", "fedptr"): {"regularizer.ipc": 10},
     ("fedsc/cifar100_dir02", "moon"): {"loss.mu": 1},

@@ -89,7 +89,7 @@ def test_nothing_global_is_measured_without_a_global_model(personalization: str)
         ("objective=global/accuracy", r"objective=global/accuracy: there is no global model"),
         ("evaluation.targets=[0.5]", r"evaluation\.targets=\[0\.5\]: there is no global model"),
         ("evaluation.membership.attack=loss", r"membership\.attack=loss: there is no global"),
-        ("evaluation.personal=off", r"objective=personal/accuracy_local: is not measured with"),
+        ("evaluation.personal=off", r"personal=off: objective=personal/accuracy_local is then not"),
     ],
 )
 def test_keys_that_need_a_global_model_are_refused_without(override: str, message: str) -> None:

@@ -6,17 +6,14 @@ from typing import Any
 import pytest
 import torch
 
-from fedexp.tracking.summary import (
+from fedexp.tracking.headlines import (
     best_round,
-    config_hash,
-    digest,
     first_round_with,
     headline_statistics,
     rounds_to,
     rounds_to_best_of,
-    summarize,
-    write_summary,
 )
+from fedexp.tracking.summary import config_hash, digest, summarize, write_summary
 
 CONFIG = {
     "seed": 7,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -71,14 +72,15 @@ def read_runs(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
     problems: list[str] = []
     seen: set[Path] = set()
     for path in paths:
-        if not path.exists():
-            problems.append(f"{path}: does not exist")
+        if not path.is_dir():
+            problems.append(f"{path}: {'is not a folder' if path.exists() else 'does not exist'}")
             continue
-        folders = list(_run_folders(path))
+        folders = run_folders(path)
         if not folders:
             problems.append(f"{path}: no run in it")
         for folder in folders:
-            if (resolved := folder.resolve()) in seen:
+            resolved = folder.resolve()
+            if resolved in seen:
                 continue
             seen.add(resolved)
             try:
@@ -90,9 +92,14 @@ def read_runs(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
 
 def read_run(folder: Path) -> Run:
     """The run in ``folder``. Raises InputError: one line that says what is missing or damaged."""
-    identity = run_folder.read(folder)
-    if identity is None:
-        raise InputError(f"{folder}: its {run_folder.FILE_NAME} is damaged or missing")
+    if not (folder / run_folder.FILE_NAME).exists():
+        raise InputError(f"{folder}: not begun, or no run of fedexp: has no {run_folder.FILE_NAME}")
+    try:
+        identity = run_folder.read(folder)
+    except (TypeError, OSError):  # JSON, but not ours
+        identity = None
+    if identity is None or not _is_config(identity.config):
+        raise InputError(f"{folder}: its {run_folder.FILE_NAME} is damaged or another program's")
     try:
         summary = run_folder.read_summary(folder)
         metrics = folder / run_folder.METRICS
@@ -108,11 +115,29 @@ def read_run(folder: Path) -> Run:
     return Run(folder, identity.config, choices, tuple(overrides), history, summary)
 
 
-def _run_folders(path: Path) -> Iterator[Path]:
-    """Folders that hold a run, in natural order."""
-    names = (run_folder.FILE_NAME, run_folder.METRICS, run_folder.SUMMARY)
-    found = {file.parent for name in names for file in path.rglob(name)}
-    return iter(sorted(found, key=lambda folder: (len(str(folder)), str(folder))))
+def run_folders(path: Path) -> list[Path]:
+    """Folders in or below ``path`` that hold a run, or were made for one, in natural order."""
+    names = {run_folder.FILE_NAME, run_folder.METRICS, run_folder.SUMMARY}
+    found = []
+    for here, folders, files in os.walk(path):
+        if names & set(files) or (Path(here) / ".hydra" / "overrides.yaml").exists():
+            found.append(Path(here))
+            folders.clear()  # no run within a run
+    return sorted(found, key=lambda folder: _natural(folder, path))
+
+
+def _natural(folder: Path, root: Path) -> list[tuple[int, str]]:
+    """A key that sorts 2 before 10."""
+    return [(len(part), part) for part in folder.relative_to(root).parts]
+
+
+def _is_config(config: object) -> bool:
+    """Whether it has the keys that a report cannot do without."""
+    if not isinstance(config, Mapping):
+        return False
+    evaluation = config.get("evaluation")
+    numbers = (config.get("seed"), config.get("rounds"))
+    return all(isinstance(each, int) for each in numbers) and isinstance(evaluation, Mapping)
 
 
 def _launch(folder: Path, summary: Mapping[str, Any] | None) -> tuple[list[str], dict[str, Any]]:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
-from fedexp.report.runs import Run
+from fedexp.reporting.runs import Run
 
 _IGNORED = ("seed", "resume", "paper", "objective")
-_IGNORED_GROUPS = ("tracking", "checkpoint", "engine", "limits", "evaluation", "method", "hydra")
-_IGNORED_KEYS = ("clients.ram_gib", "data.cache", "data.root")
+_RECORDS = ("tracking", "checkpoint", "limits", "method", "hydra")
+_COSTS = ("engine", "evaluation")
+_COST_KEYS = ("clients.ram_gib", "data.cache", "data.root")
 Label = tuple[tuple[str, str], ...]
 """Key and value, in the order of the columns, such as ``(("algorithm", "fedavg"),)``."""
 
 
 def label_runs(runs: Sequence[Run]) -> list[Label]:
-    """For each run the keys in which the runs differ, seed and cost of computing aside.
+    """For each run the keys in which the runs differ, seed and records aside.
 
     Keys that the command lines name come first, then config groups, then single values. A key
     that keys before it determine is left out: with ``algorithm`` among them, ``head`` and ``loss``
-    say nothing new.
+    say nothing new. A key that only changes costs, as ``engine``, is used where without it runs
+    of the same seed would have the same label.
 
     Returns:
         One label a run; all have the same keys. Empty labels if no key differs.
@@ -26,9 +28,15 @@ def label_runs(runs: Sequence[Run]) -> list[Label]:
     columns: list[tuple[str, list[Hashable]]] = []
     parts: list[tuple[Hashable, ...]] = [() for _ in runs]
     for key in _candidates(runs):
+        costs_only = not changes_results(key)
+        if costs_only and len(set(_with_seeds(parts, runs))) == len(runs):
+            break
         values = [_hashable(run.values.get(key)) for run in runs]
         joined = [(*part, value) for part, value in zip(parts, values, strict=True)]
-        if len(set(joined)) > len(set(parts)):
+        before, after = (
+            _with_seeds(each, runs) if costs_only else each for each in (parts, joined)
+        )
+        if len(set(after)) > len(set(before)):
             columns.append((key, values))
             parts = joined
     return [tuple((key, show(values[n])) for key, values in columns) for n in range(len(runs))]
@@ -37,6 +45,11 @@ def label_runs(runs: Sequence[Run]) -> list[Label]:
 def text(label: Label) -> str:
     """A label as overrides: ``algorithm=fedavg partition.beta=0.1``; ``all`` if it is empty."""
     return " ".join(f"{key}={value}" for key, value in label) or "all"
+
+
+def short_texts(labels: Sequence[Label]) -> list[str]:
+    """The labels for a legend: values alone of groups and names, ``beta=0.1`` of numbers."""
+    return [" ".join(_short(key, value) for key, value in label) or "all" for label in labels]
 
 
 def show(value: object) -> str:
@@ -54,9 +67,7 @@ def show(value: object) -> str:
 
 def changes_results(key: str) -> bool:
     """Whether a key can change what a method learns, and not only its cost or its records."""
-    if key in _IGNORED or key in _IGNORED_KEYS:
-        return False
-    return key.split(".")[0].split("/")[0].split("@")[0] not in _IGNORED_GROUPS
+    return key not in _IGNORED and key not in _COST_KEYS and _group(key) not in _RECORDS + _COSTS
 
 
 def override_key(override: str) -> str:
@@ -64,15 +75,30 @@ def override_key(override: str) -> str:
     return override.lstrip("+~").partition("=")[0]
 
 
-def _candidates(runs: Sequence[Run]) -> Iterable[str]:
-    """All keys of all runs, those of the command lines first, each once."""
+def _group(key: str) -> str:
+    return key.split(".")[0].split("/")[0].split("@")[0]
+
+
+def _short(key: str, value: str) -> str:
+    is_name = "." not in key and value[:1].isalpha() and value not in ("true", "false", "null")
+    return value if is_name else f"{key.rpartition('.')[2]}={value}"
+
+
+def _candidates(runs: Sequence[Run]) -> Iterator[str]:
+    """All keys of all runs, each once: typed ones first, those that only change costs last."""
     typed = [override_key(each) for run in runs for each in run.overrides]
     groups = [key for run in runs for key in run.choices]
     rest = [key for run in runs for key in run.values]
     # An experiment's name says less than what it sets.
     late = [key for key in typed + groups if key in ("experiment", "protocol")]
-    order = [*(key for key in typed + groups if key not in late), *rest, *late]
-    return (key for key in dict.fromkeys(order) if changes_results(key))
+    order = dict.fromkeys([*(key for key in typed + groups if key not in late), *rest, *late])
+    known = [key for key in order if key not in _IGNORED and _group(key) not in _RECORDS]
+    yield from filter(changes_results, known)
+    yield from (key for key in known if not changes_results(key))
+
+
+def _with_seeds(parts: Iterable[Hashable], runs: Sequence[Run]) -> list[Hashable]:
+    return [(part, run.seed) for part, run in zip(parts, runs, strict=True)]
 
 
 def _hashable(value: object) -> Hashable:

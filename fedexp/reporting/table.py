@@ -5,18 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 
-from fedexp.report.statistics import (
+from fedexp.reporting.statistics import (
     BYTES_TO,
+    COSTS_TO,
     ROUNDS_TO,
     SECONDS_TO,
+    SMOOTHED_ROUNDS_TO,
     smaller_is_better,
 )
 
 Mark = Literal["best", "second", "alarm"]
+Values = Mapping[str, Any]
+"""A row of ``statistics.over_seeds``."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +47,11 @@ class Table:
 def results_table(
     over_seeds: pd.DataFrame,
     keys: Sequence[str],
+    metrics: Sequence[str],
     statistic: str = "final",
     together: Sequence[str] = (),
 ) -> Table:
-    """Mean ± standard deviation over seeds of every metric, a row for each label.
+    """Mean ± standard deviation over seeds, a row for each label, a column for each metric.
 
     Best in bold, second underlined, among rows with the same values of ``together`` (the keys
     beside the method) and only where each has several seeds. Metrics that have no such
@@ -55,45 +60,39 @@ def results_table(
     Args:
         over_seeds: of ``statistics.over_seeds``.
         keys: the label's keys.
+        metrics: the columns.
         statistic: which one to show.
         together: keys that separate tables within the table.
     """
-    shown = over_seeds[over_seeds["statistic"] == statistic]
-    missing = set(over_seeds["metric"]) - set(shown["metric"])
-    others = over_seeds["metric"].isin(missing) & (over_seeds["statistic"] == "final")
-    shown = pd.concat([shown, over_seeds[others]])
-    metrics = order_metrics(list(shown["metric"].unique()))
-    labels = over_seeds[list(keys)].drop_duplicates() if keys else pd.DataFrame(index=[0])
-    cells: dict[tuple[int, str], pd.Series] = {}
-    for number, (_, label) in enumerate(labels.iterrows()):
-        own = shown
-        for key in keys:
-            own = own[own[key] == label[key]]
-        cells |= {(number, row["metric"]): row for _, row in own.iterrows()}
-    seeds = [_seeds(cells, number, metrics) for number in range(len(labels))]
+    cells = _cells(over_seeds, keys, metrics, statistic)
+    labels = list(dict.fromkeys(over_seeds[list(keys)].itertuples(index=False, name=None)))
+    labels = labels if keys else [()]
+    seeds = [_seeds(cells, label) for label in labels]
     rows = [
-        [*(str(label[key]) for key in keys), str(seeds[number])]
-        + [_text(cells.get((number, metric)), metric) for metric in metrics]
-        for number, (_, label) in enumerate(labels.iterrows())
+        [*map(str, label), str(n), *(_text(cells.get((label, m)), m) for m in metrics)]
+        for label, n in zip(labels, seeds, strict=True)
     ]
-    groups = [tuple(label[key] for key in together) for _, label in labels.iterrows()]
+    places = [keys.index(key) for key in together]
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for row, label in enumerate(labels):
+        groups.setdefault(tuple(label[place] for place in places), []).append(row)
     marks: dict[tuple[int, int], Mark] = {}
     for column, metric in enumerate(metrics, start=len(keys) + 1):
-        for group in dict.fromkeys(groups):
-            members = [n for n, each in enumerate(groups) if each == group]
-            found = {n: cells[n, metric] for n in members if (n, metric) in cells}
-            for n, mark in rank(found, metric).items():
-                marks[n, column] = mark
+        for members in groups.values():
+            found = {n: cells[labels[n], metric] for n in members if (labels[n], metric) in cells}
+            marks |= {(n, column): mark for n, mark in rank(found, metric).items()}
     notes = [f"Values: {statistic}; mean ± standard deviation over seeds."]
     if 1 in seeds:
         notes.append("n = 1: one seed; nothing there is marked as best.")
-    title = "Results"
-    return Table(title, [*keys, "n", *metrics], rows, marks, notes, keys=max(1, len(keys)))
+    return Table("Results", [*keys, "n", *metrics], rows, marks, notes, keys=max(1, len(keys)))
 
 
-def rank(found: Mapping[int, pd.Series], metric: str) -> dict[int, Mark]:
-    """The best and the second of several means; nothing if one of them is of a single seed."""
-    finite = {n: row["mean"] for n, row in found.items() if math.isfinite(row["mean"])}
+def rank(found: Mapping[int, Values], metric: str) -> dict[int, Mark]:
+    """The best and the second of several means; nothing if one of them is of a single seed.
+
+    Means that are equal in the digits shown are equal.
+    """
+    finite = {n: round(row["mean"], 4) for n, row in found.items() if math.isfinite(row["mean"])}
     if len(finite) < 2 or any(row["seeds"] < 2 for row in found.values()):
         return {}
     sign = 1 if smaller_is_better(metric) else -1
@@ -106,7 +105,7 @@ def order_metrics(metrics: Sequence[str]) -> list[str]:
     """Accuracies first, global before personal; losses; then costs."""
 
     def place(metric: str) -> tuple[bool, bool, bool]:
-        cost = metric.startswith((ROUNDS_TO, BYTES_TO, SECONDS_TO))
+        cost = metric.startswith(COSTS_TO)
         return cost, "accuracy" not in metric, not metric.startswith("global/")
 
     return sorted(metrics, key=place)
@@ -116,7 +115,7 @@ def number(value: float, metric: str) -> str:
     """A value in the metric's own digits: accuracies .1234, rounds 12, bytes 1.2 MB."""
     if not math.isfinite(value):
         return "diverged"
-    if metric.startswith(ROUNDS_TO):
+    if metric.startswith((ROUNDS_TO, SMOOTHED_ROUNDS_TO)):
         return f"{value:.0f}" if float(value).is_integer() else f"{value:.1f}"
     if metric.startswith(BYTES_TO):
         return f"{value / 1e6:.4g} MB"
@@ -125,15 +124,31 @@ def number(value: float, metric: str) -> str:
     return f"{value:.4f}"
 
 
-def _text(row: pd.Series | None, metric: str) -> str:
-    """``0.9123 ± 0.0040``; ``12 (2 of 3)`` where not every seed reached a target."""
+def _cells(
+    over_seeds: pd.DataFrame, keys: Sequence[str], metrics: Sequence[str], statistic: str
+) -> dict[tuple[tuple[str, ...], str], Values]:
+    """(Label's values, metric) -> the row to show; its final value if it has no ``statistic``."""
+    found: dict[tuple[tuple[str, ...], str], Values] = {}
+    shown = over_seeds[over_seeds["metric"].isin(metrics)]
+    with_it = set(shown.loc[shown["statistic"] == statistic, "metric"])
+    for row in shown.to_dict("records"):
+        wanted = statistic if row["metric"] in with_it else "final"
+        if row["statistic"] == wanted:
+            found[tuple(row[key] for key in keys), row["metric"]] = {
+                str(k): v for k, v in row.items()
+            }
+    return found
+
+
+def _text(row: Values | None, metric: str) -> str:
+    """``0.9123 ± 0.0040``; ``2 of 3`` where not every seed has a value."""
     if row is None:
         return ""
+    if row["n"] < row["seeds"]:
+        return f"{row['n']} of {row['seeds']}"
     text = number(row["mean"], metric)
-    if math.isfinite(row["std"]):
-        text += f" ± {number(row['std'], metric)}"
-    return text if row["n"] == row["seeds"] else f"{text} ({row['n']} of {row['seeds']})"
+    return f"{text} ± {number(row['std'], metric)}" if math.isfinite(row["std"]) else text
 
 
-def _seeds(cells: Mapping[tuple[int, str], pd.Series], row: int, metrics: Sequence[str]) -> int:
-    return max((int(cells[row, m]["seeds"]) for m in metrics if (row, m) in cells), default=0)
+def _seeds(cells: Mapping[tuple[tuple[str, ...], str], Values], label: tuple[str, ...]) -> int:
+    return max((int(row["seeds"]) for (own, _), row in cells.items() if own == label), default=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedexp.report.table import Table
+from fedexp.reporting.table import Table
 
 _MARKS = {"best": "**{}**", "second": "<u>{}</u>", "alarm": "**{}** (!)"}
 

@@ -5,21 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from fedexp.report.paper import NOT_REACHED, NOT_RUN, REVERSED, Verdict
-from fedexp.report.table import Mark, Table, number
+from fedexp.reporting.paper import NOT_REACHED, NOT_RUN, REVERSED, Cell, Verdict
+from fedexp.reporting.table import Mark, Table, number
 
-COLUMNS = ["method", "paper", "ours", "n", "gap", "gain, paper", "gain, ours", "verdict"]
+COLUMNS = ["method", "paper", "ours", "n", "gain, paper", "gain, ours", "verdict", "gap"]
 
 
 def paper_tables(verdicts: Sequence[Verdict]) -> list[Table]:
     """A table for each experiment, table and metric; what differs from the protocol below it."""
+    return [_table(members) for members in by_column(verdicts)]
+
+
+def by_column(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
+    """The verdicts that belong together: of one experiment, table, metric and cell."""
     groups: dict[tuple[object, ...], list[Verdict]] = {}
     for verdict in verdicts:
         cell = verdict.cell
         cells = [each for each in cell.overrides if not each.startswith("rounds=")]
         key = (cell.experiment, cell.table, cell.metric, cell.statistic, tuple(cells))
         groups.setdefault(key, []).append(verdict)
-    return [_table(members) for members in groups.values()]
+    return list(groups.values())
 
 
 def _table(verdicts: Sequence[Verdict]) -> Table:
@@ -28,16 +33,35 @@ def _table(verdicts: Sequence[Verdict]) -> Table:
     title = f"{cell.experiment}, {cell.table}: {cell.metric} ({cell.statistic})"
     title += f", {' '.join(extra)}" if extra else ""
     marks: dict[tuple[int, int], Mark] = {
-        (n, len(COLUMNS) - 1): "alarm"
+        (n, COLUMNS.index("verdict")): "alarm"
         for n, verdict in enumerate(verdicts)
         if verdict.words in (REVERSED, NOT_REACHED)
     }
-    return Table(title, COLUMNS, [_row(each) for each in verdicts], marks, list(_notes(verdicts)))
+    rows = [
+        [name, *_row(each)] for name, each in zip(method_names(verdicts), verdicts, strict=True)
+    ]
+    return Table(title, COLUMNS, rows, marks, list(_notes(verdicts)))
+
+
+def method_names(verdicts: Sequence[Verdict]) -> list[str]:
+    """The methods; where a method stands twice, with what its command line changed."""
+    methods = [each.cell.method for each in verdicts]
+    return [
+        " ".join([method_name(each.cell), *each.cell.differs])
+        if methods.count(each.cell.method) > 1
+        else method_name(each.cell)
+        for each in verdicts
+    ]
+
+
+def method_name(cell: Cell) -> str:
+    """``fednh`` of ``algorithm=fednh``; other overrides as they are."""
+    key, _, value = cell.method.partition("=")
+    return value if cell.method.count("=") == 1 and "." not in key else cell.method
 
 
 def _row(verdict: Verdict) -> list[str]:
     cell = verdict.cell
-    method = cell.method.partition("=")[2] if cell.method.count("=") == 1 else cell.method
     published = number(cell.published, cell.metric)
     if cell.spread is not None:
         published += f" ± {number(cell.spread, cell.metric)}"
@@ -50,7 +74,7 @@ def _row(verdict: Verdict) -> list[str]:
             gain += f" ± {number(verdict.gain.half_width, cell.metric)}"
     paper_gain = signed(verdict.published_gain, cell.metric)
     n = str(len(cell.ours)) if cell.ran else ""
-    return [method, published, ours, n, gap, paper_gain, gain, verdict.words]
+    return [published, ours, n, paper_gain, gain, verdict.words, gap]
 
 
 def signed(value: float, metric: str) -> str:
@@ -65,15 +89,14 @@ def _notes(verdicts: Sequence[Verdict]) -> Iterable[str]:
     differs: dict[str, list[str]] = {}
     for verdict in verdicts:
         cell = verdict.cell
-        name = cell.method.partition("=")[2]
         changes = list(cell.differs)
         if cell.ran and cell.rounds < cell.planned:
             changes.append(f"{cell.rounds} of {cell.planned} rounds so far")
         for change in changes:
-            differs.setdefault(change, []).append(name)
+            differs.setdefault(change, []).append(method_name(cell))
     ran = [verdict.cell for verdict in verdicts if verdict.cell.ran]
     for change, names in differs.items():
-        who = "" if len(names) == len(ran) else f" ({', '.join(names)})"
+        who = "" if len(names) == len(ran) else f" ({', '.join(dict.fromkeys(names))})"
         yield f"Differs from the protocol: {change}{who}."
     if any(len(each.cell.ours) == 1 for each in verdicts):
         yield "n = 1: one seed, so the sign of a small gain is not certain."

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from numpy.typing import NDArray
+from scipy.special import stdtrit
 
-from fedexp.report.labels import Label, label_runs
-from fedexp.report.runs import Run
-from fedexp.tracking.summary import HEADLINES, headline_statistics
+from fedexp.reporting.labels import Label
+from fedexp.reporting.runs import Run
+from fedexp.tracking.headlines import HEADLINES, headline_statistics
 
 STATISTICS = ("final", "best", "mean_last5", "at_best_validation")
 ROUNDS_TO, BYTES_TO, SECONDS_TO = "rounds_to/", "bytes_to/", "seconds_to/"
+SMOOTHED_ROUNDS_TO = "rounds_to_smoothed/"
+COSTS_TO = (ROUNDS_TO, SMOOTHED_ROUNDS_TO, BYTES_TO, SECONDS_TO)
+SMOOTHING = (13, 3)
+"""Window and order of the Savitzky-Golay filter (HiCS-FL, Section 5)."""
 CONFIDENCE = 0.95
 
 
@@ -39,23 +45,48 @@ class Interval:
         return self.n > 1 and abs(self.mean) > self.half_width
 
 
-def run_statistics(run: Run, targets: Sequence[float] = ()) -> dict[str, dict[str, float]]:
-    """Each metric's statistics of one run, and what it cost to reach ``targets``.
+@dataclass(frozen=True)
+class Measures:
+    """What is computed of each run beside the headline metrics.
 
-    Args:
-        run: the run.
+    Attributes:
         targets: global accuracies, beside those of ``evaluation.targets``.
+        metrics: names of other metrics, such as ``geometry/classifier_angle``.
+        smooth: whether to count rounds to targets on the smoothed curve as well.
+    """
+
+    targets: tuple[float, ...] = ()
+    metrics: tuple[str, ...] = ()
+    smooth: bool = False
+
+
+def run_statistics(run: Run, measures: Measures | None = None) -> dict[str, dict[str, float]]:
+    """Each metric's statistics of one run, and what it cost to reach the targets.
 
     Returns:
         Metric -> statistic -> value. ``rounds_to/<target>``, ``bytes_to/<target>`` (both
         directions) and ``seconds_to/<target>`` (training and server, without evaluation) have
-        ``final`` only and are absent if the target was not reached.
+        ``final`` only and are absent if the target was not reached; so has
+        ``rounds_to_smoothed/<target>``.
     """
+    asked = measures or Measures()
     found = headline_statistics(run.history)
-    wanted = [*targets, *run.config["evaluation"]["targets"]]
-    for target in dict.fromkeys(map(float, wanted)):
+    for metric in asked.metrics:
+        if metric not in found and (values := _measured(run.history, metric)):
+            found[metric] = {"final": values[-1]}
+            if recent := _measured(run.history[-5:], metric):
+                found[metric]["mean_last5"] = sum(recent) / len(recent)
+    for target in dict.fromkeys(map(float, [*asked.targets, *_own_targets(run)])):
         found |= cost_to(run.history, target)
+        if asked.smooth:
+            found |= smoothed_rounds_to(run.history, target)
     return found
+
+
+def targets_of(runs: Iterable[Run], measures: Measures) -> list[float]:
+    """All targets of the runs' configs and of the report, ascending."""
+    own = (target for run in runs for target in _own_targets(run))
+    return sorted({float(target) for target in (*measures.targets, *own)})
 
 
 def cost_to(history: Sequence[Mapping[str, float]], target: float) -> dict[str, dict[str, float]]:
@@ -70,23 +101,52 @@ def cost_to(history: Sequence[Mapping[str, float]], target: float) -> dict[str, 
         (BYTES_TO, ("cost/download_bytes", "cost/upload_bytes")),
         (SECONDS_TO, ("time/select_s", "time/train_s", "time/server_s")),
     ):
-        costs[f"{prefix}{target:g}"] = sum(row.get(name, 0.0) for row in until for name in names)
+        # A part that was not measured is no zero.
+        if any(name in until[0] for name in names):
+            costs[f"{prefix}{target:g}"] = sum(row.get(n, 0.0) for row in until for n in names)
     return {name: {"final": value} for name, value in costs.items()}
 
 
-def per_run(runs: Sequence[Run], targets: Sequence[float] = ()) -> pd.DataFrame:
+def smoothed_rounds_to(
+    history: Sequence[Mapping[str, float]], target: float
+) -> dict[str, dict[str, float]]:
+    """Rounds until the smoothed ``global/accuracy`` first is at least ``target``; see ``smooth``.
+
+    Absent if it was not reached, or fewer rounds than the filter's window were measured.
+    """
+    measured = [n for n, row in enumerate(history, start=1) if "global/accuracy" in row]
+    if len(measured) < SMOOTHING[0]:
+        return {}
+    curve = smooth(np.array([history[n - 1]["global/accuracy"] for n in measured]))
+    first = next((n for n, value in zip(measured, curve, strict=True) if value >= target), None)
+    return {} if first is None else {f"{SMOOTHED_ROUNDS_TO}{target:g}": {"final": float(first)}}
+
+
+def smooth(values: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+    """The curve [rounds] after a Savitzky-Golay filter; unchanged if shorter than its window."""
+    from scipy.signal import savgol_filter  # slow to import
+
+    if len(values) < SMOOTHING[0]:
+        return values
+    smoothed: NDArray[np.floating[Any]] = savgol_filter(values, *SMOOTHING)
+    return smoothed
+
+
+def per_run(
+    runs: Sequence[Run], labels: Sequence[Label], measures: Measures | None = None
+) -> pd.DataFrame:
     """One line for each run, metric and statistic.
 
     Columns: the label's keys, then ``run`` (its index), ``seed``, ``rounds``, ``finished``,
     ``metric``, ``statistic``, ``value``.
     """
     rows = []
-    for index, (run, label) in enumerate(zip(runs, label_runs(runs), strict=True)):
+    for index, (run, label) in enumerate(zip(runs, labels, strict=True)):
         common = {**dict(label), "run": index, "seed": run.seed}
         common |= {"rounds": len(run.history), "finished": run.finished}
         rows += [
             {**common, "metric": metric, "statistic": statistic, "value": value}
-            for metric, values in run_statistics(run, targets).items()
+            for metric, values in run_statistics(run, measures).items()
             for statistic, value in values.items()
         ]
     return pd.DataFrame(rows)
@@ -95,22 +155,25 @@ def per_run(runs: Sequence[Run], targets: Sequence[float] = ()) -> pd.DataFrame:
 def over_seeds(lines: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     """Mean, standard deviation (n - 1; NaN for one seed) and n of ``per_run``'s values.
 
-    A diverged seed (NaN) makes the mean NaN rather than vanish from it. ``seeds`` is the number of
-    runs of the row, which is larger than ``n`` where a target was not reached by all.
+    ``seeds`` is the number of runs of the row. Where ``n`` is smaller, as not all of them reached a
+    target or measured the metric, mean and deviation are NaN: those of the others alone would be
+    too good. So they are where a seed diverged (NaN).
     """
     if lines.empty:
         return pd.DataFrame(columns=[*keys, "metric", "statistic", "mean", "std", "n", "seeds"])
-    by = [*keys, "metric", "statistic"]
-    groups = lines.groupby(by, sort=False, dropna=False)["value"]
+    groups = lines.groupby([*keys, "metric", "statistic"], sort=False, dropna=False)["value"]
     table = groups.agg(
         mean=lambda values: values.mean(skipna=False),
         std=lambda values: values.std(skipna=False),
         n="size",
     ).reset_index()
-    if not keys:
-        return table.assign(seeds=lines["run"].nunique())
-    seeds = lines.groupby(list(keys), sort=False)["run"].nunique().rename("seeds")
-    return table.merge(seeds.reset_index(), on=list(keys), how="left")
+    if keys:
+        seeds = lines.groupby(list(keys), sort=False)["run"].nunique().rename("seeds")
+        table = table.merge(seeds.reset_index(), on=list(keys), how="left")
+    else:
+        table["seeds"] = lines["run"].nunique()
+    table.loc[table["n"] < table["seeds"], ["mean", "std"]] = math.nan
+    return table
 
 
 def paired_difference(ours: Mapping[int, float], baseline: Mapping[int, float]) -> Interval | None:
@@ -126,7 +189,7 @@ def paired_difference(ours: Mapping[int, float], baseline: Mapping[int, float]) 
     n = len(values)
     if n == 1:
         return Interval(float(values[0]), math.nan, 1)
-    quantile = stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)
+    quantile = stdtrit(n - 1, (1 + CONFIDENCE) / 2)
     return Interval(float(values.mean()), float(quantile * values.std(ddof=1) / math.sqrt(n)), n)
 
 
@@ -168,4 +231,13 @@ def differences(lines: pd.DataFrame, keys: Sequence[str], baseline: Label) -> pd
 
 def smaller_is_better(metric: str) -> bool:
     """Whether a smaller value of the metric is better: losses, deviations, costs."""
-    return metric.startswith((ROUNDS_TO, BYTES_TO, SECONDS_TO)) or HEADLINES.get(metric) is min
+    return metric.startswith(COSTS_TO) or HEADLINES.get(metric) is min
+
+
+def _measured(history: Iterable[Mapping[str, float]], metric: str) -> list[float]:
+    return [row[metric] for row in history if metric in row]
+
+
+def _own_targets(run: Run) -> Sequence[float]:
+    targets: Sequence[float] = run.config["evaluation"].get("targets") or ()
+    return targets

@@ -1,0 +1,96 @@
+"""The ``fedexp-report`` command: a table of any runs, ours beside the paper's."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from fedexp.errors import InputError
+from fedexp.reporting.files import FORMATS, write
+from fedexp.reporting.report import Report, report
+from fedexp.reporting.statistics import STATISTICS
+from fedexp.reporting.terminal import print_table
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The ``fedexp-report`` command; exit code 1 if nothing could be read."""
+    options = _parse(arguments)
+    try:
+        made = report(
+            options.paths,
+            options.baseline,
+            options.statistic,
+            options.targets,
+            options.metrics,
+            options.smooth,
+        )
+        _print(made)
+        if options.to is not None:
+            for path in write(made, options.to, options.format):
+                print(path)
+    except InputError as error:
+        raise SystemExit(f"Error: {error}") from None
+
+
+def _print(made: Report) -> None:
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    *tables, _ = made.tables()
+    for table in tables:
+        print_table(table, console)
+        console.print()
+    for run in made.runs:
+        if not run.finished:
+            console.print(f"{run.folder}: {len(run.history)} of {run.config['rounds']} rounds")
+    console.print(f"{len(made.runs)} runs, {sum(run.finished for run in made.runs)} finished")
+    for problem in made.problems:
+        print(problem, file=sys.stderr)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="fedexp-report",
+        description="Compares runs: mean and deviation over seeds, paired differences to a "
+        "baseline, and the numbers that the paper of their experiment published.",
+    )
+    add = parser.add_argument
+    add("paths", nargs="+", type=Path, metavar="PATH", help="a run, a sweep, or a folder of them")
+    add("--to", type=Path, metavar="DIR", help="write the report and its figures to this folder")
+    add("--baseline", metavar="KEY=VALUE", help="compare with these runs: algorithm=fedavg")
+    add(
+        "--format",
+        type=_formats,
+        default=FORMATS,
+        metavar=",".join(FORMATS),
+        help="what --to writes; by default all",
+    )
+    add("--statistic", choices=STATISTICS, default="final", help="what the tables show")
+    add("--targets", type=_numbers, default=(), metavar="0.5,0.6", help="count rounds to these")
+    add("--metrics", type=_names, default=(), metavar="NAME,...", help="instead of the headlines")
+    add("--smooth", action="store_true", help="smooth curves (Savitzky-Golay, window 13, order 3)")
+    return parser.parse_args(arguments)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(each for each in text.split(",") if each)
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(each) for each in _names(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text}: not numbers joined by commas") from None
+
+
+def _formats(text: str) -> tuple[str, ...]:
+    wanted = _names(text)
+    if unknown := [each for each in wanted if each not in FORMATS]:
+        raise argparse.ArgumentTypeError(f"{','.join(unknown)}: is none of {', '.join(FORMATS)}")
+    return wanted
+
+
+if __name__ == "__main__":
+    main()

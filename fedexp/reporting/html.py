@@ -1,0 +1,85 @@
+"""The report as one HTML page that needs no other file."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+from jinja2 import Environment, PackageLoader
+
+from fedexp.reporting.figures import Picture
+from fedexp.reporting.labels import show, text
+from fedexp.reporting.report import Report
+
+_TEMPLATE = "page.html.jinja"
+_BROAD = 800
+"""Pictures with more pixels a row are scrolled on a phone rather than shrunk."""
+
+
+def html(report: Report, drawn: Sequence[Picture]) -> str:
+    """The page: tables that a click sorts, the pictures, and each run's config, folded."""
+    loader = PackageLoader("fedexp.reporting", ".")
+    environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    *tables, _ = report.tables()
+    return environment.get_template(_TEMPLATE).render(
+        heading=_heading(report),
+        tables=tables,
+        pictures=[
+            {
+                "title": each.title,
+                "png": b64encode(each.png).decode(),
+                "is_broad": _width(each.png) > _BROAD,
+            }
+            for each in drawn
+        ],
+        runs=_runs(report),
+        problems=report.problems,
+    )
+
+
+def _width(png: bytes) -> int:
+    """Pixels a row, from the file's header."""
+    return int.from_bytes(png[16:20], "big")
+
+
+def _heading(report: Report) -> str:
+    seeds = {run.seed for run in report.runs}
+    return (
+        f"{len(report.runs)} runs, {len(report.configurations)} configurations, "
+        f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
+    )
+
+
+def _runs(report: Report) -> list[dict[str, Any]]:
+    """Each run with its state, what tells it from the others, and its config."""
+    differing = differing_keys([run.values for run in report.runs])
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    return [
+        {
+            "label": text(label),
+            "seed": run.seed,
+            "rounds": f"{len(run.history)} of {run.config['rounds']}",
+            "folder": str(run.folder),
+            "command": " ".join(run.overrides),
+            "differences": [(key, show(run.values[key])) for key in differing if key in run.values],
+            "config": yaml.dump(_plain(run.config), Dumper=dumper, sort_keys=False),
+        }
+        for run, label in zip(report.runs, report.labels, strict=True)
+    ]
+
+
+def differing_keys(values: Sequence[dict[str, Any]]) -> list[str]:
+    """The keys that not all of them have with the same value, in order."""
+    keys = dict.fromkeys(key for each in values for key in each)
+    return [
+        key
+        for key in keys
+        if key != "paper" and len({repr(each.get(key, "(absent)")) for each in values}) > 1
+    ]
+
+
+def _plain(config: Any) -> dict[str, Any]:
+    """The config without the published numbers, which the tables show."""
+    return {key: value for key, value in config.items() if key != "paper"}

@@ -1,0 +1,265 @@
+"""Puts the runs beside the numbers that the paper of their experiment published."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from statistics import stdev
+from typing import Any
+
+import yaml
+
+from fedexp.reporting.labels import changes_results, override_key
+from fedexp.reporting.runs import Run
+from fedexp.reporting.statistics import (
+    ROUNDS_TO,
+    Interval,
+    Measures,
+    paired_difference,
+    run_statistics,
+)
+
+SAME, SAME_SIGN = "same sign and size", "same sign"
+NOT_SHOWN, REVERSED = "no difference shown", "not reproduced"
+NOT_RUN, BASELINE, NOT_REACHED = "not run", "baseline", "target not reached"
+NOT_MEASURED, BASELINE_NOT_RUN = "not measured", "baseline not run"
+_SIZE = (0.5, 2.0)
+"""Our gain over the published one within these bounds is of the same size."""
+_ABSENT = object()
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One published number and the runs that answer it.
+
+    Attributes:
+        experiment: the preset, such as ``fednh/cifar10_dir03``.
+        table: where it stands in the paper.
+        metric, statistic: what was measured, and of which rounds.
+        method: the override that chooses the method.
+        overrides: what else makes this cell.
+        published: the paper's value; spread: its standard deviation, if any.
+        ours: seed -> our value. Empty: not run, or the target was not reached.
+        rounds: rounds done by the runs, the smallest; planned: the preset's.
+        differs: what the command lines changed beside method, overrides and seed.
+        command: repeats the cell.
+        ran: whether there is a run of it.
+    """
+
+    experiment: str
+    table: str
+    metric: str
+    statistic: str
+    method: str
+    overrides: tuple[str, ...]
+    published: float
+    spread: float | None
+    ours: Mapping[int, float] = field(default_factory=dict)
+    rounds: int = 0
+    planned: int = 0
+    differs: tuple[str, ...] = ()
+    command: str = ""
+    ran: bool = False
+
+    @property
+    def mean(self) -> float:
+        """Our mean over seeds; NaN without any."""
+        return sum(self.ours.values()) / len(self.ours) if self.ours else math.nan
+
+    @property
+    def std(self) -> float:
+        """The standard deviation of ours (n - 1); NaN for fewer than two seeds."""
+        return stdev(self.ours.values()) if len(self.ours) > 1 else math.nan
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A cell compared with its table's baseline.
+
+    Attributes:
+        cell: the published number and ours.
+        published_gain: the paper's value minus its baseline's; NaN without a baseline.
+        gain: our paired difference; None if a side is missing.
+        words: what follows.
+    """
+
+    cell: Cell
+    published_gain: float
+    gain: Interval | None
+    words: str
+
+
+def beside_the_paper(runs: Sequence[Run]) -> list[Verdict]:
+    """Every published number of the runs' experiments with ours and a verdict.
+
+    A run answers the rows of its own ``paper:`` list whose method and overrides it has; of several
+    rows that fit, those that leave least of its command line unexplained. Runs of one cell whose
+    command lines differ are separate cells. The first method of a table's metric is its baseline,
+    and its runs with the same differences are compared with. Methods without a run are "not run".
+    """
+    verdicts = []
+    for experiment, members in _by_experiment(runs).items():
+        rows = members[0].config["paper"]
+        answers = _answers(rows, members)
+        columns: dict[tuple[object, ...], list[Cell]] = {}
+        for number, row in enumerate(rows):
+            cells = columns.setdefault(_column(row), [])
+            for method in row["values"]:
+                own = answers.get((number, method), [])
+                for group in _alike(own, row, method) or [[]]:
+                    cells.append(_cell(experiment, row, method, group))
+        for cells in columns.values():
+            # Rows that only differ in the rounds a method needs make one column.
+            verdicts += [judge(cell, _baseline(cell, cells)) for cell in cells]
+    return verdicts
+
+
+def judge(cell: Cell, baseline: Cell) -> Verdict:
+    """The verdict on ``cell``, whose gain over ``baseline`` is compared with the published one.
+
+    * same sign and size: ours is between half and twice the published gain, or our 95 % interval
+      holds it;
+    * same sign; * no difference shown: our interval holds zero, with several seeds;
+    * not reproduced: the other sign;
+    * target not reached; * not measured; * baseline not run; * not run.
+    """
+    is_baseline = cell.method == baseline.method
+    published = math.nan if is_baseline else cell.published - baseline.published
+    if not cell.ran:
+        return Verdict(cell, published, None, NOT_RUN)
+    if not cell.ours:
+        words = NOT_REACHED if cell.metric.startswith(ROUNDS_TO) else NOT_MEASURED
+        return Verdict(cell, published, None, words)
+    if is_baseline:
+        return Verdict(cell, published, None, BASELINE)
+    gain = paired_difference(cell.ours, baseline.ours)
+    if gain is None:
+        return Verdict(cell, published, None, BASELINE_NOT_RUN)
+    return Verdict(cell, published, gain, _compare(gain, published))
+
+
+def _compare(gain: Interval, published: float) -> str:
+    if gain.n > 1 and not gain.excludes_zero:
+        return NOT_SHOWN
+    if gain.mean * published <= 0:
+        return SAME if gain.mean == published else REVERSED
+    low, high = _SIZE
+    near = gain.n > 1 and abs(gain.mean - published) <= gain.half_width
+    return SAME if near or low <= gain.mean / published <= high else SAME_SIGN
+
+
+def _by_experiment(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        if run.config.get("paper"):
+            found.setdefault(str(run.choices.get("experiment")), []).append(run)
+    return found
+
+
+def _column(row: Mapping[str, Any]) -> tuple[object, ...]:
+    overrides = [each for each in row["overrides"] if override_key(each) != "rounds"]
+    return row["table"], row["metric"], row["statistic"], tuple(overrides)
+
+
+def _baseline(cell: Cell, cells: Sequence[Cell]) -> Cell:
+    """Of the first method's cells the one that differs from the protocol as ``cell`` does."""
+    first = [each for each in cells if each.method == cells[0].method]
+    return next((each for each in first if set(each.differs) == set(cell.differs)), first[0])
+
+
+def _alike(runs: Sequence[Run], row: Mapping[str, Any], method: str) -> list[list[Run]]:
+    """Runs with the same unexplained overrides together, those with the fewest first."""
+    groups: dict[frozenset[str], list[Run]] = {}
+    for run in runs:
+        groups.setdefault(frozenset(_unexplained(run, row, method)), []).append(run)
+    return [groups[each] for each in sorted(groups, key=len)]
+
+
+def _cell(experiment: str, row: Mapping[str, Any], method: str, runs: Sequence[Run]) -> Cell:
+    metric, statistic, overrides = row["metric"], row["statistic"], tuple(row["overrides"])
+    asked = Measures(targets=_targets(metric), metrics=(metric,))
+    values = {run.seed: run_statistics(run, asked).get(metric, {}) for run in runs}
+    differs = {each: None for run in runs for each in _unexplained(run, row, method)}
+    return Cell(
+        experiment=experiment,
+        table=row["table"],
+        metric=metric,
+        statistic=statistic,
+        method=method,
+        overrides=overrides,
+        published=float(row["values"][method]),
+        spread=row["spread"].get(method),
+        ours={seed: each[statistic] for seed, each in values.items() if statistic in each},
+        rounds=min((len(run.history) for run in runs), default=0),
+        planned=max((int(run.config["rounds"]) for run in runs), default=0),
+        differs=tuple(differs),
+        command=" ".join(["fedexp", f"experiment={experiment}", method, *overrides]),
+        ran=bool(runs),
+    )
+
+
+def _answers(
+    rows: Sequence[Mapping[str, Any]], runs: Sequence[Run]
+) -> dict[tuple[int, str], list[Run]]:
+    """(Row's number, method) -> the runs that answer it.
+
+    Of the rows with one metric a run answers those that leave least of its command line
+    unexplained: a run with ``clients.per_round=30`` the row that has it, and not the one without.
+    """
+    found: dict[tuple[int, str], list[Run]] = {}
+    for run in runs:
+        by_metric: dict[str, list[tuple[int, int, str]]] = {}
+        for number, row in enumerate(rows):
+            for method in row["values"]:
+                if _fits(run, row, method):
+                    left = len(_unexplained(run, row, method))
+                    by_metric.setdefault(row["metric"], []).append((left, number, method))
+        for fitting in by_metric.values():
+            least = min(left for left, _, _ in fitting)
+            for left, number, method in fitting:
+                if left == least:
+                    found.setdefault((number, method), []).append(run)
+    return found
+
+
+def _fits(run: Run, row: Mapping[str, Any], method: str) -> bool:
+    """Whether the run has the method and the overrides, however they were set.
+
+    Fewer or more rounds than the row's are a difference and not another cell.
+    """
+    wanted = [*method.split(), *row["overrides"]]
+    return all(_has(run, each) for each in wanted if override_key(each) != "rounds")
+
+
+def _has(run: Run, override: str) -> bool:
+    have = run.values.get(override_key(override), _ABSENT)
+    text = override.partition("=")[2]
+    return have is not _ABSENT and (str(have) == text or have == _value(text))
+
+
+def _unexplained(run: Run, row: Mapping[str, Any], method: str) -> list[str]:
+    """The run's overrides that are neither the row's nor without effect on results."""
+    own = {"experiment", "protocol"} | {override_key(each) for each in method.split()}
+    explained = {_parsed(each) for each in row["overrides"]}
+    left = [each for each in run.overrides if changes_results(override_key(each))]
+    left = [each for each in left if override_key(each) not in own]
+    return [each for each in left if _parsed(each) not in explained]
+
+
+def _parsed(override: str) -> tuple[str, str]:
+    """Key and value of an override, so that ``0.30`` and ``0.3`` are the same."""
+    return override_key(override), repr(_value(override.partition("=")[2]))
+
+
+@cache
+def _value(text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+
+
+def _targets(metric: str) -> tuple[float, ...]:
+    return (float(metric.removeprefix(ROUNDS_TO)),) if metric.startswith(ROUNDS_TO) else ()

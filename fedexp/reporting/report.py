@@ -1,0 +1,280 @@
+"""A report over any runs: its frames and its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+
+from fedexp.errors import InputError
+from fedexp.reporting.labels import Label, label_runs, override_key, text
+from fedexp.reporting.paper import Verdict, beside_the_paper
+from fedexp.reporting.paper_table import paper_tables, signed
+from fedexp.reporting.runs import Run, read_runs
+from fedexp.reporting.statistics import (
+    ROUNDS_TO,
+    SMOOTHED_ROUNDS_TO,
+    STATISTICS,
+    Measures,
+    differences,
+    over_seeds,
+    per_run,
+    targets_of,
+)
+from fedexp.reporting.table import Table, number, order_metrics, results_table
+
+
+@dataclass(frozen=True)
+class Report:
+    """Runs and what follows from them.
+
+    Attributes:
+        runs: all that could be read; no two of them have the same label and seed.
+        problems: one line for each thing that could not, or was left out.
+        baseline: what makes a row a baseline, such as ``(("algorithm", "fedavg"),)``; may be empty.
+        measures: targets, further metrics, and whether curves are smoothed.
+        statistic: what the results show: ``final``, ``best``, ``mean_last5`` ...
+    """
+
+    runs: list[Run]
+    problems: list[str]
+    baseline: Label = ()
+    measures: Measures = field(default_factory=Measures)
+    statistic: str = "final"
+
+    @cached_property
+    def labels(self) -> list[Label]:
+        """What tells each run from the others."""
+        return label_runs(self.runs)
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys in which the runs differ, seeds aside."""
+        return [key for key, _ in self.labels[0]] if self.labels else []
+
+    @cached_property
+    def configurations(self) -> dict[Label, list[Run]]:
+        """Label -> its runs, one a seed."""
+        found: dict[Label, list[Run]] = {}
+        for run, label in zip(self.runs, self.labels, strict=True):
+            found.setdefault(label, []).append(run)
+        return found
+
+    @cached_property
+    def values(self) -> pd.DataFrame:
+        """One line for each run, metric and statistic; see ``statistics.per_run``."""
+        return per_run(self.runs, self.labels, self.measures)
+
+    @cached_property
+    def results(self) -> pd.DataFrame:
+        """Mean, standard deviation and n over seeds; see ``statistics.over_seeds``."""
+        return over_seeds(self.values, self.keys)
+
+    @cached_property
+    def differences(self) -> pd.DataFrame:
+        """Paired differences to the baseline; see ``statistics.differences``."""
+        return differences(self.values, self.keys, self.baseline)
+
+    @property
+    def curves(self) -> pd.DataFrame:
+        """The shown metrics of every round: the keys, ``seed``, ``round``, then the metrics."""
+        frames = []
+        for run, label in zip(self.runs, self.labels, strict=True):
+            own = run.frame.reindex(columns=self.curve_metrics).dropna(how="all")
+            frames.append(own.reset_index().assign(**dict(label), seed=run.seed))
+        return pd.concat(frames)[[*self.keys, "seed", "round", *self.curve_metrics]]
+
+    @cached_property
+    def metrics(self) -> list[str]:
+        """The metrics of the tables: those asked for, or the headline accuracies measured.
+
+        By default the global accuracy, the personal ones that the paper's rows name (all, if there
+        are no such rows), and the rounds to targets. The frames have everything.
+        """
+        measured = list(self.values["metric"].unique())
+        if self.measures.metrics:
+            return list(self.measures.metrics)
+        named = {row["metric"] for run in self.runs for row in run.config.get("paper") or ()}
+        personal = [name for name in measured if name.startswith("personal/accuracy")]
+        if any(name in named for name in personal):
+            personal = [name for name in personal if name in named]
+        costs = (ROUNDS_TO, SMOOTHED_ROUNDS_TO)
+        rounds = [name for name in measured if name.startswith(costs)]
+        found = [name for name in ("global/accuracy", *personal, *rounds) if name in measured]
+        return order_metrics(found or measured[:1])
+
+    @cached_property
+    def curve_metrics(self) -> list[str]:
+        """Of the tables' metrics those that are measured in rounds."""
+        known = {name for run in self.runs for row in run.history for name in row}
+        return [name for name in self.metrics if name in known]
+
+    @property
+    def targets(self) -> list[float]:
+        """The accuracies to which rounds are counted."""
+        return targets_of(self.runs, self.measures)
+
+    @property
+    def together(self) -> list[str]:
+        """The keys that separate one comparison of methods from another."""
+        return [key for key in self.keys if key not in dict(self.baseline)] if self.baseline else []
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        """Ours beside the paper's numbers; see ``paper.beside_the_paper``."""
+        return beside_the_paper(self.runs)
+
+    @property
+    def paper(self) -> pd.DataFrame:
+        """The verdicts as a frame, a row for each published number."""
+        return pd.DataFrame(
+            [
+                {
+                    "experiment": each.cell.experiment,
+                    "table": each.cell.table,
+                    "metric": each.cell.metric,
+                    "statistic": each.cell.statistic,
+                    "method": each.cell.method,
+                    "overrides": " ".join(each.cell.overrides),
+                    "published": each.cell.published,
+                    "published_spread": each.cell.spread,
+                    "ours": each.cell.mean,
+                    "seeds": len(each.cell.ours),
+                    "published_gain": each.published_gain,
+                    "gain": None if each.gain is None else each.gain.mean,
+                    "half_width": None if each.gain is None else each.gain.half_width,
+                    "verdict": each.words,
+                    "differs": " ".join(each.cell.differs),
+                    "command": each.cell.command,
+                }
+                for each in self.verdicts
+            ]
+        )
+
+    def tables(self) -> list[Table]:
+        """Every table of the report, in order."""
+        if not self.runs:
+            return []
+        found = [
+            results_table(self.results, self.keys, self.metrics, self.statistic, self.together)
+        ]
+        if not self.differences.empty:
+            found.append(self._difference_table())
+        return [*found, *paper_tables(self.verdicts), self._runs_table()]
+
+    def _difference_table(self) -> Table:
+        """Paired differences to the baseline with their 95 % intervals."""
+        frame = self.differences
+        has = set(frame.loc[frame["statistic"] == self.statistic, "metric"])
+        metrics = [name for name in self.metrics if name in set(frame["metric"])]
+        rows = []
+        for label, own in frame.groupby(self.keys, sort=False):
+            cells = {
+                row["metric"]: row
+                for _, row in own.iterrows()
+                if row["statistic"] == (self.statistic if row["metric"] in has else "final")
+            }
+            pairs = str(max((int(row["pairs"]) for row in cells.values()), default=0))
+            rows.append([*map(str, label), pairs, *(_difference(cells, m) for m in metrics)])
+        title = f"Difference to {text(self.baseline)}"
+        notes = ["Mean of the differences of runs with the same seed ± half of its 95 % interval."]
+        if (frame["pairs"] == 1).any():
+            notes.append("n = 1: one pair of runs, so no interval.")
+        return Table(title, [*self.keys, "n", *metrics], rows, notes=notes, keys=len(self.keys))
+
+    def _runs_table(self) -> Table:
+        """Which runs there are, how far they came, and how long they took."""
+        rows = []
+        for run, label in zip(self.runs, self.labels, strict=True):
+            wall_time = (run.summary or {}).get("wall_time_s")
+            seconds = "" if wall_time is None else f"{wall_time:.0f}"
+            rounds = f"{len(run.history)} of {run.config['rounds']}"
+            rows.append([text(label), str(run.seed), rounds, seconds, str(run.folder)])
+        return Table("Runs", ["run", "seed", "rounds", "seconds", "folder"], rows)
+
+
+def report(
+    paths: str | Path | Iterable[str | Path],
+    baseline: str | None = None,
+    statistic: str = "final",
+    targets: Sequence[float] = (),
+    metrics: Sequence[str] = (),
+    smooth: bool = False,
+) -> Report:
+    """Read runs and compare them.
+
+    Args:
+        paths: folders of runs, of sweeps, or above them.
+        baseline: overrides that make a row a baseline, such as ``algorithm=fedavg``.
+        statistic: what to show: ``final``, ``best``, ``mean_last5`` or ``at_best_validation``.
+        targets: global accuracies to which rounds, bytes and seconds are counted.
+        metrics: what to show; by default the headline accuracies, see ``Report.metrics``.
+        smooth: whether to smooth curves (Savitzky-Golay, window 13, order 3) and to count rounds to
+            targets on the smoothed ones as well.
+
+    Raises:
+        InputError: no run could be read, no run has the baseline's values, or nothing measured a
+            metric.
+    """
+    if statistic not in STATISTICS:
+        raise InputError(f"statistic={statistic}: is none of {', '.join(STATISTICS)}")
+    given = [paths] if isinstance(paths, str | Path) else paths
+    runs, problems = read_runs(map(Path, given))
+    if not runs:
+        raise InputError("\n".join(problems) or "no folder given")
+    pairs = tuple(_split(each) for each in baseline.split()) if baseline else ()
+    measures = Measures(tuple(targets), tuple(metrics), smooth)
+    made = make_report(runs, problems, pairs, measures, statistic)
+    if pairs and not any(set(pairs) <= set(label) for label in made.labels):
+        known = ", ".join(dict.fromkeys(map(text, made.labels)))
+        raise InputError(f"baseline={baseline}: no run has it; there are: {known}")
+    measured = set(made.values["metric"]) if len(made.values) else set()
+    if missing := [name for name in metrics if name not in measured]:
+        known = ", ".join(sorted(measured | {name for run in runs for name in run.history[-1]}))
+        raise InputError(f"metrics={','.join(missing)}: not measured; there are: {known}")
+    if not measured:
+        raise InputError("no run measured a headline metric")
+    return made
+
+
+def make_report(
+    runs: Sequence[Run],
+    problems: Sequence[str] = (),
+    baseline: Label = (),
+    measures: Measures | None = None,
+    statistic: str = "final",
+) -> Report:
+    """A report over runs that were read; of runs with the same config and seed over the longest."""
+    kept, repeated = _without_repeats(runs)
+    return Report(kept, [*problems, *repeated], baseline, measures or Measures(), statistic)
+
+
+def _without_repeats(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
+    """One run for each label and seed, the longest; and a line for each that is left out."""
+    kept: dict[tuple[Label, int], Run] = {}
+    problems = []
+    for run, label in zip(runs, label_runs(runs), strict=True):
+        other = kept.setdefault((label, run.seed), run)
+        if other is run:
+            continue
+        longer, left_out = (run, other) if len(run.history) > len(other.history) else (other, run)
+        kept[label, run.seed] = longer
+        problems.append(
+            f"{left_out.folder}: left out, as {longer.folder} has the same config and seed"
+        )
+    return list(kept.values()), problems
+
+
+def _split(override: str) -> tuple[str, str]:
+    return override_key(override), override.partition("=")[2]
+
+
+def _difference(cells: dict[str, pd.Series], metric: str) -> str:
+    if metric not in cells:
+        return ""
+    row = cells[metric]
+    text = signed(row["difference"], metric)
+    return f"{text} ± {number(row['half_width'], metric)}" if row["pairs"] > 1 else text

@@ -1,0 +1,82 @@
+"""The table at the end of a sweep: the report's short form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+from rich.console import Console
+
+from fedexp.errors import InputError
+from fedexp.reporting.labels import text
+from fedexp.reporting.paper_table import paper_tables
+from fedexp.reporting.report import Report, make_report
+from fedexp.reporting.runs import Run, read_run, run_folders
+from fedexp.reporting.statistics import COSTS_TO
+from fedexp.reporting.table import results_table
+from fedexp.reporting.terminal import print_table
+
+FILE_NAME = "sweep.csv"
+
+
+def report_sweep(folder: Path, log_name: str) -> bool:
+    """Print the tables over the jobs in ``folder`` and write ``folder/sweep.csv``.
+
+    Args:
+        folder: the sweep's folder.
+        log_name: the name of a job's log file, to which a failed job is referred.
+
+    Returns:
+        Whether no job failed.
+    """
+    finished, failed = jobs(folder)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    if finished:
+        made = make_report(finished)
+        write_table(made, folder / FILE_NAME)
+        print_table(results_table(made.results, made.keys, made.metrics), console)
+        for table in paper_tables(made.verdicts):
+            print_table(table, console)
+        for problem in made.problems:
+            console.print(problem)
+        console.print(f"Also in {folder / FILE_NAME}; fedexp-report {folder} --to DIR draws it")
+    for job in failed:
+        console.print(f"Failed: {job}; {log_name} there says why")
+    return not failed
+
+
+def jobs(folder: Path) -> tuple[list[Run], list[Path]]:
+    """The finished runs of a sweep, and the folders of the other jobs, in natural order."""
+    finished, failed = [], []
+    for job in run_folders(folder):
+        try:
+            run = read_run(job)
+        except InputError:
+            failed.append(job)
+            continue
+        if run.summary is None:
+            failed.append(job)
+        else:
+            finished.append(run)
+    return finished, failed
+
+
+def write_table(report: Report, path: Path) -> None:
+    """The final values: a row for each configuration.
+
+    Columns: ``configuration``, ``seeds``, and ``<metric>/mean`` and ``<metric>/std`` (n - 1) of
+    every headline metric; ``<target>/reached``, the number of seeds, for costs to reach targets.
+    """
+    rows: dict[str, dict[str, float]] = {}
+    final = report.results[report.results["statistic"] == "final"]
+    for row in final.to_dict("records"):
+        name = text(tuple((key, row[key]) for key in report.keys))
+        own = rows.setdefault(name, {"seeds": row["seeds"]})
+        metric = row["metric"]
+        own |= {f"{metric}/mean": row["mean"], f"{metric}/std": row["std"]}
+        if metric.startswith(COSTS_TO):
+            own[f"{metric}/reached"] = row["n"]
+    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("configuration")
+    reached = [name for name in table.columns if name.endswith("/reached")]
+    table[reached] = table[reached].fillna(0).astype(int)
+    table.to_csv(path)

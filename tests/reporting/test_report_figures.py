@@ -1,0 +1,128 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from run_files import accuracies, write_run
+
+from fedexp.reporting.curves import curve_figures, mean_curve
+from fedexp.reporting.figures import pictures
+from fedexp.reporting.hyperparameter import (
+    hyperparameter_figure,
+    is_logarithmic,
+    varied_number,
+)
+from fedexp.reporting.report import report
+from fedexp.reporting.saved_arrays import entropy_panels, saved_arrays, similarity_panels
+from fedexp.reporting.style import line_style, pages, panels, widen
+
+
+def lines(axes: Axes) -> dict[str, list[float]]:
+    return {str(line.get_label()): list(line.get_ydata()) for line in axes.get_lines()}
+
+
+def test_the_mean_curve_is_over_rounds_that_every_seed_measured(tmp_path: Path) -> None:
+    write_run(tmp_path / "0", ["seed=0"], accuracies(0.1, 0.2, 0.3))
+    write_run(tmp_path / "1", ["seed=1"], accuracies(0.3, 0.2))
+    curve = mean_curve(report(tmp_path).runs, "global/accuracy")
+    assert curve.index.tolist() == [1, 2]
+    assert curve["mean"].tolist() == pytest.approx([0.2, 0.2])
+    assert curve["std"].tolist() == pytest.approx([0.02**0.5, 0])  # of 0.1, 0.3
+
+
+def test_methods_of_one_setting_share_a_panel(tmp_path: Path) -> None:
+    for n, name in enumerate(["fedavg", "fednh", "ditto", "fedrep", "moon", "fedsc"]):
+        for rho in (1, 2):
+            overrides = [f"algorithm={name}", f"head.rho={rho}"]
+            write_run(tmp_path / f"{n}_{rho}", overrides, accuracies(0.1 * n, 0.1 * rho))
+    configurations = report(tmp_path).configurations
+    (figure,) = curve_figures(configurations, "global/accuracy", False, [0.5])
+    first, second = figure.axes
+    assert (first.get_title(), second.get_title()) == ("rho=1", "rho=2")
+    assert lines(first)["moon"] == pytest.approx([0.4, 0.1])
+    assert lines(second)["moon"] == pytest.approx([0.4, 0.2])
+    assert [0.5, 0.5] in lines(first).values()  # the target
+    assert list(curve_figures(configurations, "personal/std", False, [])) == []
+
+
+def test_ten_lines_are_distinct() -> None:
+    styles = {(s["color"], s["linestyle"]) for s in map(line_style, range(10))}
+    assert len(styles) == 10
+
+
+def test_pages() -> None:
+    assert pages(range(5), 2) == [[0, 1], [2, 3], [4]]
+
+
+def test_noise_is_not_magnified() -> None:
+    _, (axes,) = panels(1)
+    axes.plot([96.4, 96.4 + 1e-8])
+    widen(axes)
+    low, high = axes.get_ylim()
+    assert high - low == pytest.approx(0.964, abs=0.01)
+
+
+def test_a_metric_against_the_only_number(tmp_path: Path) -> None:
+    for n, (rho, value) in enumerate([(0.1, 0.5), (1, 0.7), (10, 0.4)]):
+        for name in ("fedavg", "fednh"):
+            overrides = [f"algorithm={name}", f"head.rho={rho}"]
+            write_run(tmp_path / f"{n}_{name}", overrides, accuracies(0.1, value))
+    made = report(tmp_path)
+    assert varied_number(made.configurations) == "head.rho"
+    rows = made.results
+    rows = rows[(rows["metric"] == "global/accuracy") & (rows["statistic"] == "final")]
+    figure = hyperparameter_figure(rows, made.keys, "head.rho", "accuracy", relative=True)
+    assert figure is not None
+    (axes,) = figure.axes
+    assert axes.get_xscale() == "log"
+    first = axes.get_lines()[0]
+    assert list(first.get_xdata()) == [0.1, 1, 10]
+    assert list(first.get_ydata()) == pytest.approx([0, 0.2, -0.1])
+    names = {picture.name for picture in pictures(made)}
+    assert {"gain_global_accuracy_head.rho", "values_global_accuracy_head.rho"} <= names
+
+
+def test_two_numbers_or_two_values_are_no_axis(tmp_path: Path) -> None:
+    for n in range(3):
+        overrides = [f"head.rho={n}", f"clients.count={3 + (n > 1)}"]
+        write_run(tmp_path / "determined" / str(n), overrides)
+    # The number of clients follows from rho.
+    assert varied_number(report(tmp_path / "determined").configurations) == "head.rho"
+    for n in range(2):
+        write_run(tmp_path / "two" / str(n), [f"head.rho={n}"])
+    assert varied_number(report(tmp_path / "two").configurations) is None
+
+
+def test_the_axis_is_logarithmic_from_two_decades() -> None:
+    assert is_logarithmic([0.1, 1, 10])
+    assert not is_logarithmic([0.1, 0.5, 0.9])
+    assert not is_logarithmic([0, 1, 1000])
+
+
+def test_saved_arrays_side_by_side(tmp_path: Path) -> None:
+    for n, name in enumerate(("fedavg", "fednh", "ditto", "moon")):
+        folder = write_run(tmp_path / str(n), [f"algorithm={name}"]) / "figures"
+        folder.mkdir()
+        if name == "moon":
+            (folder / "heatmap_prototype_similarity_0001.npz").write_text("damaged")
+        elif name != "ditto":
+            similarity = np.eye(3) * (n + 1) / 2
+            for last in (1, 9):
+                path = folder / f"heatmap_prototype_similarity_{last:04d}.npz"
+                np.savez(path, similarity=similarity, superclasses=np.array(["b", "a", "b"]))
+    saved = saved_arrays(report(tmp_path).configurations, "heatmap_prototype_similarity")
+    assert {name: last for name, (last, _) in saved.items()} == {"fedavg": 9, "fednh": 9}
+    figure = similarity_panels(saved)
+    assert figure is not None
+    first, second = figure.axes[:2]
+    assert first.get_title() == "fedavg, round 9"
+    np.testing.assert_array_equal(second.get_images()[0].get_array(), np.eye(3))
+    assert entropy_panels(saved) is None
+
+
+def test_entropies_are_in_the_order_of_the_true_ones() -> None:
+    arrays = {"true_nats": np.array([2.0, 1.0]), "estimated_nats": np.array([1.9, 1.2])}
+    figure = entropy_panels({"hics": (5, arrays)})
+    assert figure is not None
+    assert lines(figure.axes[0])["estimated"] == [1.2, 1.9]
+    assert [bar.get_height() for bar in figure.axes[0].patches] == [1.0, 2.0]

@@ -1,0 +1,66 @@
+from pathlib import Path
+
+import pytest
+from run_files import write_run
+
+from fedexp.reporting.labels import label_runs, short_texts, show, text
+from fedexp.reporting.runs import read_runs
+
+
+def labels(folder: Path) -> list[str]:
+    return [text(label) for label in label_runs(read_runs([folder])[0])]
+
+
+def test_seeds_and_records_are_no_difference(tmp_path: Path) -> None:
+    write_run(tmp_path / "0", ["seed=0", "tracking.heatmap_every=5"])
+    write_run(tmp_path / "1", ["seed=1"])
+    assert labels(tmp_path) == ["all", "all"]
+
+
+def test_a_key_that_another_determines_is_left_out(tmp_path: Path) -> None:
+    for n, (algorithm, head) in enumerate([("fedavg", "Linear"), ("fednh", "Prototype")]):
+        for rho in (0.1, 0.5):
+            overrides = [f"algorithm={algorithm}", f"head.rho={rho}"]
+            node = {"_target_": head, "rho": 0}
+            write_run(tmp_path / f"{n}_{rho}", overrides, head=node)
+    # head._target_ follows from the algorithm; rho does not.
+    assert labels(tmp_path) == [
+        "algorithm=fedavg head.rho=0.1",
+        "algorithm=fedavg head.rho=0.5",
+        "algorithm=fednh head.rho=0.1",
+        "algorithm=fednh head.rho=0.5",
+    ]
+
+
+def test_an_experiment_is_named_by_what_it_sets(tmp_path: Path) -> None:
+    for n, count in enumerate((20, 100)):
+        clients = {"count": count, "per_round": 10}
+        write_run(tmp_path / str(n), [f"experiment=a/{n}"], clients=clients)
+    assert labels(tmp_path) == ["clients.count=20", "clients.count=100"]
+
+
+def test_costs_tell_runs_apart_only_where_nothing_else_does(tmp_path: Path) -> None:
+    for n, device in enumerate(("cpu", "cuda")):
+        write_run(tmp_path / "same" / str(n), [], engine={"device": device})
+        write_run(tmp_path / "seeds" / str(n), [f"seed={n}"], engine={"device": device})
+    assert labels(tmp_path / "same") == ["engine.device=cpu", "engine.device=cuda"]
+    assert labels(tmp_path / "seeds") == ["all", "all"]
+
+
+def test_jobs_are_in_the_order_they_were_launched(tmp_path: Path) -> None:
+    for n in range(12):
+        write_run(tmp_path / str(n), [f"head.rho={n}"])
+    assert labels(tmp_path) == [f"head.rho={n}" for n in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(None, "null"), (True, "true"), (0.10, "0.1"), ([0.1, 1], "[0.1,1]"), ("mlp", "mlp")],
+)
+def test_values_are_shown_as_one_types_them(value: object, shown: str) -> None:
+    assert show(value) == shown
+
+
+def test_legends_name_methods_by_value_and_numbers_by_key() -> None:
+    label = (("algorithm", "fednh"), ("head.rho", "0.1"), ("head.fixed", "true"))
+    assert short_texts([label, ()]) == ["fednh rho=0.1 fixed=true", "all"]

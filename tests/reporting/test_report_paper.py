@@ -1,0 +1,150 @@
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_files import accuracies, write_run
+
+from fedexp.reporting.paper import Cell, Verdict, judge
+from fedexp.reporting.report import report
+
+TABLE_1 = {
+    "table": "Table 1",
+    "metric": "global/accuracy",
+    "statistic": "final",
+    "values": {"algorithm=fedavg": 0.6, "algorithm=fednh": 0.7},
+}
+TABLE_3 = TABLE_1 | {
+    "table": "Table 3",
+    "overrides": ["clients.per_round=30"],
+    "values": {"algorithm=fedavg": 0.65, "algorithm=fednh": 0.75},
+}
+PAPER = [TABLE_1, TABLE_3]
+
+
+def run(folder: Path, *overrides: str, value: float = 0.5, **more: Any) -> None:
+    overrides = ("experiment=a/b", *overrides)
+    write_run(folder, overrides, accuracies(value), paper=PAPER, **more)
+
+
+def verdicts(folder: Path) -> dict[tuple[str, str], Verdict]:
+    found = report(folder).verdicts
+    return {(each.cell.table, each.cell.method): each for each in found}
+
+
+def test_a_run_answers_the_row_whose_overrides_it_has(tmp_path: Path) -> None:
+    run(tmp_path / "0", "algorithm=fednh", "clients.per_round=30")
+    found = verdicts(tmp_path)
+    assert found["Table 3", "algorithm=fednh"].cell.ours == {0: 0.5}
+    assert found["Table 3", "algorithm=fednh"].cell.differs == ()
+    assert found["Table 3", "algorithm=fednh"].words == "baseline not run"
+    others = [each for key, each in found.items() if key != ("Table 3", "algorithm=fednh")]
+    assert {each.words for each in others} == {"not run"}
+    assert found["Table 3", "algorithm=fedavg"].cell.command == (
+        "fedexp experiment=a/b algorithm=fedavg clients.per_round=30"
+    )
+
+
+def test_a_shorter_run_answers_with_what_differs(tmp_path: Path) -> None:
+    run(tmp_path / "0", "algorithm=fednh", "rounds=60", "seed=0", "engine=serial", finished=False)
+    cell = verdicts(tmp_path)["Table 1", "algorithm=fednh"].cell
+    assert cell.differs == ("rounds=60",)
+    assert (cell.rounds, cell.planned) == (1, 60)
+    paper = next(table for table in report(tmp_path).tables() if "Table 1" in table.title)
+    assert paper.notes == [
+        "Differs from the protocol: rounds=60.",
+        "Differs from the protocol: 1 of 60 rounds so far.",
+        "n = 1: one seed, so the sign of a small gain is not certain.",
+        "Not run: fedexp experiment=a/b algorithm=fedavg",
+    ]
+
+
+def test_rows_that_differ_in_rounds_share_a_baseline(tmp_path: Path) -> None:
+    slow = {
+        "table": "T",
+        "metric": "rounds_to/0.5",
+        "statistic": "final",
+        "overrides": ["rounds=9"],
+    }
+    rows = [
+        slow | {"values": {"sampler=weighted": 4}},
+        slow | {"overrides": [], "values": {"sampler=hics": 2}},
+    ]
+    history = accuracies(0.1, 0.2, 0.3, 0.6)
+    overrides = ["experiment=a/b", "sampler=weighted", "rounds=9"]
+    write_run(tmp_path / "0", overrides, history, paper=rows)
+    write_run(tmp_path / "1", ["experiment=a/b", "sampler=hics"], history[1:], paper=rows)
+    weighted, hics = report(tmp_path).verdicts
+    assert weighted.words == "baseline"
+    assert weighted.cell.differs == ()
+    assert hics.published_gain == -2
+    assert hics.gain is not None
+    assert hics.gain.mean == -1  # 3 rounds against 4
+    assert hics.words == "same sign and size"
+
+
+def test_runs_of_one_cell_that_differ_are_rows_of_their_own(tmp_path: Path) -> None:
+    for n, (name, value) in enumerate([("fedavg", 0.5), ("fednh", 0.7)]):
+        run(tmp_path / f"{n}", f"algorithm={name}", value=value)
+        run(tmp_path / f"{n}_short", f"algorithm={name}", "rounds=60", value=value - 0.3 * n)
+    table = next(table for table in report(tmp_path).tables() if "Table 1" in table.title)
+    words = table.columns.index("verdict")
+    assert [(row[0], row[words]) for row in table.rows] == [
+        ("fedavg", "baseline"),
+        ("fedavg rounds=60", "baseline"),
+        ("fednh", "same sign and size"),
+        ("fednh rounds=60", "not reproduced"),  # 0.4 against the short baseline's 0.5
+    ]
+    assert table.marks == {(3, words): "alarm"}
+
+
+def cell(method: str, published: float, ours: Sequence[float], ran: bool = True) -> Cell:
+    values = dict(enumerate(ours))
+    return Cell(
+        "a/b", "T", "global/accuracy", "final", method, (), published, None, values, ran=ran
+    )
+
+
+@pytest.mark.parametrize(
+    ("ours", "words"),
+    [
+        ([0.58, 0.59, 0.60], "same sign and size"),  # gain 0.09 of the paper's 0.1
+        ([0.52, 0.53, 0.54], "same sign"),  # 0.03: less than half
+        ([0.80, 0.81, 0.82], "same sign"),  # 0.31: more than twice
+        ([0.40, 0.41, 0.42], "not reproduced"),
+        ([0.40, 0.60, 0.55], "no difference shown"),
+        ([0.56], "same sign and size"),
+        ([0.51], "same sign"),
+        ([0.49], "not reproduced"),
+    ],
+)
+def test_words(ours: Sequence[float], words: str) -> None:
+    baseline = cell("algorithm=fedavg", 0.6, [0.49, 0.5, 0.51] if len(ours) > 1 else [0.5])
+    assert judge(cell("algorithm=fednh", 0.7, ours), baseline).words == words
+
+
+def test_an_interval_that_holds_the_published_gain_is_of_its_size() -> None:
+    # Differences 0.02, 0.04, 0.06: mean 0.04, half width 4.302653 * 0.02 / sqrt(3) = 0.0497. Of the
+    # published 0.1 the mean is less than half, and 0.06 away; of 0.085 it is 0.045 away.
+    ours = [0.52, 0.54, 0.56]
+    baseline = cell("algorithm=fedavg", 0.6, [0.5, 0.5, 0.5])
+    assert judge(cell("algorithm=fednh", 0.7, ours), baseline).words == "no difference shown"
+    surer = [0.535, 0.540, 0.545]  # half width 0.0124
+    near = judge(cell("algorithm=fednh", 0.652, surer), baseline)
+    assert near.words == "same sign and size"
+    far = judge(cell("algorithm=fednh", 0.7, surer), baseline)
+    assert far.words == "same sign"  # 0.04 of 0.1
+
+
+def test_words_without_numbers() -> None:
+    baseline = cell("algorithm=fedavg", 0.6, [0.5])
+    assert judge(baseline, baseline).words == "baseline"
+    method = cell("algorithm=fednh", 0.7, [], ran=False)
+    assert judge(method, baseline).words == "not run"
+    ran = cell("algorithm=fednh", 0.7, [0.6])
+    empty = cell("algorithm=fedavg", 0.6, [], ran=False)
+    assert judge(ran, empty).words == "baseline not run"
+    target = Cell("a/b", "T", "rounds_to/0.7", "final", "m", (), 9, None, {}, ran=True)
+    assert judge(target, baseline).words == "target not reached"
+    unmeasured = cell("algorithm=fednh", 0.7, [])
+    assert judge(unmeasured, baseline).words == "not measured"

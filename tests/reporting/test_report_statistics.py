@@ -1,0 +1,148 @@
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from run_files import accuracies, write_run
+
+from fedexp.errors import InputError
+from fedexp.reporting.report import report
+from fedexp.reporting.statistics import (
+    Interval,
+    cost_to,
+    paired_difference,
+    smooth,
+    smoothed_rounds_to,
+)
+
+
+def test_mean_and_deviation_over_seeds(tmp_path: Path) -> None:
+    for seed, value in enumerate((0.5, 0.6, 0.7)):
+        write_run(tmp_path / str(seed), [f"seed={seed}"], accuracies(0.9, value))
+    frame = report(tmp_path).results.set_index(["metric", "statistic"])
+    # Of 0.5, 0.6, 0.7: mean 0.6, variance (0.01 + 0 + 0.01) / 2.
+    final = frame.loc[("global/accuracy", "final")]
+    assert final["mean"] == pytest.approx(0.6)
+    assert final["std"] == pytest.approx(0.1)
+    assert (final["n"], final["seeds"]) == (3, 3)
+    assert frame.loc[("global/accuracy", "best"), "mean"] == pytest.approx(0.9)
+    # Means of (0.9 + value) / 2.
+    assert frame.loc[("global/accuracy", "mean_last5"), "mean"] == pytest.approx(0.75)
+
+
+def test_a_target_that_one_seed_missed_has_no_mean(tmp_path: Path) -> None:
+    write_run(tmp_path / "0", ["seed=0"], accuracies(0.5, 0.7))
+    write_run(tmp_path / "1", ["seed=1"], accuracies(0.5, 0.5))
+    made = report(tmp_path, targets=[0.5, 0.6])
+    frame = made.results.set_index("metric")
+    assert frame.loc["rounds_to/0.5", "mean"] == 1
+    missed = frame.loc["rounds_to/0.6"]
+    assert math.isnan(missed["mean"])
+    assert (missed["n"], missed["seeds"]) == (1, 2)
+    table = made.tables()[0]
+    assert table.rows[0][table.columns.index("rounds_to/0.6")] == "1 of 2"
+
+
+def test_costs_to_a_target() -> None:
+    history = [
+        {"global/accuracy": 0.1, "cost/download_bytes": 10, "cost/upload_bytes": 1}
+        | {"time/select_s": 0.5, "time/train_s": 2.0, "time/eval_s": 9.0},
+        {"cost/download_bytes": 20, "cost/upload_bytes": 2, "time/train_s": 3.0},
+        {"global/accuracy": 0.6, "cost/download_bytes": 30, "cost/upload_bytes": 3}
+        | {"time/train_s": 4.0, "time/server_s": 0.25},
+        {"global/accuracy": 0.9, "cost/download_bytes": 40, "cost/upload_bytes": 4},
+    ]
+    # The third round is the first; 10 + 1 + 20 + 2 + 30 + 3; 0.5 + 2 + 3 + 4 + 0.25.
+    assert cost_to(history, 0.6) == {
+        "rounds_to/0.6": {"final": 3},
+        "bytes_to/0.6": {"final": 66},
+        "seconds_to/0.6": {"final": 9.75},
+    }
+    assert cost_to(history, 0.95) == {}
+
+
+def test_costs_that_were_not_measured_are_absent() -> None:
+    assert cost_to(accuracies(0.6), 0.5) == {"rounds_to/0.5": {"final": 1}}
+
+
+def test_smoothing_keeps_cubics_and_short_curves() -> None:
+    cubic = np.arange(20.0) ** 3 - 5 * np.arange(20.0)
+    np.testing.assert_allclose(smooth(cubic), cubic, atol=1e-8)
+    short = np.array([0.0, 1.0, 0.0])
+    np.testing.assert_array_equal(smooth(short), short)
+
+
+def test_the_smoothed_curve_reaches_a_target_later_than_a_single_peak() -> None:
+    # A line to 1 in round 21, with one peak in round 5 that the filter flattens. The weight of a
+    # value at its own place is 25 / 143 for window 13, order 3: 0.2 + 25 / 143 * 0.6 < 0.69.
+    values = [n / 20 for n in range(21)]
+    values[4] = 0.8
+    history = accuracies(*values)
+    assert cost_to(history, 0.69)["rounds_to/0.69"] == {"final": 5}
+    assert smoothed_rounds_to(history, 0.69) == {"rounds_to_smoothed/0.69": {"final": 15}}
+    assert smoothed_rounds_to(history[:12], 0.3) == {}
+
+
+def test_paired_interval_by_hand() -> None:
+    # Differences 0.1, 0.2, 0.3: mean 0.2, s = 0.1; t(0.975; 2) = 4.302653: 0.1 t / sqrt(3).
+    found = paired_difference({0: 0.6, 1: 0.8, 2: 0.7, 9: 0.1}, {0: 0.5, 1: 0.6, 2: 0.4, 8: 0.9})
+    assert found is not None
+    assert found.mean == pytest.approx(0.2)
+    assert found.half_width == pytest.approx(0.248414, abs=1e-6)
+    assert found.n == 3
+    assert not found.excludes_zero
+    assert Interval(0.2, 0.1, 3).excludes_zero
+
+
+def test_one_pair_has_no_interval_and_strangers_no_difference() -> None:
+    one = paired_difference({0: 0.6}, {0: 0.5})
+    assert one is not None
+    assert math.isnan(one.half_width)
+    assert not one.excludes_zero
+    assert paired_difference({0: 0.6}, {1: 0.5}) is None
+
+
+def test_differences_are_to_the_row_with_the_same_other_keys(tmp_path: Path) -> None:
+    values = {("fedavg", 0.1): 0.5, ("fedavg", 0.5): 0.6, ("fednh", 0.1): 0.7, ("fednh", 0.5): 0.7}
+    for n, ((name, rho), value) in enumerate(values.items()):
+        for seed in (0, 1):
+            overrides = [f"algorithm={name}", f"head.rho={rho}", f"seed={seed}"]
+            # The second seed is better by 0.1 for all: the pairs' differences have no spread.
+            write_run(tmp_path / f"{n}_{seed}", overrides, accuracies(value + 0.1 * seed))
+    made = report(tmp_path, baseline="algorithm=fedavg")
+    frame = made.differences
+    frame = frame[(frame["metric"] == "global/accuracy") & (frame["statistic"] == "final")]
+    assert frame["algorithm"].tolist() == ["fednh", "fednh"]
+    assert frame["head.rho"].tolist() == ["0.1", "0.5"]
+    assert frame["difference"].tolist() == pytest.approx([0.2, 0.1])
+    assert frame["half_width"].tolist() == pytest.approx([0, 0], abs=1e-12)
+    assert made.tables()[1].title == "Difference to algorithm=fedavg"
+
+
+def test_runs_of_one_config_and_seed_count_once(tmp_path: Path) -> None:
+    write_run(tmp_path / "0", [], accuracies(0.5), rounds=2)
+    write_run(tmp_path / "1", [], accuracies(0.5, 0.7))
+    made = report(tmp_path)
+    assert [run.folder.name for run in made.runs] == ["1"]
+    assert made.problems == [
+        f"{tmp_path / '0'}: left out, as {tmp_path / '1'} has the same config and seed"
+    ]
+
+
+def test_the_shown_metrics(tmp_path: Path) -> None:
+    row = {"personal/accuracy_uniform": 0.5, "personal/accuracy_local": 0.6}
+    row |= {"global/accuracy": 0.4, "global/loss": 1.0, "geometry/classifier_angle": 90.0}
+    published = {"table": "Table 1", "metric": "personal/accuracy_local", "statistic": "final"}
+    write_run(tmp_path / "0", [], [row], paper=[published | {"values": {"algorithm=fedavg": 0.6}}])
+    assert report(tmp_path).metrics == ["global/accuracy", "personal/accuracy_local"]
+    asked = report(tmp_path, metrics=["geometry/classifier_angle"])
+    assert asked.tables()[0].rows == [["1", "90.0000"]]
+    with pytest.raises(InputError, match=r"metrics=geometry/x: not measured; there are: .*global"):
+        report(tmp_path, metrics=["geometry/x"])
+
+
+def test_a_baseline_that_no_run_has(tmp_path: Path) -> None:
+    write_run(tmp_path / "0", ["algorithm=fednh"])
+    write_run(tmp_path / "1", ["algorithm=ditto"])
+    with pytest.raises(InputError, match="algorithm=fedavg: no run has it; there are: algorithm=f"):
+        report(tmp_path, baseline="algorithm=fedavg")

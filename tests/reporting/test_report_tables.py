@@ -1,0 +1,185 @@
+import io
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from rich.console import Console
+from run_files import accuracies, write_run
+
+from fedexp.reporting.files import write
+from fedexp.reporting.latex import escape, latex
+from fedexp.reporting.markdown import markdown
+from fedexp.reporting.report import report
+from fedexp.reporting.table import Table, number, order_metrics, rank
+from fedexp.reporting.terminal import print_table
+
+TABLE = Table(
+    "Results",
+    ["method", "n", "global/accuracy"],
+    [["a|b_c", "3", "0.9000 ± 0.0100"], ["d", "3", "0.8000"], ["e", "3", "0.1000"]],
+    {(0, 2): "best", (1, 2): "second", (2, 2): "alarm"},
+    ["A note, 95 %."],
+)
+
+
+def values(mean: float, seeds: int = 3) -> dict[str, float]:
+    return {"mean": mean, "seeds": seeds, "n": seeds}
+
+
+def test_marks() -> None:
+    found = {
+        0: values(0.5),
+        1: values(0.7),
+        2: values(0.6),
+        3: values(0.7),
+        4: values(float("nan")),
+    }
+    assert rank(found, "global/accuracy") == {1: "best", 3: "best", 2: "second"}
+    assert rank(found, "global/loss") == {0: "best", 2: "second"}
+    assert rank(found, "rounds_to/0.5") == {0: "best", 2: "second"}
+    assert rank({0: values(0.5)}, "global/accuracy") == {}
+    # One row of a single seed: nothing is marked.
+    assert rank({0: values(0.5), 1: values(0.7, seeds=1)}, "global/accuracy") == {}
+
+
+def test_marks_are_within_the_methods_of_one_setting(tmp_path: Path) -> None:
+    for n, (name, rho, value) in enumerate(
+        [("fedavg", 1, 0.5), ("fednh", 1, 0.6), ("fedavg", 2, 0.9), ("fednh", 2, 0.8)]
+    ):
+        for seed in (0, 1):
+            overrides = [f"algorithm={name}", f"head.rho={rho}", f"seed={seed}"]
+            write_run(tmp_path / f"{n}{seed}", overrides, accuracies(value))
+    alone = report(tmp_path).tables()[0]
+    assert alone.marks == {(2, 3): "best", (3, 3): "second"}
+    together = report(tmp_path, baseline="algorithm=fedavg").tables()[0]
+    assert together.marks == {(0, 3): "second", (1, 3): "best", (2, 3): "best", (3, 3): "second"}
+
+
+def test_one_seed_is_said_and_nothing_is_marked(tmp_path: Path) -> None:
+    for n, name in enumerate(("fedavg", "fednh")):
+        write_run(tmp_path / str(n), [f"algorithm={name}"], accuracies(0.5 + 0.1 * n))
+    made = report(tmp_path, baseline="algorithm=fedavg")
+    results, difference, _ = made.tables()
+    assert results.marks == {}
+    assert "n = 1: one seed; nothing there is marked as best." in results.notes
+    assert difference.rows == [["fednh", "1", "+0.1000"]]
+    assert "n = 1: one pair of runs, so no interval." in difference.notes
+
+
+@pytest.mark.parametrize(
+    ("value", "metric", "shown"),
+    [
+        (0.12345, "global/accuracy", "0.1235"),
+        (12.0, "rounds_to/0.5", "12"),
+        (12.5, "rounds_to/0.5", "12.5"),
+        (1.5e6, "bytes_to/0.5", "1.5 MB"),
+        (3.25, "seconds_to/0.5", "3.25 s"),
+        (float("nan"), "global/loss", "diverged"),
+    ],
+)
+def test_digits(value: float, metric: str, shown: str) -> None:
+    assert number(value, metric) == shown
+
+
+def test_order_of_metrics() -> None:
+    mixed = ["rounds_to/0.5", "global/loss", "personal/accuracy_local", "global/accuracy"]
+    assert order_metrics(mixed) == [
+        *("global/accuracy", "personal/accuracy_local", "global/loss", "rounds_to/0.5")
+    ]
+
+
+def test_markdown() -> None:
+    assert markdown(TABLE).splitlines() == [
+        *("### Results", "", "| method | n | global/accuracy |", "| --- | --- | --- |"),
+        r"| a\|b_c | 3 | **0.9000 ± 0.0100** |",
+        "| d | 3 | <u>0.8000</u> |",
+        "| e | 3 | **0.1000** (!) |",
+        *("", "A note, 95 %."),
+    ]
+
+
+def test_latex() -> None:
+    lines = latex(TABLE).splitlines()
+    assert r"\caption{Results. A note, 95 \%.}" in lines
+    assert r"\begin{tabular}{lrr}" in lines
+    assert lines[lines.index(r"\midrule") + 1 : lines.index(r"\bottomrule")] == [
+        r"a|b\_c & 3 & \textbf{0.9000 $\pm$ 0.0100} \\",
+        r"d & 3 & \underline{0.8000} \\",
+        r"e & 3 & \textbf{0.1000} (!) \\",
+    ]
+    assert escape(r"50% of {a_b} \ ~") == (r"50\% of \{a\_b\} \textbackslash{} \textasciitilde{}")
+
+
+def test_the_terminal_shows_what_fits() -> None:
+    for width, cut in ((200, False), (24, True)):
+        output = io.StringIO()
+        console = Console(file=output, width=width, soft_wrap=True)
+        print_table(TABLE, console)
+        said = output.getvalue()
+        assert "a|b_c" in said
+        assert ("0.9000 ± 0.0100" in said) is not cut
+        assert ("in the files (--to DIR): global/accuracy" in said) is cut
+
+
+class Page(HTMLParser):
+    """Counts tags, and collects what a page would load from elsewhere."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.sources: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.sources += [value or "" for name, value in attrs if name in ("src", "href")]
+
+
+def test_every_format(tmp_path: Path) -> None:
+    for n, name in enumerate(("fedavg", "fed<nh>")):
+        for seed in (0, 1):
+            write_run(
+                tmp_path / "runs" / f"{n}_{seed}",
+                [f"algorithm={name}", f"seed={seed}"],
+                accuracies(0.1, 0.5 + 0.1 * n + 0.01 * seed),
+            )
+    (tmp_path / "runs" / "broken").mkdir()
+    (tmp_path / "runs" / "broken" / "summary.json").write_text("{}")
+    made = report(tmp_path / "runs", baseline="algorithm=fedavg")
+    folder = tmp_path / "report"
+    files = write(made, folder)
+    assert {path.name for path in files} == {
+        *("report.md", "report.tex", "report.html"),
+        *("values.csv", "results.csv", "differences.csv", "curves.csv"),
+    }
+    text = (folder / "report.html").read_text()
+    page = Page(text)
+    assert page.sources  # the pictures
+    assert all(source.startswith("data:image/png;base64,") for source in page.sources)
+    assert page.tags.count("script") == 1
+    assert page.tags.count("details") == 2 * 4  # a run, and within it its config
+    assert "fed&lt;nh&gt;" in text
+    assert "fed<nh>" not in text
+    assert re.search(r'<td class="best">\s*0\.6050 ± 0\.0071</td>', text)
+    assert "broken: not begun, or no run of fedexp" in text
+
+    said = (folder / "report.md").read_text()
+    pictures = re.findall(r"\((figures/\S+\.png)\)", said)
+    assert "figures/curves_global_accuracy.png" in pictures
+    for picture in pictures:
+        assert (folder / picture).read_bytes().startswith(b"\x89PNG")
+        assert (folder / picture).with_suffix(".pdf").read_bytes().startswith(b"%PDF")
+
+    curves = pd.read_csv(folder / "curves.csv")
+    assert curves.columns.tolist() == ["algorithm", "seed", "round", "global/accuracy"]
+    assert curves["round"].tolist() == [1, 2] * 4
+
+
+def test_one_format_alone(tmp_path: Path) -> None:
+    write_run(tmp_path / "run")
+    write(report(tmp_path / "run"), tmp_path / "report", ["csv"])
+    assert {path.name for path in (tmp_path / "report").iterdir()} == {
+        *("values.csv", "results.csv", "curves.csv")
+    }

@@ -1,0 +1,71 @@
+"""Run folders as files, for tests of reports: nothing is trained."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+CONFIG: dict[str, Any] = {
+    "seed": 0,
+    "rounds": 3,
+    "clients": {"count": 20, "per_round": 10},
+    "head": {"_target_": "fedexp.heads.linear.Linear", "rho": 0.9},
+    "evaluation": {"every": 1, "targets": []},
+    "engine": {"device": "cpu"},
+    "tracking": {"heatmap_every": 10},
+    "paper": [],
+}
+
+
+def write_run(
+    folder: Path,
+    overrides: Sequence[str] = (),
+    history: Sequence[Mapping[str, float | None]] = ({"global/accuracy": 0.5},),
+    paper: Sequence[Mapping[str, Any]] = (),
+    finished: bool = True,
+    choices: Mapping[str, str] | None = None,
+    **changes: Any,
+) -> Path:
+    """A run of ``len(history)`` rounds; overrides such as ``head.rho=0.1`` change its config,
+    ``algorithm=fednh`` its choices.
+
+    ``changes`` replace whole keys of the config.
+    """
+    folder.mkdir(parents=True)
+    config = json.loads(json.dumps({**CONFIG, "rounds": len(history), **changes}))
+    config["paper"] = [{"overrides": [], "spread": {}, **row} for row in paper]
+    chosen = {"algorithm": "fedavg", **(choices or {})}
+    for override in overrides:
+        key, _, value = override.partition("=")
+        try:
+            parsed = json.loads(value)
+        except ValueError:  # the name of an option
+            chosen[key] = value
+            continue
+        *path, name = key.split(".")
+        node = config
+        for part in path:
+            node = node.setdefault(part, {})
+        node[name] = parsed
+    (folder / "run.json").write_text(json.dumps({"config": config, "wandb_id": "0"}))
+    lines = [json.dumps({"round": n, **row}) for n, row in enumerate(history, start=1)]
+    (folder / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    hydra = folder / ".hydra"
+    hydra.mkdir()
+    (hydra / "overrides.yaml").write_text(json.dumps(list(overrides)))
+    (hydra / "hydra.yaml").write_text(json.dumps({"hydra": {"runtime": {"choices": chosen}}}))
+    if finished:
+        summary = {
+            "metrics": {},
+            "overrides": list(overrides),
+            "choices": chosen,
+            "rounds": len(history),
+            "wall_time_s": 1.0,
+        }
+        (folder / "summary.json").write_text(json.dumps(summary))
+    return folder
+
+
+def accuracies(*values: float) -> list[dict[str, float]]:
+    """A history of the global accuracy."""
+    return [{"global/accuracy": value} for value in values]
