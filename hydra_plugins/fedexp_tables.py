@@ -85,7 +85,10 @@ class TableSweeper(Sweeper):
                 _ = result.return_value  # raises the error of a job that failed
         if reason := reason_to_stop_sweep():
             done = [
-                Path(each.hydra_cfg.hydra.runtime.output_dir) for job in results for each in job
+                Path(each.hydra_cfg.hydra.runtime.output_dir)
+                for job in results
+                for each in job
+                if each.hydra_cfg is not None
             ]
             skipped = [job for job, path in zip(jobs, done, strict=False) if not path.exists()]
             for job in [*skipped, *jobs[begun:]]:

@@ -69,7 +69,7 @@ def test_distillation_is_the_divergence_from_the_teacher() -> None:
 def test_value_and_gradients_by_independent_computation() -> None:
     loss = received(round=3)  # t = 2: a = 3 * 0.5^2, b = 2 * 0.5^2
     z = draw(6, DIM).requires_grad_()
-    found = loss(Forward(z, HEAD(z), LABELS, None, HEAD, 4))
+    found = loss(Forward(z, HEAD(z), LABELS, None, head=HEAD, step=4))
     numbers = uniform(torch.tensor(key(7, "generated_features", 3)), 4, 6, 1 + 2 * NOISE)
     y = (numbers[:, 0] * CLASSES).long()
     generated = generate(folded(), numbers[:, 1 : 1 + NOISE], y)
@@ -90,7 +90,7 @@ def test_generated_features_train_the_head_only() -> None:
     z = draw(6, DIM).requires_grad_()
     grads = []
     for a in (0.0, 50.0):
-        found = received(a=a, b=0.0)(Forward(z, HEAD(z), LABELS, None, HEAD))
+        found = received(a=a, b=0.0)(Forward(z, HEAD(z), LABELS, None, head=HEAD))
         grads.append(torch.autograd.grad(found, (z, HEAD.weight)))
     torch.testing.assert_close(grads[0][0], grads[1][0], atol=1e-4, rtol=0)
     assert not torch.allclose(grads[0][1], grads[1][1], atol=0.1)
@@ -105,7 +105,7 @@ def test_the_weights_of_a_round(round: int, expected: tuple[float, float] | None
 def test_without_a_generator_it_is_cross_entropy() -> None:
     loss = received()
     z = draw(6, DIM)
-    batch = Forward(z, HEAD(z), LABELS, None, HEAD)
+    batch = Forward(z, HEAD(z), LABELS, None, head=HEAD)
     assert loss(batch) > F.cross_entropy(HEAD(z), LABELS) + 0.1
     loss.receive(Message(1, {}))
     torch.testing.assert_close(loss(batch), F.cross_entropy(HEAD(z), LABELS))
@@ -114,9 +114,9 @@ def test_without_a_generator_it_is_cross_entropy() -> None:
 def test_padding_changes_nothing() -> None:
     loss, z = received(), draw(9, DIM)
     labels = torch.cat([LABELS, torch.zeros(3, dtype=torch.int64)])
-    plain = loss(Forward(z[:6], HEAD(z[:6]), LABELS, None, HEAD, 1))
+    plain = loss(Forward(z[:6], HEAD(z[:6]), LABELS, None, head=HEAD, step=1))
     real = torch.tensor([1.0] * 6 + [0.0] * 3)
-    padded = Forward(z, HEAD(z), labels, real, HEAD, 1)
+    padded = Forward(z, HEAD(z), labels, real, head=HEAD, step=1)
     torch.testing.assert_close(loss(padded), plain)
     measured = loss.measure(padded)["seen"]
     assert measured.tolist() == [1, 2, 2, 1] == LABELS.bincount().tolist()
@@ -131,7 +131,7 @@ def test_classes_that_the_head_leaves_out_are_left_out() -> None:
 
     loss, z = received(a=1.0, b=1.0), draw(6, DIM).requires_grad_()
     labels = LABELS.clamp(max=2)
-    found = loss(Forward(z, head(z), labels, None, head))
+    found = loss(Forward(z, head(z), labels, None, head=head))
     numbers = uniform(torch.tensor(key(7, "generated_features", 2)), 0, 6, 1 + 2 * NOISE)
     y = (numbers[:, 0] * CLASSES).long()
     assert (y == 3).any()
