@@ -16,8 +16,8 @@ MISTAKES = {
     "schedule=cosin": "In 'config': Could not find 'schedule/cosin' Available options in "
     "'schedule': constant cosine exponential step warm_up Did you mean schedule=cosine?",
     "experiment=hics/fmnist": "In 'config': Could not find 'experiment/hics/fmnist' "
-    "Available options in 'experiment': cifar10 Did you mean experiment=hics/fmnist_setting3 or "
-    "experiment=hics/fmnist_setting2 or experiment=hics/fmnist_setting1?",
+    "Available options in 'experiment': cifar10 Did you mean experiment=hics/table1_fmnist or "
+    "experiment=hics/fmnist_setting3 or experiment=hics/fmnist_setting2?",
     "clients.per_roun=3": "Could not override 'clients.per_roun'. Did you mean clients.per_round?",
     "optimizer.momentm=1": "Could not override 'optimizer.momentm'. "
     "Did you mean optimizer.momentum?",
