@@ -150,7 +150,14 @@ def test_a_device_that_is_not_there(tmp_path: Path) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param(signal.SIGUSR1, marks=pytest.mark.slow),
+    ],
+)
 def test_an_interrupted_run_is_saved_and_goes_on(number: signal.Signals, tmp_path: Path) -> None:
     some = [*TINY[1:], "evaluation.personal=off", "tracking.wandb.mode=disabled"]
     command = [sys.executable, "-m", "fedexp.train", "rounds=100000", *some]

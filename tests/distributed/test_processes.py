@@ -214,6 +214,7 @@ def test_what_two_processes_have_saved_one_or_two_go_on_with(tmp_path: Path) -> 
     assert not list(folder.glob("clients*"))
 
 
+@pytest.mark.slow
 def test_an_interrupt_reaches_all_processes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fedexp.train", *TINY, *QUIET, "rounds=10000"]
     run = subprocess.Popen(

@@ -48,17 +48,18 @@ SMALL_GROUPS += ["evaluation", "tracking", "partition"]
 SETS_AT_HAND = [each for each in options("data") if each.removeprefix("data=") not in NAMES]
 
 
-@pytest.fixture
-def natural_sets(tmp_path: Path) -> dict[str, list[str]]:
+@pytest.fixture(scope="session")
+def natural_sets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """Tiny files for the datasets with natural users, and the overrides that find them."""
-    write_femnist(tmp_path / "femnist")
-    write_shakespeare(tmp_path / "shakespeare")
-    write_play(tmp_path / "play.txt")
+    folder = tmp_path_factory.mktemp("natural_sets")
+    write_femnist(folder / "femnist")
+    write_shakespeare(folder / "shakespeare")
+    write_play(folder / "play.txt")
     users = ["partition=natural", "clients.count=3", "clients.per_round=2"]
     return {
-        "data=femnist": [f"data.root={tmp_path / 'femnist'}", *users],
-        "data=shakespeare": [f"data.root={tmp_path / 'shakespeare'}", *users, *SMALL_LSTM],
-        "data=text": [f"data.path={tmp_path / 'play.txt'}", *users, *PLAY_OPTIONS, *SMALL_LSTM],
+        "data=femnist": [f"data.root={folder / 'femnist'}", *users],
+        "data=shakespeare": [f"data.root={folder / 'shakespeare'}", *users, *SMALL_LSTM],
+        "data=text": [f"data.path={folder / 'play.txt'}", *users, *PLAY_OPTIONS, *SMALL_LSTM],
     }
 
 
@@ -70,13 +71,20 @@ FEW_SHOT = [f"evaluation.fewshot.{key}=2" for key in ("shots", "queries", "episo
 FEW_SHOT += ["objective=global/fewshot_accuracy", "evaluation.personal=off"]
 
 
-@pytest.fixture
-def image_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tiny trees of these sets, where they are looked for by default."""
-    accept_any_checksum(monkeypatch)
+@pytest.fixture(scope="session")
+def image_set_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tiny trees of these sets."""
+    folder = tmp_path_factory.mktemp("image_sets")
     for write in IMAGE_SETS.values():
-        write(tmp_path / "data")
-    monkeypatch.setenv("FEDEXP_DATA", str(tmp_path / "data"))
+        write(folder)
+    return folder
+
+
+@pytest.fixture
+def image_sets(image_set_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trees where they are looked for by default."""
+    accept_any_checksum(monkeypatch)
+    monkeypatch.setenv("FEDEXP_DATA", str(image_set_folder))
 
 
 @pytest.mark.usefixtures("image_sets")

@@ -157,9 +157,10 @@ def signalled(
     return started.returncode, out, error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "launcher",
-    [[], pytest.param(["hydra/launcher=joblib"], marks=pytest.mark.slow)],
+    [[], ["hydra/launcher=joblib"]],
     ids=["one job at a time", "two processes"],
 )
 def test_a_signal_ends_a_sweep_with_its_table(launcher: list[str], tmp_path: Path) -> None:
