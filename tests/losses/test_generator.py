@@ -32,7 +32,12 @@ def make_training(steps: int = 3) -> GeneratorTraining:
     return GeneratorTraining(generator, steps, 6, 0.01, 0.5, 0.1, diversity=2.0)
 
 
-HEADS = [nn.Linear(DIM, CLASSES).requires_grad_(False) for _ in range(2)]
+def make_heads() -> list[nn.Linear]:
+    torch.manual_seed(1)
+    return [nn.Linear(DIM, CLASSES).requires_grad_(False) for _ in range(2)]
+
+
+HEADS = make_heads()
 SEEN = torch.tensor([[3.0, 0.0, 0.0, 1.0], [1.0, 0.0, 2.0, 0.0]])  # nobody holds class 1
 
 

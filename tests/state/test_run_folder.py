@@ -117,21 +117,24 @@ def test_the_newest_run_with_rounds_left(tmp_path: Path) -> None:
 
 
 def test_the_newest_sweep_of_the_same_overrides(tmp_path: Path) -> None:
-    def launched(name: str, *overrides: str) -> None:
+    def launched(name: str, *overrides: str, cells: str = "null") -> None:
         (tmp_path / name).mkdir(parents=True)
-        content = json.dumps({"hydra": {"overrides": {"task": overrides}}})
+        of_hydra = [f"hydra.sweeper.cells={cells}"]
+        content = json.dumps({"hydra": {"overrides": {"task": overrides, "hydra": of_hydra}}})
         (tmp_path / name / "multirun.yaml").write_text(content)
 
     launched("1/a", "seed=0,1", "rounds=3")
     launched("1/b", "rounds=9", "resume=auto", "seed=0,1", "tracking.wandb.mode=disabled")
     launched("2/a", "seed=0,1,2")
 
-    def found(*overrides: str, resume: str | None = "auto") -> str:
-        return choose_sweep_folder(str(tmp_path), "3/a", resume, overrides)
+    def found(*overrides: str, resume: str | None = "auto", cells: str = "null") -> str:
+        of_hydra = [f"hydra.sweeper.cells={cells}"]
+        return choose_sweep_folder(str(tmp_path), "3/a", resume, overrides, of_hydra)
 
     assert found("seed=0,1") == str(tmp_path / "1/b")
     assert found("seed=0,1", "resume=auto", "engine.device=cpu") == str(tmp_path / "1/b")
     assert found("seed=2,1") == str(tmp_path / "3/a")
+    assert found("seed=0,1", cells="[one]") == str(tmp_path / "3/a")
     assert found("seed=0,1", resume=None) == str(tmp_path / "3/a")
     assert found("seed=0,1", resume="there") == "there"
 
