@@ -24,6 +24,7 @@ from fedexp.reporting.statistics import (
 SAME, SAME_SIGN = "same sign and size", "same sign"
 NOT_SHOWN, REVERSED = "no difference shown", "not reproduced"
 NOT_RUN, BASELINE, NOT_REACHED = "not run", "baseline", "target not reached"
+NOT_FINISHED = "not finished"
 NOT_MEASURED, BASELINE_NOT_RUN = "not measured", "baseline not run"
 _SIZE = (0.5, 2.0)
 """Our gain over the published one within these bounds is of the same size."""
@@ -123,21 +124,26 @@ def judge(cell: Cell, baseline: Cell) -> Verdict:
       holds it;
     * same sign; * no difference shown: our interval holds zero, with several seeds;
     * not reproduced: the other sign;
-    * target not reached; * not measured; * baseline not run; * not run.
+    * target not reached; * not finished; * not measured; * baseline not run; * not run.
     """
     is_baseline = cell.method == baseline.method
     published = math.nan if is_baseline else cell.published - baseline.published
     if not cell.ran:
         return Verdict(cell, published, None, NOT_RUN)
     if not cell.ours:
-        words = NOT_REACHED if cell.metric.startswith(ROUNDS_TO) else NOT_MEASURED
-        return Verdict(cell, published, None, words)
+        return Verdict(cell, published, None, _why_no_value(cell))
     if is_baseline:
         return Verdict(cell, published, None, BASELINE)
     gain = paired_difference(cell.ours, baseline.ours)
     if gain is None:
         return Verdict(cell, published, None, BASELINE_NOT_RUN)
     return Verdict(cell, published, gain, _compare(gain, published))
+
+
+def _why_no_value(cell: Cell) -> str:
+    if not cell.metric.startswith(ROUNDS_TO):
+        return NOT_MEASURED
+    return NOT_REACHED if cell.rounds >= cell.planned else NOT_FINISHED
 
 
 def _compare(gain: Interval, published: float) -> str:

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -146,5 +147,7 @@ def test_words_without_numbers() -> None:
     assert judge(ran, empty).words == "baseline not run"
     target = Cell("a/b", "T", "rounds_to/0.7", "final", "m", (), 9, None, {}, ran=True)
     assert judge(target, baseline).words == "target not reached"
+    going = replace(target, rounds=3, planned=9)
+    assert judge(going, baseline).words == "not finished"
     unmeasured = cell("algorithm=fednh", 0.7, [])
     assert judge(unmeasured, baseline).words == "not measured"
