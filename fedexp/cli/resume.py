@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +16,6 @@ from fedexp.errors import InputError
 from fedexp.state import run_folder
 
 _SWEEP = "multirun.yaml"
-_MAY_CHANGE = re.compile(r"\+*(rounds|resume|tracking|engine|checkpoint|limits)[.=]")
 
 
 def register_resolvers() -> None:
@@ -154,7 +152,8 @@ def _valid_config(cfg: DictConfig) -> Any:
 def _identifying(overrides: Sequence[str], of_hydra: Sequence[str]) -> list[str]:
     """The overrides that identify a sweep, in order, as the jobs' numbers depend on it."""
     jobs = [each for each in of_hydra if each.lstrip("+").startswith("hydra.sweeper.")]
-    return [each for each in overrides if not _MAY_CHANGE.match(each)] + jobs
+    kept = (o for o in overrides if not run_folder.may_change(run_folder.override_key(o)))
+    return [*kept, *jobs]
 
 
 def _print_line(line: str) -> None:

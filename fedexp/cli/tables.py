@@ -19,14 +19,13 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from fedexp.errors import InputError
+from fedexp.state.run_folder import COSTS, RECORDS, is_below, override_key
 
 CELLS = "experiment"
 Axes = Mapping[str, Sequence[str]]
 """Key -> its values, as typed on the command line."""
 
-_WITHOUT_EFFECT = re.compile(
-    r"\+*(seed|resume|tracking|engine|checkpoint|limits|hydra|data\.(root|cache)|clients\.ram_gib)\b"
-)
+_WITHOUT_EFFECT = (*RECORDS, *COSTS, "seed", "data.root", "hydra")
 """Keys that leave a table's results as they are."""
 
 _NOUNS = {CELLS: "cell", "algorithm": "method", "sampler": "sampler", "seed": "seed"}
@@ -99,7 +98,7 @@ class Table:
         return [
             f"{key}={value}"
             for key, values in typed.items()
-            if not _WITHOUT_EFFECT.match(key)
+            if not is_below(override_key(key), _WITHOUT_EFFECT)
             for value in values
             if not any(value in part.get(key, ()) for part in self.parts)
         ]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from fedexp.reporting.runs import Run
+from fedexp.state import run_folder
 
-_IGNORED = ("seed", "resume", "paper", "objective")
-_RECORDS = ("tracking", "checkpoint", "limits", "method", "hydra")
-_COSTS = ("engine", "evaluation")
-_COST_KEYS = ("clients.ram_gib", "data.cache", "data.root")
+_IGNORED = (*run_folder.RECORDS, "seed", "paper", "objective", "method", "hydra")
+_COSTS = (*run_folder.COSTS, "evaluation", "data.root")
 Label = tuple[tuple[str, str], ...]
 """Key and value, in the order of the columns, such as ``(("algorithm", "fedavg"),)``."""
 
@@ -67,16 +66,12 @@ def show(value: object) -> str:
 
 def changes_results(key: str) -> bool:
     """Whether a key can change what a method learns, and not only its cost or its records."""
-    return key not in _IGNORED and key not in _COST_KEYS and _group(key) not in _RECORDS + _COSTS
+    return not run_folder.is_below(_dotted(key), _IGNORED + _COSTS)
 
 
-def override_key(override: str) -> str:
-    """The key of an override such as ``+partition.beta=0.1``."""
-    return override.lstrip("+~").partition("=")[0]
-
-
-def _group(key: str) -> str:
-    return key.split(".")[0].split("/")[0].split("@")[0]
+def _dotted(key: str) -> str:
+    """A config group such as ``hydra/launcher`` or ``method@_global_`` as a key."""
+    return key.replace("/", ".").replace("@", ".")
 
 
 def _short(key: str, value: str) -> str:
@@ -86,13 +81,13 @@ def _short(key: str, value: str) -> str:
 
 def _candidates(runs: Sequence[Run]) -> Iterator[str]:
     """All keys of all runs, each once: typed ones first, those that only change costs last."""
-    typed = [override_key(each) for run in runs for each in run.overrides]
+    typed = [run_folder.override_key(each) for run in runs for each in run.overrides]
     groups = [key for run in runs for key in run.choices]
     rest = [key for run in runs for key in run.values]
     # An experiment's name says less than what it sets.
     late = [key for key in typed + groups if key in ("experiment", "protocol")]
     order = dict.fromkeys([*(key for key in typed + groups if key not in late), *rest, *late])
-    known = [key for key in order if key not in _IGNORED and _group(key) not in _RECORDS]
+    known = [key for key in order if not run_folder.is_below(_dotted(key), _IGNORED)]
     yield from filter(changes_results, known)
     yield from (key for key in known if not changes_results(key))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from fedexp.errors import InputError
-from fedexp.reporting.labels import Label, label_runs, override_key, text
+from fedexp.reporting.labels import Label, label_runs, text
 from fedexp.reporting.paper import Verdict, beside_the_paper
 from fedexp.reporting.paper_table import paper_tables, signed
 from fedexp.reporting.runs import Run, read_runs
@@ -25,6 +25,7 @@ from fedexp.reporting.statistics import (
     targets_of,
 )
 from fedexp.reporting.table import Table, number, order_metrics, results_table
+from fedexp.state.run_folder import override_key
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +25,11 @@ SUMMARY = "summary.json"
 METRICS = "metrics.jsonl"
 AUTO = "auto"
 
-_RUNTIME_KEYS = (
-    *("rounds", "tracking", "engine", "checkpoint", "limits"),
-    *("resume", "clients.ram_gib", "data.cache"),
-)
-"""Keys that may change when a run is resumed: they set its length and speed, not its method."""
+RECORDS = ("tracking", "checkpoint", "limits", "resume")
+"""Keys of what is recorded and saved, and of when a run ends."""
+
+COSTS = ("engine", "clients.ram_gib", "data.cache")
+"""Keys of how fast a run is and where it keeps its data; results change by rounding at most."""
 
 
 @dataclass(frozen=True)
@@ -146,20 +146,34 @@ def has_checkpoint(folder: Path) -> bool:
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """``key=old value`` of the keys in which two configs differ, except those that may change."""
+    """``key=old value`` of the keys in which two configs differ, except those that may change.
+
+    See ``may_change``.
+    """
     before, now = flatten(old), flatten(new)
     return [
         f"{key}={before.get(key, '(nothing)')}"
         for key in sorted(before.keys() | now.keys())
-        if before.get(key, _ABSENT) != now.get(key, _ABSENT) and not _may_change(key)
+        if before.get(key, _ABSENT) != now.get(key, _ABSENT) and not may_change(key)
     ]
 
 
 _ABSENT = object()
 
 
-def _may_change(key: str) -> bool:
-    return any(key == each or key.startswith(f"{each}.") for each in _RUNTIME_KEYS)
+def may_change(key: str) -> bool:
+    """Whether a resumed run may have another value: of its length, its records and its costs."""
+    return is_below(key, ("rounds", *RECORDS, *COSTS))
+
+
+def is_below(key: str, groups: Iterable[str]) -> bool:
+    """Whether a key such as ``tracking.wandb.mode`` is one of these or below one of them."""
+    return any(key == each or key.startswith(f"{each}.") for each in groups)
+
+
+def override_key(override: str) -> str:
+    """The key of an override such as ``+partition.beta=0.1``."""
+    return override.lstrip("+~").partition("=")[0]
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

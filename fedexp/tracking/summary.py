@@ -12,6 +12,7 @@ import torch
 
 from fedexp.core.messages import Tensors
 from fedexp.state.atomic import write_atomically
+from fedexp.state.run_folder import RECORDS
 from fedexp.state.run_folder import SUMMARY as FILE_NAME
 from fedexp.tracking.headlines import best_round, headline_statistics, rounds_to
 from fedexp.tracking.jsonl import encode
@@ -19,7 +20,6 @@ from fedexp.tracking.jsonl import encode
 MEMORY = ("cost/client_memory_bytes", "cost/stored_parameters", "cost/server_memory_bytes")
 """The metrics of what is stored; a summary has the largest value of each over the rounds."""
 
-_IRRELEVANT = ("tracking", "checkpoint", "resume")
 _PACKAGES = ("fedexp", "torch", "lightning", "hydra-core", "numpy")
 
 
@@ -71,7 +71,7 @@ def summarize(
 
 def config_hash(config: Mapping[str, Any]) -> str:
     """SHA-256 of the config without keys that cannot change results."""
-    relevant = {key: value for key, value in config.items() if key not in _IRRELEVANT}
+    relevant = {key: value for key, value in config.items() if key not in RECORDS}
     canonical = json.dumps(relevant, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(canonical.encode()).hexdigest()
 

@@ -153,9 +153,10 @@ def test_the_rest_of_the_summary() -> None:
     assert versions["torch"].split("+")[0] == torch.__version__.split("+")[0]
 
 
-def test_hash_ignores_order_and_tracking_and_nothing_else() -> None:
+def test_hash_ignores_order_records_and_time_limits_and_nothing_else() -> None:
     silent = {**dict(reversed(CONFIG.items())), "tracking": {"progress": False}}
     assert config_hash(silent) == config_hash(CONFIG)
+    assert config_hash({**CONFIG, "limits": {"minutes": 5}}) == config_hash(CONFIG)
     assert config_hash({**CONFIG, "seed": 8}) != config_hash(CONFIG)
 
 
