@@ -83,8 +83,8 @@ class Server:
 
     @property
     def state_nbytes(self) -> int:
-        """Bytes of all tensors in ``state_dict``: what the server keeps between rounds."""
-        return _nbytes(self.state_dict())
+        """Bytes of all tensors that the server keeps between rounds, in RAM or on disk."""
+        return _nbytes(self.state_dict()) + _nbytes(self.fixed_state())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of ``state_dict``; the tensors may be on another device."""
@@ -150,9 +150,12 @@ def _add(sums: Tensors, report: Tensors) -> None:
 
 
 def _nbytes(state: Any) -> int:
-    """Bytes of the tensors in nested mappings and sequences."""
-    if isinstance(state, torch.Tensor):
-        return state.numel() * state.element_size()
+    """Bytes of the tensors in nested mappings and sequences.
+
+    A mapping with an attribute ``nbytes``, as a ``TensorStore`` on disk, is not read.
+    """
+    if (size := getattr(state, "nbytes", None)) is not None:
+        return int(size)
     if isinstance(state, Mapping):
         return sum(map(_nbytes, state.values()))
     return sum(map(_nbytes, state)) if isinstance(state, list | tuple) else 0

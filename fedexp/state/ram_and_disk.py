@@ -21,6 +21,7 @@ class RamAndDisk(MutableMapping[str, Tensors]):
     def __init__(self, ram_bytes: float, folder: Path | None = None) -> None:
         self._store = ClientStore("off", ram_bytes, folder)
         self._places: dict[str, int] = {}
+        self._sizes: dict[str, int] = {}
         self._unused = count()
 
     def __setitem__(self, name: str, tensors: Tensors) -> None:
@@ -28,13 +29,20 @@ class RamAndDisk(MutableMapping[str, Tensors]):
             del self[name]
         self._places[name] = next(self._unused)
         on_cpu = {key: value.detach().cpu() for key, value in tensors.items()}
+        self._sizes[name] = sum(value.nbytes for value in on_cpu.values())
         self._store.put(self._places[name], ClientState(private=on_cpu))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors, in RAM and on disk."""
+        return sum(self._sizes.values())
 
     def __getitem__(self, name: str) -> Tensors:
         return self._store.private(self._places[name]) or {}
 
     def __delitem__(self, name: str) -> None:
         self._store.discard(self._places.pop(name))
+        del self._sizes[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)

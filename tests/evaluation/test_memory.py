@@ -56,6 +56,12 @@ def test_momentum_and_control_variates_are_memory_of_the_server() -> None:
     assert variates[0] >= BYTES * MODEL
 
 
+def test_models_of_several_rounds_are_memory_of_the_server() -> None:
+    plain = stored("algorithm=fedavg", rounds=2)
+    found = stored("algorithm=fedcda", "clients.per_round=4", rounds=2)
+    assert found[2] == plain[2] + 2 * 4 * BYTES * MODEL  # of four clients in two rounds
+
+
 def test_a_kept_optimizer_counts_and_a_model_for_evaluation_does_not() -> None:
     kept = ["local.keep_optimizer=true", "optimizer.momentum=0.9"]
     assert stored("algorithm=fedavg", *kept)[0] >= BYTES * MODEL
