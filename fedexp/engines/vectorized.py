@@ -28,7 +28,6 @@ from fedexp.engines.schedule import Schedule
 from fedexp.engines.stack import Stack, StackedMethod
 from fedexp.engines.stacked_optimizer import PerClientOptimizer, StackedOptimizer
 from fedexp.errors import InputError
-from fedexp.models.lstm import LSTM
 from fedexp.state.client_state import ClientState
 
 
@@ -43,6 +42,8 @@ class Vectorized(Engine):
     Args:
         resources: what it works with.
         clients_per_chunk: clients in a stack; None takes as many as fit (``clients_that_fit``).
+
+    ``prepare_for_vmap()`` of a layer, if it has that method, is called once.
 
     Raises:
         InputError: the model keeps running statistics, which a stack would mix, drops whole layers
@@ -68,8 +69,8 @@ class Vectorized(Engine):
                     f"engine=vectorized: {name} is {type(layer).__name__} of PyTorch, which cannot "
                     "be stacked; use engine=serial, or the LSTM of model=char_lstm"
                 )
-            if isinstance(layer, LSTM):
-                layer.fused = False
+            if hasattr(layer, "prepare_for_vmap"):
+                layer.prepare_for_vmap()
         if not is_elementwise(resources.module.optimizer):
             raise InputError(
                 "optimizer: engine=vectorized needs one that updates each element by itself, such "

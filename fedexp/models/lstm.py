@@ -15,9 +15,8 @@ class LSTM(nn.Module):
 
     It computes with PyTorch's fused kernel (oneDNN's on some CPUs, cuDNN's on a GPU), which
     ``torch.func.vmap`` and second derivatives cannot use; with ``fused`` false it computes the same
-    with matrix products, step by step. These took 1.2 to 4 times as long in training on one CPU
-    core (hidden sizes 64 and 256, batches of 10 to 100, 80 steps). ``engine=vectorized`` switches
-    the fused kernel off.
+    with matrix products, step by step. These took 1.04 to 4.5 times as long in training on one CPU
+    core (hidden sizes 64 and 256, batches of 10 to 100, 80 steps, a machine under load).
 
     Args:
         inputs: width of a step's input.
@@ -52,6 +51,10 @@ class LSTM(nn.Module):
         state = (start, start)
         outputs = torch.lstm(steps, state, flat, True, self.layers, 0.0, self.training, False, True)
         return outputs[1][-1]
+
+    def prepare_for_vmap(self) -> None:
+        """Switch the fused kernel off; ``engine=vectorized`` calls this."""
+        self.fused = False
 
     def _parameters_of_layers(self) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
         # By name at each call: engines put other tensors in the place of the parameters.
