@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from fedexp.reporting.labels import changes_results, override_key
+from fedexp.reporting.labels import changes_results
 from fedexp.reporting.runs import Run
 from fedexp.reporting.statistics import (
     ROUNDS_TO,
@@ -20,6 +20,7 @@ from fedexp.reporting.statistics import (
     paired_difference,
     run_statistics,
 )
+from fedexp.state.run_folder import override_key
 
 SAME, SAME_SIGN = "same sign and size", "same sign"
 NOT_SHOWN, REVERSED = "no difference shown", "not reproduced"
@@ -28,6 +29,8 @@ NOT_FINISHED = "not finished"
 NOT_MEASURED, BASELINE_NOT_RUN = "not measured", "baseline not run"
 _SIZE = (0.5, 2.0)
 """Our gain over the published one within these bounds is of the same size."""
+_NO_GAIN = 1e-6
+"""A gain below this, of rounding, is none where none was published."""
 _ABSENT = object()
 
 
@@ -123,7 +126,7 @@ def judge(cell: Cell, baseline: Cell) -> Verdict:
     * same sign and size: ours is between half and twice the published gain, or our 95 % interval
       holds it;
     * same sign; * no difference shown: our interval holds zero, with several seeds;
-    * not reproduced: the other sign;
+    * not reproduced: the other sign, or a gain where none was published;
     * target not reached; * not finished; * not measured; * baseline not run; * not run.
     """
     is_baseline = cell.method == baseline.method
@@ -147,10 +150,13 @@ def _why_no_value(cell: Cell) -> str:
 
 
 def _compare(gain: Interval, published: float) -> str:
-    if gain.n > 1 and not gain.excludes_zero:
+    shows_none = gain.n > 1 and not gain.excludes_zero
+    if published == 0:
+        return SAME if shows_none or abs(gain.mean) < _NO_GAIN else REVERSED
+    if shows_none:
         return NOT_SHOWN
     if gain.mean * published <= 0:
-        return SAME if gain.mean == published else REVERSED
+        return REVERSED
     low, high = _SIZE
     near = gain.n > 1 and abs(gain.mean - published) <= gain.half_width
     return SAME if near or low <= gain.mean / published <= high else SAME_SIGN

@@ -14,7 +14,7 @@ from scipy.special import stdtrit
 
 from fedexp.reporting.labels import Label
 from fedexp.reporting.runs import Run
-from fedexp.tracking.headlines import HEADLINES, headline_statistics
+from fedexp.tracking.headlines import HEADLINES, first_round_with, headline_statistics
 
 STATISTICS = ("final", "best", "mean_last5", "at_best_validation")
 ROUNDS_TO, BYTES_TO, SECONDS_TO = "rounds_to/", "bytes_to/", "seconds_to/"
@@ -91,12 +91,11 @@ def targets_of(runs: Iterable[Run], measures: Measures) -> list[float]:
 
 def cost_to(history: Sequence[Mapping[str, float]], target: float) -> dict[str, dict[str, float]]:
     """Rounds, bytes and seconds until ``global/accuracy`` first is at least ``target``."""
-    reached = (n for n, row in enumerate(history) if row.get("global/accuracy", -1) >= target)
-    first = next(reached, None)
+    first = first_round_with(history, target)
     if first is None:
         return {}
-    until = history[: first + 1]
-    costs = {f"{ROUNDS_TO}{target:g}": float(first + 1)}
+    until = history[:first]
+    costs = {f"{ROUNDS_TO}{target:g}": float(first)}
     for prefix, names in (
         (BYTES_TO, ("cost/download_bytes", "cost/upload_bytes")),
         (SECONDS_TO, ("time/select_s", "time/train_s", "time/server_s")),

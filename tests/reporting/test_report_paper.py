@@ -124,6 +124,17 @@ def test_words(ours: Sequence[float], words: str) -> None:
     assert judge(cell("algorithm=fednh", 0.7, ours), baseline).words == words
 
 
+def test_words_where_no_gain_was_published() -> None:
+    baseline = cell("algorithm=fedavg", 0.7, [0.5, 0.5, 0.5])
+    assert judge(cell("algorithm=ditto", 0.7, [0.5, 0.5, 0.5]), baseline).words == (
+        "same sign and size"
+    )
+    assert judge(cell("algorithm=ditto", 0.7, [0.45, 0.6, 0.5]), baseline).words == (
+        "same sign and size"
+    )
+    assert judge(cell("algorithm=ditto", 0.7, [0.6, 0.61, 0.6]), baseline).words == "not reproduced"
+
+
 def test_an_interval_that_holds_the_published_gain_is_of_its_size() -> None:
     # Differences 0.02, 0.04, 0.06: mean 0.04, half width 4.302653 * 0.02 / sqrt(3) = 0.0497. Of the
     # published 0.1 the mean is less than half, and 0.06 away; of 0.085 it is 0.045 away.
