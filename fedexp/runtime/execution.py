@@ -3,10 +3,9 @@
 import errno
 import logging
 import shutil
-import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -24,12 +23,11 @@ from fedexp.data.partition_table import PARTITION, write_partition
 from fedexp.distributed import launcher
 from fedexp.distributed.processes import make_fabric, spawn
 from fedexp.distributed.ranks import Ranks, ranks_of
-from fedexp.errors import InputError, Interrupted
-from fedexp.federation import Federation
+from fedexp.errors import InputError
 from fedexp.runtime.assembly import assemble
-from fedexp.runtime.interrupts import Interrupts
 from fedexp.runtime.limits import TimeLimit
 from fedexp.runtime.plan import load_data, plan
+from fedexp.runtime.training import train
 from fedexp.state.checkpoint import Checkpoint, Checkpoints, save_weights
 from fedexp.state.run_folder import SUMMARY, Identity, check, claim, objective, rounds_finished
 from fedexp.tracking.follow import History, follow
@@ -143,7 +141,7 @@ def _run(config: Config, folder: Path, launch: Launch) -> tuple[RunResult, Messa
             clients = folder / _CLIENTS.format(ranks.rank)
             federation = assemble(planned, fabric, data, trackers, clients)
             with _removed(clients):
-                last, stopped = _train(federation, config, checkpoint, folder, start, limit)
+                last, stopped = train(federation, config, checkpoint, folder, start, limit)
             model = federation.global_model(last)
             seconds = time.perf_counter() - start
             summary = _summary(config, launch, history, model, str(fabric.device), seconds)
@@ -191,75 +189,6 @@ def _resume_point(
         shutil.rmtree(left, ignore_errors=True)
     (folder / SUMMARY).unlink(missing_ok=True)  # the run is no longer finished
     return checkpoint
-
-
-def _train(
-    federation: Federation,
-    config: Config,
-    done: Checkpoint | None,
-    folder: Path,
-    start: float,
-    limit: TimeLimit,
-) -> tuple[int, str | None]:
-    """Train all rounds, or those after the checkpoint ``done``. Raises Interrupted.
-
-    Returns the last round, and why it is not that of the config, if so.
-    """
-    checkpoints = Checkpoints(folder, config.checkpoint.keep)
-    with closing(federation.engine.resources.store):
-        if done:
-            _restore(federation, done)
-        round = done.round if done else 0
-        return _train_rounds(federation, config, round, checkpoints, start, limit)
-
-
-def _restore(federation: Federation, checkpoint: Checkpoint) -> None:
-    """Continue from the checkpoint, in every process with its own clients."""
-    resources, placement = federation.engine.resources, federation.placement
-    checkpoint.restore(
-        federation.server,
-        federation.evaluator,
-        resources.store,
-        resources.fabric.device,
-        placement.local_clients,
-    )
-    placement.synchronize()
-
-
-def _train_rounds(
-    federation: Federation,
-    config: Config,
-    done: int,
-    checkpoints: Checkpoints,
-    start: float,
-    limit: TimeLimit,
-) -> tuple[int, str | None]:
-    """Train the remaining rounds, with checkpoints. Returns as ``_train``. Raises Interrupted."""
-    every, keep, ranks = config.checkpoint.every, config.checkpoint.keep, federation.ranks
-    stopped: str | None = None
-    with Interrupts(announce=ranks.is_first) if keep else nullcontext() as interrupts:
-
-        def stops_after(round: int) -> bool:
-            nonlocal stopped
-            found = interrupts.received if interrupts else None
-            reason = found.name if found else limit.reason_to_stop() if keep else None
-            # Every rank ends at the first one's reason, whichever has it.
-            reason = next((each for each in ranks.all_gather(reason) if each), None)
-            is_due = every and round % every == 0
-            if keep and (is_due or reason or round == config.rounds):
-                seconds = time.perf_counter() - start
-                states = ranks.iterate_gathered(federation.engine.resources.store.states())
-                server, evaluator = federation.server, federation.evaluator
-                checkpoints.save(round, seconds, server, evaluator, states, ranks.is_first)
-            if round == config.rounds or not reason:
-                return False
-            if reason == signal.SIGINT.name:
-                raise Interrupted(signal.SIGINT)
-            stopped = reason
-            return True
-
-        last = federation.run(config.rounds, done, stops_after)
-    return last, stopped
 
 
 def _summary(
