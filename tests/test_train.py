@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from command_line import fedexp, fedexp_partition
 from wandb_log import records, run_files
 
 from fedexp import run
@@ -21,15 +21,8 @@ METRICS = "outputs/*/*/metrics.jsonl"
 TINY = ["rounds=2", "clients.count=4", "clients.per_round=2", "local.epochs=1"]
 
 
-def fedexp(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return python("-m", "fedexp.train", *arguments, folder=folder)
-
-
 def python(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"COLUMNS": "200"}
-    return subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True
-    )
+    return subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True)
 
 
 def test_help_shows_groups_and_examples(tmp_path: Path) -> None:
@@ -65,7 +58,7 @@ def test_cfg_prints_the_whole_config(tmp_path: Path) -> None:
 
 
 def test_a_run_ends_with_a_table_and_its_folder(tmp_path: Path) -> None:
-    done = fedexp(*TINY, folder=tmp_path)
+    done = python("-m", "fedexp.train", *TINY, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "global/accuracy" in done.stdout
     (folder,) = tmp_path.glob("outputs/*/*")
@@ -188,8 +181,16 @@ def test_an_interrupted_run_is_saved_and_goes_on(number: signal.Signals, tmp_pat
 
 
 def test_a_sweep_of_two_processes(tmp_path: Path) -> None:
-    done = fedexp(
-        *["-m", *TINY, "algorithm=fedavg,fedprox", "seed=0,1", "hydra/launcher=joblib"],
+    done = python(
+        *[
+            "-m",
+            "fedexp.train",
+            "-m",
+            *TINY,
+            "algorithm=fedavg,fedprox",
+            "seed=0,1",
+            "hydra/launcher=joblib",
+        ],
         "hydra.launcher.n_jobs=2",
         folder=tmp_path,
     )
@@ -276,7 +277,7 @@ def test_a_failed_job_does_not_stop_the_others(tmp_path: Path) -> None:
 
 
 def test_the_preview_prints_where_its_picture_lies(tmp_path: Path) -> None:
-    done = python("-m", "fedexp.preview", "partition.beta=0.1", folder=tmp_path)
+    done = fedexp_partition("partition.beta=0.1", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     picture, table = map(Path, done.stdout.split())
     assert picture.read_bytes().startswith(b"\x89PNG")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from command_line import fedexp
 from federations import compose
 
 from fedexp.cli.command import config_folder
@@ -214,12 +215,7 @@ def test_a_killed_table_goes_on_by_the_same_command(tmp_path: Path) -> None:
 
 
 def test_without_m_the_output_says_how_to_run_the_whole(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "fedexp.train", "experiment=fednh/figure4", *TINY, "rounds=1"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    done = fedexp("experiment=fednh/figure4", *TINY, "rounds=1", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[0] == (
         "fedexp: fednh/figure4 is a table; this runs its first cell, fednh/cifar10_dir03; "
@@ -228,12 +224,7 @@ def test_without_m_the_output_says_how_to_run_the_whole(tmp_path: Path) -> None:
 
 
 def test_two_tables_at_once_are_refused_and_leave_nothing(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "fedexp.train", "-m", "experiment=fednh/table1,fednh/table2"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    done = fedexp("-m", "experiment=fednh/table1,fednh/table2", folder=tmp_path)
     assert done.returncode == 1
     line = "experiment=fednh/table1,fednh/table2: fednh/table1 is a table; name it alone"
     assert done.stderr.strip() == f"fedexp: {line}"

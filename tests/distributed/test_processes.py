@@ -162,8 +162,8 @@ def die(how: str) -> None:
     ("how", "line"),
     [
         ("killed", "^rank 1 was killed by SIGKILL$"),
-        ("refuses", "^a=1: no$"),
-        ("fails", r"^rank 1 failed \(KeyError: 'oops'\)$"),
+        pytest.param("refuses", "^a=1: no$", marks=pytest.mark.slow),
+        pytest.param("fails", r"^rank 1 failed \(KeyError: 'oops'\)$", marks=pytest.mark.slow),
     ],
 )
 def test_a_rank_that_dies_ends_the_run_with_its_number(how: str, line: str) -> None:

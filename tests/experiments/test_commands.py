@@ -67,7 +67,8 @@ def test_the_last_job_of_each_command_composes(command: str) -> None:
 
 TINY = ["rounds=1", "clients.count=4", "clients.per_round=2", "local.epochs=1", "data.subset=200"]
 TINY += ["data=digits", "model=mlp", "tracking.wandb.mode=disabled", "engine.device=cpu"]
-TINY += ["evaluation.personal=all", "tracking.feature_classes=[]", "partition=dirichlet"]
+TINY += ["evaluation.personal=all", "tracking.feature_classes=[]"]
+TINY += ["partition=dirichlet", "partition.min_size=1"]
 TINY += ["tracking.heatmap_every=1", "tracking.loss_surface.points=3", "evaluation.targets=[]"]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from federations import compose, federate
+from federations import FEW_STEPS, MATCHING, compose, federate
 from image_sets import IMAGE_SETS
 from natural_users import PLAY_OPTIONS, SMALL_LSTM, write_femnist, write_play, write_shakespeare
 from torchvision_files import NAMES, WRITE, Name, accept_any_checksum
@@ -100,6 +100,7 @@ def test_every_option_runs_a_tiny_round(
         "data=fed_isic": ["data.short_side=8", "data.image_size=8"],
         "partition=legacy_dirichlet": ["data=spiral", "data.subset=120", "partition.min_size=1"],
         "aggregator=private": ["algorithm=fedavg"],  # the default method sends prototypes too
+        **dict.fromkeys(MATCHING, FEW_STEPS),
         **natural_sets,
     }
     overrides = [override, *needs.get(override, [])]

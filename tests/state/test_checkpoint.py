@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from federations import federate
+from federations import FEW_STEPS, MATCHING, federate
 from torch import Tensor, nn
 
 from fedexp.cli.command import config_folder
@@ -107,7 +107,8 @@ def check_resume_to_the_same_bits(folder: Path, *overrides: str) -> None:
 @pytest.mark.parametrize("override", WITH_STATE)
 def test_every_part_resumes_to_the_same_bits(override: str, tmp_path: Path) -> None:
     plain = PLAIN if "control" in override or "scaffold" in override else []
-    check_resume_to_the_same_bits(tmp_path, *SMALL, *plain, override)
+    few = FEW_STEPS if override in MATCHING else []
+    check_resume_to_the_same_bits(tmp_path, *SMALL, *plain, override, *few)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +118,7 @@ def test_every_part_resumes_to_the_same_bits(override: str, tmp_path: Path) -> N
         ["sampler=hics", "sampler.signal=virtual_bias"],
         ["head=etf", "head.feature_norm=batchnorm"],
         ["loss=rpcl_cpdr", "loss.normalizer=dataset"],
-        ["algorithm=fedptr", "regularizer.lag=2", "regularizer.update_every=1"],
+        ["algorithm=fedptr", "regularizer.lag=2", "regularizer.update_every=1", *FEW_STEPS],
         ["evaluation.personal=cohort", "evaluation.personal_every=1"],
         ["evaluation.personal=off"],
         ["algorithm=feddyn", "clients.ram_gib=0.0001"],

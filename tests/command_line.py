@@ -1,0 +1,57 @@
+"""``fedexp`` as its users type it, each time in a process of its own.
+
+The processes are forked from one that has imported everything, so that a test does not spend its
+time on imports. What a process must do by itself (imports, signals, a clean start) is tested with
+``subprocess`` instead.
+"""
+
+import multiprocessing
+import os
+import sys
+from pathlib import Path
+from subprocess import CompletedProcess
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(
+    ["fedexp.train", "fedexp.preview", "fedexp.runtime.execution", "matplotlib.pyplot", "wandb"]
+)
+
+
+def fedexp(*arguments: str, folder: Path) -> CompletedProcess[str]:
+    """The command, typed in this folder; what it prints, and its exit code."""
+    return _run("fedexp.train", arguments, folder)
+
+
+def fedexp_partition(*arguments: str, folder: Path) -> CompletedProcess[str]:
+    """The preview of the partition, likewise."""
+    return _run("fedexp.preview", arguments, folder)
+
+
+def _run(module: str, arguments: tuple[str, ...], folder: Path) -> CompletedProcess[str]:
+    printed = [folder.parent / f"{folder.name}.{name}" for name in ("stdout", "stderr")]
+    environment = os.environ | {"COLUMNS": "200"}
+    process = _CONTEXT.Process(
+        target=_main, args=(module, list(arguments), folder, environment, printed)
+    )
+    process.start()
+    process.join()
+    assert process.exitcode is not None
+    out, error = (path.read_text() for path in printed)
+    return CompletedProcess([module, *arguments], process.exitcode, out, error)
+
+
+def _main(
+    module: str,
+    arguments: list[str],
+    folder: Path,
+    environment: dict[str, str],
+    printed: list[Path],
+) -> None:
+    """In the new process: the module's ``main`` with these arguments."""
+    for number, path in enumerate(printed, start=1):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = [module, *arguments]
+    sys.modules[module].main()
