@@ -14,7 +14,12 @@ from fedexp.reporting.hyperparameter import hyperparameter_figure, varied_number
 from fedexp.reporting.labels import short_texts
 from fedexp.reporting.paper_table import by_column
 from fedexp.reporting.report import Report
-from fedexp.reporting.saved_arrays import entropy_panels, saved_arrays, similarity_panels
+from fedexp.reporting.saved_arrays import (
+    entropy_panels,
+    saved_arrays,
+    selection_panels,
+    similarity_panels,
+)
 
 _DPI = 120
 
@@ -69,6 +74,7 @@ def _figures(report: Report) -> Iterator[tuple[str, str, Figure]]:
             name = prefix.rstrip("/")
             yield from _named(name, title, metric_panels(configurations, metrics))
     for name, title, draw in (
+        ("sampler_times_chosen", "Clients chosen, by label entropy", selection_panels),
         ("sampler_entropy_bars", "Label entropy of the clients", entropy_panels),
         ("heatmap_prototype_similarity", "Similarity of class prototypes", similarity_panels),
     ):

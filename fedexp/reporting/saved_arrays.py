@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -22,22 +25,38 @@ _MOST_PANELS = 9
 def saved_arrays(
     configurations: Mapping[Label, Sequence[Run]], name: str
 ) -> dict[str, tuple[int, Arrays]]:
-    """Configuration -> (round, arrays) of the last ``figures/<name>_<round>.npz`` of its first run.
+    """Configuration -> (round, arrays) of the last ``figures/<name>_<round>`` of a run of it.
 
-    Configurations without one are absent, and those after the ninth; so are damaged files.
+    The run is the first that has one. Configurations without are absent, and those after the
+    ninth; so are damaged files.
     """
     found: dict[str, tuple[int, Arrays]] = {}
     for text, runs in zip(short_texts(list(configurations)), configurations.values(), strict=True):
-        paths = sorted((runs[0].folder / "figures").glob(f"{name}_[0-9]*.npz"))
-        if not paths or len(found) == _MOST_PANELS:
+        if len(found) == _MOST_PANELS:
+            break
+        paths = filter(None, (_last(run.folder / "figures", name) for run in runs))
+        if (path := next(paths, None)) is None:
             continue
         try:
-            with np.load(paths[-1], allow_pickle=False) as file:
-                arrays = {key: file[key] for key in file.files}
+            arrays = _read(path)
         except (OSError, ValueError):
             continue
-        found[text] = (int(paths[-1].stem.rpartition("_")[2]), arrays)
+        found[text] = (int(path.stem.rpartition("_")[2]), arrays)
     return found
+
+
+def _last(folder: Path, name: str) -> Path | None:
+    files = (path for kind in ("csv", "npz") for path in folder.glob(f"{name}_[0-9]*.{kind}"))
+    return max(files, default=None)
+
+
+def _read(path: Path) -> Arrays:
+    """The columns of a table, or the arrays of an ``.npz``."""
+    if path.suffix == ".csv":
+        table = pd.read_csv(path)
+        return {str(name): table[name].to_numpy() for name in table.columns}
+    with np.load(path, allow_pickle=False) as file:
+        return {key: file[key] for key in file.files}
 
 
 def similarity_panels(saved: Mapping[str, tuple[int, Arrays]]) -> Figure | None:
@@ -45,7 +64,7 @@ def similarity_panels(saved: Mapping[str, tuple[int, Arrays]]) -> Figure | None:
 
     Classes are ordered by super-class where there are such. None if there is nothing to draw.
     """
-    known = {name: each for name, each in saved.items() if "similarity" in each[1]}
+    known = _with_columns(saved, "similarity")
     if not known:
         return None
     figure, axes = panels(len(known), width=3.6, height=3.4)
@@ -64,23 +83,59 @@ def similarity_panels(saved: Mapping[str, tuple[int, Arrays]]) -> Figure | None:
 
 
 def entropy_panels(saved: Mapping[str, tuple[int, Arrays]]) -> Figure | None:
-    """True and estimated label entropy of each client, a panel for each method (HiCS-FL, Fig. 9).
+    """True and estimated label entropy of each client as bars, a panel for each method.
 
-    Clients are ordered by true entropy. None if there is nothing to draw.
+    Clients are ordered by true entropy (HiCS-FL, Figures 9 to 12). None if there is nothing to
+    draw.
     """
-    wanted = {"true_nats", "estimated_nats"}
-    known = {name: each for name, each in saved.items() if wanted <= each[1].keys()}
+    known = _with_columns(saved, "true_nats", "estimated_nats")
     if not known:
         return None
     figure, axes = panels(len(known))
     for cells, (name, (round_number, arrays)) in zip(axes, known.items(), strict=True):
         order = np.argsort(arrays["true_nats"], kind="stable")
-        places = np.arange(len(order))
-        cells.bar(places, arrays["true_nats"][order], color=PUBLISHED, width=0.9, label="true")
-        cells.plot(
-            places, arrays["estimated_nats"][order], "o", ms=3, color=COLORS[1], label="estimated"
-        )
+        _bars(cells, arrays["true_nats"][order], -0.42, 0, color=PUBLISHED, label="true")
+        _bars(cells, arrays["estimated_nats"][order], 0, 0.42, color=COLORS[1], label="estimated")
         cells.set_title(f"{name}, round {round_number}", fontsize=9)
         cells.set(xlabel="clients, by true entropy", ylabel="label entropy (nats)")
     legend_below(figure, axes)
     return figure
+
+
+def selection_panels(saved: Mapping[str, tuple[int, Arrays]]) -> Figure | None:
+    """How often each client was chosen against its label entropy, a panel for each method.
+
+    Each client is a point; the line is the mean over a tenth of the clients, by entropy. All panels
+    have the same axes. None if there is nothing to draw.
+    """
+    known = _with_columns(saved, "times_chosen", "label_entropy_nats")
+    if not known:
+        return None
+    figure, axes = panels(len(known))
+    most = max(arrays["times_chosen"].max() for _, arrays in known.values())
+    widest = max(arrays["label_entropy_nats"].max() for _, arrays in known.values())
+    for cells, (name, (round_number, arrays)) in zip(axes, known.items(), strict=True):
+        entropies, times = arrays["label_entropy_nats"], arrays["times_chosen"]
+        cells.plot(entropies, times, "o", ms=3, alpha=0.45, mew=0, color=COLORS[0], label="client")
+        tenths = np.array_split(np.argsort(entropies, kind="stable"), min(10, len(times)))
+        means = np.array([(entropies[each].mean(), times[each].mean()) for each in tenths])
+        cells.plot(*means.T, color=COLORS[1], lw=1.8, label="mean of a tenth of the clients")
+        cells.set_title(f"{name}, {round_number} rounds", fontsize=9)
+        cells.set(xlabel="label entropy (nats)", ylabel="times chosen")
+        cells.set(xlim=(-0.03 * widest - 0.01, 1.03 * widest + 0.01), ylim=(0, 1.05 * most + 0.5))
+    legend_below(figure, axes)
+    return figure
+
+
+def _with_columns(
+    saved: Mapping[str, tuple[int, Arrays]], *columns: str
+) -> dict[str, tuple[int, Arrays]]:
+    return {name: each for name, each in saved.items() if {*columns} <= each[1].keys()}
+
+
+def _bars(axes: Axes, heights: NDArray[Any], left: float, right: float, **style: Any) -> None:
+    """A bar from i + ``left`` to i + ``right`` for each height, as one outline with gaps."""
+    edges = np.add.outer(np.arange(len(heights)), [left, right]).ravel()
+    outline = np.zeros(2 * len(heights) - 1)
+    outline[::2] = heights
+    axes.stairs(outline, edges, fill=True, **style)

@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,12 @@ from fedexp.reporting.hyperparameter import (
     varied_number,
 )
 from fedexp.reporting.report import report
-from fedexp.reporting.saved_arrays import entropy_panels, saved_arrays, similarity_panels
+from fedexp.reporting.saved_arrays import (
+    entropy_panels,
+    saved_arrays,
+    selection_panels,
+    similarity_panels,
+)
 from fedexp.reporting.style import line_style, pages, panels, widen
 
 
@@ -120,9 +126,46 @@ def test_saved_arrays_side_by_side(tmp_path: Path) -> None:
     assert entropy_panels(saved) is None
 
 
-def test_entropies_are_in_the_order_of_the_true_ones() -> None:
+def heights(axes: Axes) -> list[list[float]]:
+    """Of each row of bars."""
+    outlines: list[Any] = list(axes.patches)
+    return [outline.get_data().values[::2].tolist() for outline in outlines]
+
+
+def test_entropies_are_bars_in_the_order_of_the_true_ones() -> None:
     arrays = {"true_nats": np.array([2.0, 1.0]), "estimated_nats": np.array([1.9, 1.2])}
     figure = entropy_panels({"hics": (5, arrays)})
     assert figure is not None
-    assert lines(figure.axes[0])["estimated"] == [1.2, 1.9]
-    assert [bar.get_height() for bar in figure.axes[0].patches] == [1.0, 2.0]
+    assert heights(figure.axes[0]) == [[1.0, 2.0], [1.2, 1.9]]
+
+
+def test_how_often_clients_of_each_entropy_were_chosen(tmp_path: Path) -> None:
+    text = "client,times_chosen,label_entropy_nats\n"
+    for n, (name, times) in enumerate([("random", (3, 4)), ("hics", (1, 6))]):
+        for seed in (0, 1):
+            overrides = [f"sampler={name}", f"seed={seed}"]
+            folder = write_run(tmp_path / f"{n}_{seed}", overrides) / "figures"
+            folder.mkdir()
+            if seed:  # the first of them has none
+                rows = f"0,{times[1]},2.0\n1,{times[0]},0.5\n"
+                (folder / "sampler_times_chosen_0007.csv").write_text(text + rows)
+    saved = saved_arrays(report(tmp_path).configurations, "sampler_times_chosen")
+    figure = selection_panels(saved)
+    assert figure is not None
+    first, second = figure.axes
+    assert (first.get_title(), second.get_title()) == ("random, 7 rounds", "hics, 7 rounds")
+    points, means = second.get_lines()
+    assert list(zip(points.get_xdata(), points.get_ydata(), strict=True)) == [(2.0, 6), (0.5, 1)]
+    assert list(zip(means.get_xdata(), means.get_ydata(), strict=True)) == [(0.5, 1), (2.0, 6)]
+    assert first.get_ylim() == second.get_ylim()
+    assert "sampler_times_chosen" in {picture.name for picture in pictures(report(tmp_path))}
+    assert selection_panels({}) is None
+
+
+def test_the_line_is_the_mean_of_each_tenth_of_the_clients() -> None:
+    arrays = {"label_entropy_nats": np.arange(20.0), "times_chosen": np.arange(20) % 2 * 3}
+    figure = selection_panels({"hics": (5, arrays)})
+    assert figure is not None
+    means = figure.axes[0].get_lines()[1]
+    assert list(means.get_xdata()) == [2 * n + 0.5 for n in range(10)]
+    assert list(means.get_ydata()) == [1.5] * 10
