@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from fedexp.errors import InputError
-from fedexp.reporting.files import FORMATS, write
+from fedexp.reporting.files import DEFAULTS, FORMATS, write
 from fedexp.reporting.report import Report, report
 from fedexp.reporting.statistics import STATISTICS
 from fedexp.reporting.terminal import print_table
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         _print(made)
         if options.to is not None:
-            for path in write(made, options.to, options.format):
+            for path in write(made, options.to, options.format, options.figures == "all"):
                 print(path)
     except InputError as error:
         raise SystemExit(f"Error: {error}") from None
@@ -63,9 +63,15 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add(
         "--format",
         type=_formats,
-        default=FORMATS,
+        default=DEFAULTS,
         metavar=",".join(FORMATS),
-        help="what --to writes; by default all",
+        help="what --to writes; by default all but pdf, the figures as PDF",
+    )
+    add(
+        "--figures",
+        choices=("few", "all"),
+        default="few",
+        help="few: the first page of each figure, about a third of a second each; all: every page",
     )
     add("--statistic", choices=STATISTICS, default="final", help="what the tables show")
     add("--targets", type=_numbers, default=(), metavar="0.5,0.6", help="count rounds to these")

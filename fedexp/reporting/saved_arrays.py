@@ -13,7 +13,14 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fedexp.reporting.labels import Label, short_texts
-from fedexp.reporting.style import COLORS, PUBLISHED, legend_below, panels
+from fedexp.reporting.style import (
+    COLORS,
+    PUBLISHED,
+    bar_below,
+    legend_below,
+    name_axes,
+    panels,
+)
 
 if TYPE_CHECKING:
     from fedexp.reporting.runs import Run
@@ -76,9 +83,8 @@ def similarity_panels(saved: Mapping[str, tuple[int, Arrays]]) -> Figure | None:
             matrix = matrix[np.ix_(order, order)]
         cells.imshow(matrix, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
         cells.grid(visible=False)
-        cells.set_title(f"{name}, round {round_number}", fontsize=9)
-        cells.set(xlabel="class", ylabel="class")
-    figure.colorbar(axes[0].images[0], ax=axes, label="cosine similarity", shrink=0.7)
+        name_axes(cells, "class", "class", f"{name}, round {round_number}")
+    bar_below(figure, axes[0].images[0], "cosine similarity")
     return figure
 
 
@@ -96,8 +102,12 @@ def entropy_panels(saved: Mapping[str, tuple[int, Arrays]]) -> Figure | None:
         order = np.argsort(arrays["true_nats"], kind="stable")
         _bars(cells, arrays["true_nats"][order], -0.42, 0, color=PUBLISHED, label="true")
         _bars(cells, arrays["estimated_nats"][order], 0, 0.42, color=COLORS[1], label="estimated")
-        cells.set_title(f"{name}, round {round_number}", fontsize=9)
-        cells.set(xlabel="clients, by true entropy", ylabel="label entropy (nats)")
+        name_axes(
+            cells,
+            "clients, by true entropy",
+            "label entropy (nats)",
+            f"{name}, round {round_number}",
+        )
     legend_below(figure, axes)
     return figure
 
@@ -120,8 +130,7 @@ def selection_panels(saved: Mapping[str, tuple[int, Arrays]]) -> Figure | None:
         tenths = np.array_split(np.argsort(entropies, kind="stable"), min(10, len(times)))
         means = np.array([(entropies[each].mean(), times[each].mean()) for each in tenths])
         cells.plot(*means.T, color=COLORS[1], lw=1.8, label="mean of a tenth of the clients")
-        cells.set_title(f"{name}, {round_number} rounds", fontsize=9)
-        cells.set(xlabel="label entropy (nats)", ylabel="times chosen")
+        name_axes(cells, "label entropy (nats)", "times chosen", f"{name}, {round_number} rounds")
         cells.set(xlim=(-0.03 * widest - 0.01, 1.03 * widest + 0.01), ylim=(0, 1.05 * most + 0.5))
     legend_below(figure, axes)
     return figure

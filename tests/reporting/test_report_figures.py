@@ -1,13 +1,17 @@
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from run_files import accuracies, write_run
 
+from fedexp.reporting.bars import bar_figures
 from fedexp.reporting.curves import curve_figures, mean_curve
 from fedexp.reporting.figures import pictures
+from fedexp.reporting.files import write
 from fedexp.reporting.hyperparameter import (
     hyperparameter_figure,
     is_logarithmic,
@@ -31,9 +35,9 @@ def test_the_mean_curve_is_over_rounds_that_every_seed_measured(tmp_path: Path) 
     write_run(tmp_path / "0", ["seed=0"], accuracies(0.1, 0.2, 0.3))
     write_run(tmp_path / "1", ["seed=1"], accuracies(0.3, 0.2))
     curve = mean_curve(report(tmp_path).runs, "global/accuracy")
-    assert curve.index.tolist() == [1, 2]
-    assert curve["mean"].tolist() == pytest.approx([0.2, 0.2])
-    assert curve["std"].tolist() == pytest.approx([0.02**0.5, 0])  # of 0.1, 0.3
+    assert curve.rounds.tolist() == [1, 2]
+    assert curve.mean.tolist() == pytest.approx([0.2, 0.2])
+    assert curve.std.tolist() == pytest.approx([0.02**0.5, 0])  # of 0.1, 0.3
 
 
 def test_methods_of_one_setting_share_a_panel(tmp_path: Path) -> None:
@@ -42,13 +46,13 @@ def test_methods_of_one_setting_share_a_panel(tmp_path: Path) -> None:
             overrides = [f"algorithm={name}", f"head.rho={rho}"]
             write_run(tmp_path / f"{n}_{rho}", overrides, accuracies(0.1 * n, 0.1 * rho))
     configurations = report(tmp_path).configurations
-    (figure,) = curve_figures(configurations, "global/accuracy", False, [0.5])
-    first, second = figure.axes
+    (draw,) = curve_figures(configurations, "global/accuracy", False, [0.5])
+    first, second = draw().axes
     assert (first.get_title(), second.get_title()) == ("rho=1", "rho=2")
     assert lines(first)["moon"] == pytest.approx([0.4, 0.1])
     assert lines(second)["moon"] == pytest.approx([0.4, 0.2])
     assert [0.5, 0.5] in lines(first).values()  # the target
-    assert list(curve_figures(configurations, "personal/std", False, [])) == []
+    assert curve_figures(configurations, "personal/std", False, []) == []
 
 
 def test_ten_lines_are_distinct() -> None:
@@ -58,6 +62,44 @@ def test_ten_lines_are_distinct() -> None:
 
 def test_pages() -> None:
     assert pages(range(5), 2) == [[0, 1], [2, 3], [4]]
+
+
+def test_later_pages_are_drawn_where_every_picture_is_asked_for(tmp_path: Path) -> None:
+    for n in range(31):
+        write_run(tmp_path / str(n), [f"algorithm=a{n}"], accuracies(0.1, n / 31))
+    made = report(tmp_path)
+    drawn, left_out = pictures(made)
+    assert [each.name for each in drawn] == ["curves_global_accuracy", "bars_global_accuracy"]
+    assert left_out == ["bars_global_accuracy_2"]
+    files = write(made, tmp_path / "report", ["md"])
+    sentence = "Not drawn: bars_global_accuracy_2; --figures all draws them\n"
+    assert sentence in files[0].read_text()
+    assert len(list((tmp_path / "report" / "figures").iterdir())) == 2
+    write(made, tmp_path / "all", ["md", "pdf"], every_figure=True)
+    assert len(list((tmp_path / "all" / "figures").iterdir())) == 6
+
+
+def test_no_text_leaves_the_picture_or_meets_another(tmp_path: Path) -> None:
+    """Margins are fixed, so long numbers and names must fit into them."""
+    write_run(tmp_path / "0", ["head.rho=1"], accuracies(0.0001, 0.0005))
+    write_run(tmp_path / "1", ["head.rho=2"], accuracies(0.0002, 0.0011))
+    made = report(tmp_path)
+    (curves,) = curve_figures(made.configurations, "global/accuracy", False, [])
+    rows = made.results[made.results["statistic"] == "final"]
+    (bars,) = bar_figures(rows, ["a" * 40, "b"], "global/accuracy")
+    for figure in (curves(), bars()):
+        FigureCanvasAgg(figure).draw()
+        (axes,) = figure.axes
+        texts = [axes.xaxis.label, axes.yaxis.label]
+        for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
+            # Numbers outside the axes' range are not drawn.
+            places = zip(axis.get_ticklocs(), axis.get_ticklabels(), strict=True)
+            texts += [each for at, each in places if min(low, high) <= at <= max(low, high)]
+        shown = [each.get_window_extent() for each in texts if each.get_text()]
+        assert len(shown) > 5
+        assert all(box.x0 >= 0 and box.y0 >= 0 for box in shown)
+        assert all(box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1 for box in shown)
+        assert not any(one.overlaps(two) for one, two in combinations(shown, 2))
 
 
 def test_noise_is_not_magnified() -> None:
@@ -84,8 +126,12 @@ def test_a_metric_against_the_only_number(tmp_path: Path) -> None:
     first = axes.get_lines()[0]
     assert list(first.get_xdata()) == [0.1, 1, 10]
     assert list(first.get_ydata()) == pytest.approx([0, 0.2, -0.1])
-    names = {picture.name for picture in pictures(made)}
-    assert {"gain_global_accuracy_head.rho", "values_global_accuracy_head.rho"} <= names
+    drawn, left_out = pictures(made)
+    assert "values_global_accuracy_head.rho" in {picture.name for picture in drawn}
+    assert left_out == ["gain_global_accuracy_head.rho"]
+    every, left_out = pictures(made, every=True)
+    assert "gain_global_accuracy_head.rho" in {picture.name for picture in every}
+    assert left_out == []
 
 
 def test_two_numbers_or_two_values_are_no_axis(tmp_path: Path) -> None:
@@ -158,7 +204,7 @@ def test_how_often_clients_of_each_entropy_were_chosen(tmp_path: Path) -> None:
     assert list(zip(points.get_xdata(), points.get_ydata(), strict=True)) == [(2.0, 6), (0.5, 1)]
     assert list(zip(means.get_xdata(), means.get_ydata(), strict=True)) == [(0.5, 1), (2.0, 6)]
     assert first.get_ylim() == second.get_ylim()
-    assert "sampler_times_chosen" in {picture.name for picture in pictures(report(tmp_path))}
+    assert "sampler_times_chosen" in {each.name for each in pictures(report(tmp_path))[0]}
     assert selection_panels({}) is None
 
 
