@@ -17,7 +17,7 @@ from fedexp.reporting.paper_table import by_column
 from fedexp.reporting.report import Report
 from fedexp.reporting.saved_arrays import (
     entropy_panels,
-    saved_arrays,
+    saved_figures,
     selection_panels,
     similarity_panels,
 )
@@ -101,7 +101,7 @@ def _drawings(report: Report) -> Iterator[Drawing]:
         ("sampler_entropy_bars", "Label entropy of the clients", entropy_panels),
         ("heatmap_prototype_similarity", "Similarity of class prototypes", similarity_panels),
     ):
-        yield Drawing(name, title, partial(draw, saved_arrays(configurations, name)))
+        yield from _pages(name, title, saved_figures(configurations, name, draw))
 
 
 def _values(report: Report) -> Iterator[Drawing]:
@@ -114,9 +114,11 @@ def _values(report: Report) -> Iterator[Drawing]:
             for row in rows[keys].itertuples(index=False, name=None)
         ]
         title = f"{metric} ({report.statistic})"
-        if len(rows) > 1:
-            pages = bar_figures(rows, short_texts(labels), title)
-            yield from _pages(f"bars_{_file(metric)}", title, pages)
+        pages = bar_figures(rows, short_texts(labels), title) if len(rows) > 1 else []
+        for number, page in enumerate(pages):
+            yield Drawing(
+                f"bars_{_file(metric)}", title, page, is_extra=number > 0 or key is not None
+            )
         if key:
             draw = partial(hyperparameter_figure, rows, keys, key, title)
             name, title = _file(f"{metric} {key}"), f"{metric} against {key}"
@@ -140,7 +142,9 @@ def _beside_the_paper(report: Report) -> Iterator[Drawing]:
         )
 
 
-def _pages(name: str, title: str, pages: Iterable[Callable[[], Figure]]) -> Iterator[Drawing]:
+def _pages(
+    name: str, title: str, pages: Iterable[Callable[[], Figure | None]]
+) -> Iterator[Drawing]:
     for number, draw in enumerate(pages):
         yield Drawing(name, title, draw, is_extra=number > 0)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,7 @@ from fedexp.reporting.style import (
     bar_below,
     legend_below,
     name_axes,
+    pages,
     panels,
 )
 
@@ -26,29 +29,43 @@ if TYPE_CHECKING:
     from fedexp.reporting.runs import Run
 
 Arrays = Mapping[str, NDArray[Any]]
-_MOST_PANELS = 9
+Saved = Mapping[str, tuple[int, Arrays]]
+"""Configuration -> the round in which arrays were saved, and the arrays."""
+
+_PANELS = 6
 
 
-def saved_arrays(
-    configurations: Mapping[Label, Sequence[Run]], name: str
-) -> dict[str, tuple[int, Arrays]]:
-    """Configuration -> (round, arrays) of the last ``figures/<name>_<round>`` of a run of it.
+def saved_figures(
+    configurations: Mapping[Label, Sequence[Run]],
+    name: str,
+    draw: Callable[[Saved], Figure | None],
+) -> list[Callable[[], Figure | None]]:
+    """What draws the arrays of each configuration, six of them in a figure.
 
-    The run is the first that has one. Configurations without are absent, and those after the
-    ninth; so are damaged files.
+    Args:
+        configurations: label -> its runs.
+        name: of the files ``figures/<name>_<round>.csv`` or ``.npz``. The last one of the first run
+            that has one is shown.
+        draw: draws one figure.
     """
-    found: dict[str, tuple[int, Arrays]] = {}
+    paths: dict[str, Path] = {}
     for text, runs in zip(short_texts(list(configurations)), configurations.values(), strict=True):
-        if len(found) == _MOST_PANELS:
-            break
-        paths = filter(None, (_last(run.folder / "figures", name) for run in runs))
-        if (path := next(paths, None)) is None:
-            continue
-        try:
-            arrays = _read(path)
-        except (OSError, ValueError):
-            continue
-        found[text] = (int(path.stem.rpartition("_")[2]), arrays)
+        found = filter(None, (_last(run.folder / "figures", name) for run in runs))
+        if path := next(found, None):
+            paths[text] = path
+    return [partial(_draw_saved, draw, dict(page)) for page in pages(paths.items(), _PANELS)]
+
+
+def _draw_saved(draw: Callable[[Saved], Figure | None], paths: Mapping[str, Path]) -> Figure | None:
+    return draw(read_saved(paths))
+
+
+def read_saved(paths: Mapping[str, Path]) -> dict[str, tuple[int, Arrays]]:
+    """The content of the files, of which damaged ones are left out."""
+    found: dict[str, tuple[int, Arrays]] = {}
+    for text, path in paths.items():
+        with suppress(OSError, ValueError):
+            found[text] = (int(path.stem.rpartition("_")[2]), _read(path))
     return found
 
 
@@ -66,7 +83,7 @@ def _read(path: Path) -> Arrays:
         return {key: file[key] for key in file.files}
 
 
-def similarity_panels(saved: Mapping[str, tuple[int, Arrays]]) -> Figure | None:
+def similarity_panels(saved: Saved) -> Figure | None:
     """Cosine similarity of the class prototypes, a panel for each method, one colour scale.
 
     Classes are ordered by super-class where there are such. None if there is nothing to draw.
@@ -88,7 +105,7 @@ def similarity_panels(saved: Mapping[str, tuple[int, Arrays]]) -> Figure | None:
     return figure
 
 
-def entropy_panels(saved: Mapping[str, tuple[int, Arrays]]) -> Figure | None:
+def entropy_panels(saved: Saved) -> Figure | None:
     """True and estimated label entropy of each client as bars, a panel for each method.
 
     Clients are ordered by true entropy (HiCS-FL, Figures 9 to 12). None if there is nothing to
@@ -112,7 +129,7 @@ def entropy_panels(saved: Mapping[str, tuple[int, Arrays]]) -> Figure | None:
     return figure
 
 
-def selection_panels(saved: Mapping[str, tuple[int, Arrays]]) -> Figure | None:
+def selection_panels(saved: Saved) -> Figure | None:
     """How often each client was chosen against its label entropy, a panel for each method.
 
     Each client is a point; the line is the mean over a tenth of the clients, by entropy. All panels
@@ -136,9 +153,7 @@ def selection_panels(saved: Mapping[str, tuple[int, Arrays]]) -> Figure | None:
     return figure
 
 
-def _with_columns(
-    saved: Mapping[str, tuple[int, Arrays]], *columns: str
-) -> dict[str, tuple[int, Arrays]]:
+def _with_columns(saved: Saved, *columns: str) -> dict[str, tuple[int, Arrays]]:
     return {name: each for name, each in saved.items() if {*columns} <= each[1].keys()}
 
 

@@ -39,7 +39,7 @@ ONE_CELL = ["experiment=fednh/table1", "algorithm=fedavg,fednh", "hydra.sweeper.
         (["clients.count=100", "rounds=60"], "; differs from the paper: rounds=60"),
         (["local.grad_clip=null"], "; differs from the paper: local.grad_clip=null"),
         # FedAvg's head has no rho.
-        (["+head.rho=0.9"], "; differs from the paper: +head.rho=0.9"),
+        (["++head.rho=0.9"], "; differs from the paper: ++head.rho=0.9"),
         (["data=digits"], "; differs from the paper: data=digits"),
     ],
 )

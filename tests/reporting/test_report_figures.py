@@ -20,7 +20,7 @@ from fedexp.reporting.hyperparameter import (
 from fedexp.reporting.report import report
 from fedexp.reporting.saved_arrays import (
     entropy_panels,
-    saved_arrays,
+    saved_figures,
     selection_panels,
     similarity_panels,
 )
@@ -128,7 +128,7 @@ def test_a_metric_against_the_only_number(tmp_path: Path) -> None:
     assert list(first.get_ydata()) == pytest.approx([0, 0.2, -0.1])
     drawn, left_out = pictures(made)
     assert "values_global_accuracy_head.rho" in {picture.name for picture in drawn}
-    assert left_out == ["gain_global_accuracy_head.rho"]
+    assert left_out == ["bars_global_accuracy", "gain_global_accuracy_head.rho"]
     every, left_out = pictures(made, every=True)
     assert "gain_global_accuracy_head.rho" in {picture.name for picture in every}
     assert left_out == []
@@ -162,14 +162,15 @@ def test_saved_arrays_side_by_side(tmp_path: Path) -> None:
             for last in (1, 9):
                 path = folder / f"heatmap_prototype_similarity_{last:04d}.npz"
                 np.savez(path, similarity=similarity, superclasses=np.array(["b", "a", "b"]))
-    saved = saved_arrays(report(tmp_path).configurations, "heatmap_prototype_similarity")
-    assert {name: last for name, (last, _) in saved.items()} == {"fedavg": 9, "fednh": 9}
-    figure = similarity_panels(saved)
+    (draw,) = saved_figures(
+        report(tmp_path).configurations, "heatmap_prototype_similarity", similarity_panels
+    )
+    figure = draw()
     assert figure is not None
     first, second = figure.axes[:2]
     assert first.get_title() == "fedavg, round 9"
     np.testing.assert_array_equal(second.get_images()[0].get_array(), np.eye(3))
-    assert entropy_panels(saved) is None
+    assert len(figure.axes) == 3  # with the colours
 
 
 def heights(axes: Axes) -> list[list[float]]:
@@ -195,8 +196,9 @@ def test_how_often_clients_of_each_entropy_were_chosen(tmp_path: Path) -> None:
             if seed:  # the first of them has none
                 rows = f"0,{times[1]},2.0\n1,{times[0]},0.5\n"
                 (folder / "sampler_times_chosen_0007.csv").write_text(text + rows)
-    saved = saved_arrays(report(tmp_path).configurations, "sampler_times_chosen")
-    figure = selection_panels(saved)
+    configurations = report(tmp_path).configurations
+    (draw,) = saved_figures(configurations, "sampler_times_chosen", selection_panels)
+    figure = draw()
     assert figure is not None
     first, second = figure.axes
     assert (first.get_title(), second.get_title()) == ("random, 7 rounds", "hics, 7 rounds")
