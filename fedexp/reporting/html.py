@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from fedexp.reporting.labels import show, text
 from fedexp.reporting.report import Report
 
 _TEMPLATE = "page.html.jinja"
+_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)(?! of )(?:\s|$)")
 _BROAD = 800
 """Pictures with more pixels a row are scrolled on a phone rather than shrunk."""
 
@@ -27,6 +29,8 @@ def html(report: Report, drawn: Sequence[Picture], not_drawn: str = "") -> str:
     """
     loader = PackageLoader("fedexp.reporting", ".")
     environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["leading_number"] = leading_number
+    environment.tests["not_run"] = _is_not_run
     *tables, _ = report.tables()
     return environment.get_template(_TEMPLATE).render(
         heading=_heading(report),
@@ -43,6 +47,19 @@ def html(report: Report, drawn: Sequence[Picture], not_drawn: str = "") -> str:
         runs=_runs(report),
         problems=report.problems,
     )
+
+
+def leading_number(cell: str) -> str | None:
+    """The number by which a cell is sorted, such as 0.91 of ``0.91 ± 0.02``; None without one.
+
+    ``2 of 3`` is a count of seeds and not a value.
+    """
+    found = _NUMBER.match(cell)
+    return found[1] if found else None
+
+
+def _is_not_run(note: str) -> bool:
+    return note.startswith("Not run: ")
 
 
 def _width(png: bytes) -> int:

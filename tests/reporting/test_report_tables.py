@@ -162,7 +162,7 @@ def test_every_format(tmp_path: Path) -> None:
     assert page.tags.count("details") == 2 * 4  # a run, and within it its config
     assert "fed&lt;nh&gt;" in text
     assert "fed<nh>" not in text
-    assert re.search(r'<td class="best">\s*0\.6050 ± 0\.0071</td>', text)
+    assert re.search(r'<td class="best" data-number="0.6050">\s*0\.6050 ± 0\.0071</td>', text)
     assert "broken: not begun, or no run of fedexp" in text
 
     said = (folder / "report.md").read_text()
