@@ -27,6 +27,7 @@ class Run:
         overrides: the command line's changes.
         history: the metrics of every round that was finished, in order.
         summary: ``summary.json``; None if the run is not finished.
+        wandb_id: the run's id in W&B.
     """
 
     folder: Path
@@ -35,6 +36,7 @@ class Run:
     overrides: tuple[str, ...]
     history: list[dict[str, float]]
     summary: Mapping[str, Any] | None
+    wandb_id: str
 
     @property
     def seed(self) -> int:
@@ -104,7 +106,8 @@ def read_run(folder: Path) -> Run:
         raise InputError(f"{folder}: cannot be read: {problem}") from None
     if not history:
         raise InputError(f"{folder}: no round was finished")
-    return Run(folder, identity.config, choices, tuple(overrides), history, summary)
+    given = tuple(overrides)
+    return Run(folder, identity.config, choices, given, history, summary, identity.wandb_id)
 
 
 def run_folders(path: Path) -> list[Path]:
