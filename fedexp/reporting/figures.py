@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -153,7 +154,7 @@ def _encode(figure: Figure, kind: str) -> bytes:
     buffer = BytesIO()
     # Without the date, so that the same report is the same file.
     metadata = {"CreationDate": None} if kind == "pdf" else {}
-    fast = {"pil_kwargs": {"compress_level": 3}} if kind == "png" else {}
+    fast: dict[str, Any] = {"pil_kwargs": {"compress_level": 3}} if kind == "png" else {}
     figure.savefig(buffer, format=kind, dpi=_DPI, metadata=metadata, **fast)
     return buffer.getvalue()
 

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import Any
 
 from fedexp.errors import InputError
 from fedexp.reporting.labels import text
 from fedexp.reporting.markdown import markdown
 from fedexp.reporting.report import Report
 from fedexp.reporting.runs import Run
-
-if TYPE_CHECKING:
-    from wandb_workspaces.reports import v2
 
 _SECTIONS = {
     "Global model": ("global/", "train/"),
@@ -61,15 +59,18 @@ def grouping(report: Report) -> list[str]:
     return [f"config.choices.{k}" if k in groups else f"config.{k}" for k in report.keys]
 
 
-def build(report: Report, entity: str, project: str) -> v2.Report:
+def build(report: Report, entity: str, project: str) -> Any:
     """The page, not saved: the report's tables, and below them W&B's own panels.
+
+    Returns:
+        A ``wandb_workspaces.reports.v2.Report``.
 
     Raises:
         InputError: the package is missing.
     """
     try:
-        from wandb_workspaces import expr
-        from wandb_workspaces.reports import v2
+        expr: Any = import_module("wandb_workspaces.expr")
+        v2: Any = import_module("wandb_workspaces.reports.v2")
     except ImportError as error:
         raise InputError(
             f"--wandb: needs {error.name}; pip install 'fedexp[wandb-report]'"
