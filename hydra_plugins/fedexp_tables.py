@@ -1,6 +1,5 @@
 """The sweeper of ``fedexp -m``; Hydra takes plugins only from the package ``hydra_plugins``."""
 
-import logging
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -22,7 +21,7 @@ from fedexp.cli.tables import CELLS, Table, tables
 from fedexp.errors import InputError
 from fedexp.runtime.limits import how_to_go_on, limited_sweep, reason_to_stop_sweep
 
-log = logging.getLogger(__name__)
+_ABSENT = object()
 
 
 class TableSweeper(Sweeper):
@@ -63,13 +62,13 @@ class TableSweeper(Sweeper):
         folder = Path(self.config.hydra.sweep.dir)
         try:
             jobs = self._jobs(arguments)
-        except InputError:
+            self._check(jobs)
+        except (InputError, HydraException):
             with suppress(OSError):
                 folder.rmdir()  # made for nothing, unless it holds a sweep
             raise
         folder.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, folder / "multirun.yaml")
-        self.validate_batch_is_legal(_without_seeds(jobs))
         with limited_sweep(folder, _minutes(self.config)):
             return self._launch(jobs, folder)
 
@@ -96,6 +95,21 @@ class TableSweeper(Sweeper):
             print(f"fedexp: {how_to_go_on(reason, 'the sweep stopped', folder)}", file=sys.stderr)
         return results
 
+    def _check(self, jobs: Sequence[Sequence[str]]) -> None:
+        """Compose each configuration. Raises HydraException, which names the job by what varies."""
+        everywhere = set.intersection(*map(set, jobs))
+        for job in _without_seeds(jobs):
+            try:
+                self._compose(job)
+            except HydraException as error:
+                varies = " ".join(each for each in _unseeded(job) if each not in everywhere)
+                where = f"{varies}: " if varies else ""
+                raise HydraException(f"{where}{error}") from error.__cause__
+
+    def _compose(self, job: Sequence[str]) -> DictConfig:
+        """The config of a job. Raises HydraException."""
+        return self.hydra_context.config_loader.load_sweep_config(self.config, list(job))
+
     def _jobs(self, arguments: Sequence[str]) -> list[list[str]]:
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
         typed = {}
@@ -107,10 +121,23 @@ class TableSweeper(Sweeper):
         (name,) = typed.pop(CELLS)
         whole = Table.read(name, self._params, self._parts)
         table = (whole.only(self._cells) if self._cells else whole).with_typed(typed)
-        changes = " ".join(whole.changes(typed))
+        changes = " ".join(self._with_effect(whole.changes(typed), _without_seeds(table.jobs())))
         differs = f"; differs from the paper: {changes}" if changes else ""
         print(f"fedexp: {name}: {table.size()}{differs}", file=sys.stderr)
         return table.jobs()
+
+    def _with_effect(self, overrides: Sequence[str], jobs: Sequence[Sequence[str]]) -> list[str]:
+        """Those of the typed overrides that give a job another value than it has without them."""
+        same = set(overrides)
+        for job in jobs:
+            if not same:
+                break
+            try:
+                config = self._compose([each for each in job if each not in overrides])
+            except HydraException:  # what else was typed needs one of them
+                return list(overrides)
+            same -= {each for each in same & {*job} if not _has(config, each)}
+        return [each for each in overrides if each not in same]
 
     def _refuse_tables(self, experiments: Sequence[str]) -> None:
         """Raise InputError if one of several experiments is a table."""
@@ -129,6 +156,14 @@ def _minutes(config: DictConfig) -> float | None:
     return float(minutes) if is_time else None
 
 
+def _has(config: DictConfig, override: str) -> bool:
+    """Whether the config has the override's option or value already."""
+    parsed = OverridesParser.create().parse_override(override)
+    key, choices = parsed.key_or_group, config.hydra.runtime.choices
+    found = choices[key] if key in choices else OmegaConf.select(config, key, default=_ABSENT)
+    return not parsed.is_delete() and _plain(found) == parsed.value()
+
+
 def _plain(node: Any) -> Any:
     return OmegaConf.to_container(node) if OmegaConf.is_config(node) else node
 
@@ -144,7 +179,7 @@ def _values(override: Override) -> list[str]:
 
 def _without_seeds(jobs: Sequence[Sequence[str]]) -> list[list[str]]:
     """One job of each configuration: all seeds of it can be composed if one can."""
-    return [list(job) for job in {tuple(_unseeded(job)): job for job in reversed(jobs)}.values()]
+    return [list(job) for job in {tuple(_unseeded(job)): job for job in jobs}.values()]
 
 
 def _unseeded(job: Sequence[str]) -> list[str]:

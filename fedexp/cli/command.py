@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 from fedexp.cli.help import register_help_resolver
 from fedexp.cli.hydra_errors import one_line
 from fedexp.cli.resume import register_resolvers
+from fedexp.cli.sweeps import check_in_jobs
 from fedexp.errors import InputError
 from fedexp.runtime.interrupts import exit_on_interrupt
 
@@ -43,6 +44,7 @@ def run_command(job: Callable[[], object]) -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors instead of printing them
     try:
         _check_dashes(sys.argv[1:])
+        sys.argv[1:] = check_in_jobs(sys.argv[1:], Path(config_folder()))
         with one_line(sys.argv[1:], Path(config_folder())):
             job()
     except InputError as error:

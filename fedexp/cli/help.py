@@ -8,6 +8,8 @@ from omegaconf import OmegaConf
 
 from fedexp.cli.tables import tables
 
+_ONLY = "default"
+
 
 def register_help_resolver() -> None:
     """Register the resolvers that ``hydra.help.template`` uses."""
@@ -17,6 +19,8 @@ def register_help_resolver() -> None:
 
 def config_groups(sources: Sequence[Mapping[str, str]], hidden: Collection[str]) -> str:
     """The config groups and their options, a group a line, without the papers' tables.
+
+    Groups that leave no choice, as ``tracking``, are left out.
 
     Args:
         sources: ``hydra.runtime.config_sources``, of which the folders are searched.
@@ -29,14 +33,24 @@ def config_groups(sources: Sequence[Mapping[str, str]], hidden: Collection[str])
             group = path.parent.relative_to(root)
             if group.parts[0] not in hidden and f"{group.as_posix()}/{path.stem}" not in listed:
                 options[group.as_posix()].add(path.stem)
-    return "\n".join(f"{group}: {', '.join(sorted(options[group]))}" for group in sorted(options))
+    chosen = {group: sorted(found) for group, found in options.items() if found != {_ONLY}}
+    return "\n".join(f"{group}: {', '.join(chosen[group])}" for group in sorted(chosen))
 
 
 def paper_tables(sources: Sequence[Mapping[str, str]]) -> str:
-    """The papers' tables and figures that are experiments, one a line."""
+    """The papers' tables that are experiments, one a line, and after them each paper's figures."""
     found = dict(tables(_folders(sources)))
-    width = max(map(len, found), default=0)
-    return "\n".join(f"  {name:<{width}}  {title}" for name, title in found.items())
+    figures: dict[str, list[str]] = defaultdict(list)
+    lines: dict[str, str] = {}
+    for name, title in found.items():
+        paper, _, own = name.rpartition("/")
+        if own.startswith("figure"):
+            figures[paper].append(own)
+        else:
+            lines[name] = title
+    lines |= {f"{paper}/": ", ".join(names) for paper, names in figures.items()}
+    width = max(map(len, lines), default=0)
+    return "\n".join(f"  {name:<{width}}  {lines[name]}" for name in lines)
 
 
 def _folders(sources: Sequence[Mapping[str, str]]) -> list[Path]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -11,33 +12,50 @@ from matplotlib.figure import Figure
 
 from fedexp.reporting.paper import Verdict
 from fedexp.reporting.paper_table import method_names
-from fedexp.reporting.style import COLORS, PUBLISHED, legend_below, pages
+from fedexp.reporting.style import (
+    COLORS,
+    PUBLISHED,
+    add_axes,
+    legend_below,
+    name_axes,
+    pages,
+    text_width,
+)
 
 _MOST_BARS = 30
 
 
-def bar_figures(rows: pd.DataFrame, names: Sequence[str], metric: str) -> Iterator[Figure]:
+def bar_figures(
+    rows: pd.DataFrame, names: Sequence[str], metric: str
+) -> list[Callable[[], Figure]]:
     """A bar for each configuration: the mean over seeds and its standard deviation.
 
     Args:
         rows: of ``statistics.over_seeds``, of one metric and statistic.
         names: of the rows.
         metric: the axis' name.
+
+    Returns:
+        What draws each figure, of thirty bars at most.
     """
     table = list(zip(names, rows["mean"], rows["std"], strict=True))
     table = [row for row in table if math.isfinite(row[1])]
-    for page in pages(table, _MOST_BARS):
-        figure, axes = _axes(len(page), 0.3)
-        means, spreads = [row[1] for row in page], [_or_zero(row[2]) for row in page]
-        axes.barh(range(len(page)), means, xerr=_errors(spreads), color=COLORS[0], height=0.7)
-        _finish(axes, [row[0] for row in page], metric)
-        yield figure
+    return [partial(_draw_bars, page, metric) for page in pages(table, _MOST_BARS)]
+
+
+def _draw_bars(rows: Sequence[tuple[str, float, float]], metric: str) -> Figure:
+    """A bar for each name, mean and deviation."""
+    figure, axes = _axes([row[0] for row in rows], 0.3)
+    means, spreads = [row[1] for row in rows], [_or_zero(row[2]) for row in rows]
+    axes.barh(range(len(rows)), means, xerr=_errors(spreads), color=COLORS[0], height=0.7)
+    name_axes(axes, metric)
+    return figure
 
 
 def paper_bars(verdicts: Sequence[Verdict]) -> Figure:
     """Ours beside the published values of one table, with standard deviations."""
     cells = [verdict.cell for verdict in verdicts]
-    figure, axes = _axes(len(cells), 0.45)
+    figure, axes = _axes(method_names(verdicts), 0.45)
     places = range(len(cells))
     for shift, color, label, values, spreads in (
         (-0.2, PUBLISHED, "paper", [c.published for c in cells], [c.spread for c in cells]),
@@ -46,28 +64,24 @@ def paper_bars(verdicts: Sequence[Verdict]) -> Figure:
         at = [place + shift for place in places]
         known = [_or_zero(spread) for spread in spreads]
         axes.barh(at, values, xerr=_errors(known), color=color, height=0.38, label=label)
-    _finish(axes, method_names(verdicts), f"{cells[0].metric} ({cells[0].statistic})")
+    name_axes(axes, f"{cells[0].metric} ({cells[0].statistic})")
     legend_below(figure, [axes])
     return figure
 
 
-def _axes(bars: int, height: float) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(6.4, height * bars + 1.4), layout="constrained")
-    axes = figure.subplots()
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="x", alpha=0.25, linewidth=0.6)
-    axes.set_axisbelow(True)
+def _axes(names: Sequence[str], height: float) -> tuple[Figure, Axes]:
+    """Room for a bar of ``height`` inches for each of the names, which stand left of it."""
+    left, width, up = text_width(names, 9) + 0.25, 4.6, height * len(names) + 0.3
+    figure = Figure(figsize=(left + width + 0.2, up + 0.65))
+    axes = add_axes(figure, left, 0.55, width, up)
+    axes.grid(visible=False, axis="y")
+    axes.set_yticks(range(len(names)), list(names), fontsize=9)
+    axes.set_ylim(len(names) - 0.4, -0.6)
     return figure, axes
 
 
 def _errors(spreads: list[float]) -> list[float] | None:
     return spreads if any(spreads) else None
-
-
-def _finish(axes: Axes, names: Sequence[str], metric: str) -> None:
-    axes.set_yticks(range(len(names)), list(names), fontsize=9)
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.set_xlabel(metric)
 
 
 def _or_zero(value: float | None) -> float:

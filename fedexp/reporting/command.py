@@ -10,10 +10,11 @@ from pathlib import Path
 from rich.console import Console
 
 from fedexp.errors import InputError
-from fedexp.reporting.files import FORMATS, write
+from fedexp.reporting.files import DEFAULTS, FORMATS, write
 from fedexp.reporting.report import Report, report
 from fedexp.reporting.statistics import STATISTICS
 from fedexp.reporting.terminal import print_table
+from fedexp.reporting.wandb_report import save
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -30,8 +31,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         _print(made)
         if options.to is not None:
-            for path in write(made, options.to, options.format):
+            for path in write(made, options.to, options.format, options.figures == "all"):
                 print(path)
+        if options.wandb is not None:
+            print(save(made, *options.wandb))
     except InputError as error:
         raise SystemExit(f"Error: {error}") from None
 
@@ -63,13 +66,20 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add(
         "--format",
         type=_formats,
-        default=FORMATS,
+        default=DEFAULTS,
         metavar=",".join(FORMATS),
-        help="what --to writes; by default all",
+        help="what --to writes; by default all but pdf, the figures as PDF",
+    )
+    add(
+        "--figures",
+        choices=("few", "all"),
+        default="few",
+        help="few: the first page of each figure, about a third of a second each; all: every page",
     )
     add("--statistic", choices=STATISTICS, default="final", help="what the tables show")
     add("--targets", type=_numbers, default=(), metavar="0.5,0.6", help="count rounds to these")
     add("--metrics", type=_names, default=(), metavar="NAME,...", help="instead of the headlines")
+    add("--wandb", type=_project, metavar="ENTITY/PROJECT", help="also as a report in W&B")
     add("--smooth", action="store_true", help="smooth curves (Savitzky-Golay, window 13, order 3)")
     return parser.parse_args(arguments)
 
@@ -83,6 +93,13 @@ def _numbers(text: str) -> tuple[float, ...]:
         return tuple(float(each) for each in _names(text))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text}: not numbers joined by commas") from None
+
+
+def _project(text: str) -> tuple[str, str]:
+    entity, slash, project = text.partition("/")
+    if not (entity and slash and project) or "/" in project:
+        raise argparse.ArgumentTypeError(f"{text}: should be ENTITY/PROJECT")
+    return entity, project
 
 
 def _formats(text: str) -> tuple[str, ...]:

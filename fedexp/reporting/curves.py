@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
 
 from fedexp.reporting.labels import Label, short_texts
 from fedexp.reporting.statistics import smooth
-from fedexp.reporting.style import MOST_LINES, legend_below, line_style, pages, panels, widen
+from fedexp.reporting.style import (
+    MOST_LINES,
+    few_ticks,
+    legend_below,
+    line_style,
+    name_axes,
+    pages,
+    panels,
+    widen,
+)
 
 if TYPE_CHECKING:
     from fedexp.reporting.runs import Run
@@ -23,12 +34,30 @@ _MARKS = 8
 """About as many markers a line, so that lines can be told apart without colour."""
 
 
+@dataclass(frozen=True)
+class Curve:
+    """A metric over rounds.
+
+    Attributes:
+        rounds: [n] those that every run measured.
+        mean: [n] over the runs.
+        std: [n] standard deviation (n - 1); NaN for one run.
+    """
+
+    rounds: NDArray[Any]
+    mean: NDArray[Any]
+    std: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.rounds)
+
+
 def curve_figures(
     configurations: Mapping[Label, Sequence[Run]],
     metric: str,
     smoothed: bool,
     targets: Sequence[float],
-) -> Iterator[Figure]:
+) -> list[Callable[[], Figure]]:
     """One metric over the rounds: a line for each configuration, the band mean ± deviation.
 
     Configurations that share all keys but the first, as the methods of one partition, share a
@@ -39,81 +68,113 @@ def curve_figures(
         metric: such as ``global/accuracy``.
         smoothed: whether to smooth each run's curve.
         targets: accuracies to which rounds are counted; thin lines.
+
+    Returns:
+        What draws each figure.
     """
-    drawn = {
-        label: curve
-        for label, runs in configurations.items()
-        if len(curve := mean_curve(runs, metric, smoothed)) > 1
-    }
-    for page in pages(_panels(list(drawn)), 12) if drawn else ():
-        figure, axes = panels(len(page))
-        for (title, lines), cells in zip(page, axes, strict=True):
-            for number, (name, label) in enumerate(lines):
-                _draw(cells, drawn[label], name, number)
-            for target in targets if metric == "global/accuracy" else ():
-                cells.axhline(target, color="gray", linewidth=0.8, linestyle=(0, (1, 3)))
-            cells.set_title(title, fontsize=9)
-            cells.set(xlabel="round", ylabel=metric)
-            cells.xaxis.set_major_locator(MaxNLocator(integer=True))
-        legend_below(figure, axes)
-        yield figure
+    curves = _curves(configurations, metric, smoothed)
+    lines = targets if metric == "global/accuracy" else ()
+    return [
+        partial(_draw_curves, page, curves, metric, lines)
+        for page in pages(_panels(list(curves)) if curves else [], 12)
+    ]
 
 
 def metric_panels(
     configurations: Mapping[Label, Sequence[Run]], metrics: Sequence[str]
-) -> Iterator[Figure]:
+) -> list[Callable[[], Figure]]:
     """Several metrics over the rounds, a panel each, for up to ten configurations a figure.
 
-    Metrics that were measured in one round only are left out.
+    Metrics that were measured in one round only are left out. Returns what draws each figure.
     """
     names = dict(zip(configurations, short_texts(list(configurations)), strict=True))
-    curves = {
-        metric: {
-            label: curve
-            for label, runs in configurations.items()
-            if len(curve := mean_curve(runs, metric)) > 1
-        }
-        for metric in metrics
-    }
-    curves = {metric: lines for metric, lines in curves.items() if lines}
-    for page in pages(configurations, MOST_LINES) if curves else ():
-        figure, axes = panels(len(curves))
-        for (metric, lines), cells in zip(curves.items(), axes, strict=True):
-            for number, label in enumerate(page):
-                if label in lines:
-                    _draw(cells, lines[label], names[label], number)
-            widen(cells)
-            cells.set(xlabel="round", ylabel=metric.partition("/")[2].replace("_", " "))
-            cells.xaxis.set_major_locator(MaxNLocator(integer=True))
-        legend_below(figure, axes)
-        yield figure
+    every = {metric: _curves(configurations, metric) for metric in metrics}
+    curves = {metric: lines for metric, lines in every.items() if lines}
+    return [
+        partial(_draw_metrics, {label: names[label] for label in page}, curves)
+        for page in pages(configurations if curves else [], MOST_LINES)
+    ]
 
 
-def mean_curve(runs: Sequence[Run], metric: str, smoothed: bool = False) -> pd.DataFrame:
-    """``mean`` and ``std`` (n - 1; NaN for one seed) of a metric, the index ``round``.
+Curves = Mapping[Label, Curve]
 
-    Only rounds in which every run measured it: the mean of other runs would be another one's.
+
+def _curves(
+    configurations: Mapping[Label, Sequence[Run]], metric: str, smoothed: bool = False
+) -> Curves:
+    """The configurations that measured the metric in at least two rounds."""
+    found = {label: mean_curve(runs, metric, smoothed) for label, runs in configurations.items()}
+    return {label: curve for label, curve in found.items() if len(curve) > 1}
+
+
+def _draw_curves(
+    page: Sequence[tuple[str, Sequence[tuple[str, Label]]]],
+    curves: Curves,
+    metric: str,
+    targets: Sequence[float],
+) -> Figure:
+    """Title and lines of each panel, see ``_panels``."""
+    figure, axes = panels(len(page))
+    for (title, lines), cells in zip(page, axes, strict=True):
+        for number, (name, label) in enumerate(lines):
+            _draw(cells, curves[label], name, number)
+        for target in targets:
+            cells.axhline(target, color="gray", linewidth=0.8, linestyle=(0, (1, 3)))
+        name_axes(cells, "round", metric, title)
+        few_ticks(cells)
+    legend_below(figure, axes)
+    return figure
+
+
+def _draw_metrics(names: Mapping[Label, str], curves: Mapping[str, Curves]) -> Figure:
+    """A panel for each metric, a line for each of the named configurations."""
+    figure, axes = panels(len(curves))
+    for (metric, lines), cells in zip(curves.items(), axes, strict=True):
+        for number, (label, name) in enumerate(names.items()):
+            if label in lines:
+                _draw(cells, lines[label], name, number)
+        widen(cells)
+        name_axes(cells, "round", metric.partition("/")[2].replace("_", " "))
+        few_ticks(cells)
+    legend_below(figure, axes)
+    return figure
+
+
+def mean_curve(runs: Sequence[Run], metric: str, smoothed: bool = False) -> Curve:
+    """A metric over the rounds in which every run measured it.
+
+    The mean over fewer runs in some rounds would be another one's.
     """
     curves = [_curve(run, metric) for run in runs]
-    if smoothed:
-        curves = [pd.Series(smooth(each.to_numpy()), index=each.index) for each in curves]
-    frame = pd.concat(curves, axis=1, join="inner")
-    return pd.DataFrame({"mean": frame.mean(axis=1), "std": frame.std(axis=1)})
+    rounds = sorted(set.intersection(*map(set, curves)))
+    values = np.array([_values(curve, rounds, smoothed) for curve in curves])
+    std = values.std(axis=0, ddof=1) if len(runs) > 1 else np.full(len(rounds), math.nan)
+    return Curve(np.array(rounds), values.mean(axis=0), std)
 
 
-def _curve(run: Run, metric: str) -> pd.Series[float]:
+def _curve(run: Run, metric: str) -> dict[int, float]:
+    """Round -> value, of the rounds that measured it and did not diverge."""
     measured = {n: row[metric] for n, row in enumerate(run.history, start=1) if metric in row}
-    finite = {n: value for n, value in measured.items() if math.isfinite(value)}
-    return pd.Series(finite, dtype=float).rename_axis("round")
+    return {n: value for n, value in measured.items() if math.isfinite(value)}
 
 
-def _draw(axes: Axes, curve: pd.DataFrame, name: str, number: int) -> None:
+def _values(curve: Mapping[int, float], rounds: Sequence[int], smoothed: bool) -> list[float]:
+    """The run's values in these rounds, of its whole curve smoothed if that is asked for."""
+    if smoothed:
+        values = smooth(np.array(list(curve.values())))
+        curve = dict(zip(curve, values.tolist(), strict=True))
+    return [curve[n] for n in rounds]
+
+
+def _draw(axes: Axes, curve: Curve, name: str, number: int) -> None:
     style = line_style(number)
     every = max(1, len(curve) // _MARKS)
-    x, mean, std = (np.asarray(each) for each in (curve.index, curve["mean"], curve["std"]))
+    x, mean, std = curve.rounds, curve.mean, curve.std
     axes.plot(x, mean, label=name, markevery=(number % every, every), **style)
     if np.isfinite(std).any():
-        axes.fill_between(x, mean - std, mean + std, color=style["color"], alpha=0.18, linewidth=0)
+        low, high = np.stack([x, mean - std], axis=1), np.stack([x, mean + std], axis=1)
+        band = np.concatenate([low, high[::-1]])
+        axes.add_collection(PolyCollection([band], color=style["color"], alpha=0.18, lw=0))
 
 
 def _panels(labels: Sequence[Label]) -> list[tuple[str, list[tuple[str, Label]]]]:

@@ -1,10 +1,12 @@
-"""The report's pictures, each as PNG and as PDF."""
+"""The report's pictures, each as PNG, and as PDF where that is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -14,9 +16,16 @@ from fedexp.reporting.hyperparameter import hyperparameter_figure, varied_number
 from fedexp.reporting.labels import short_texts
 from fedexp.reporting.paper_table import by_column
 from fedexp.reporting.report import Report
-from fedexp.reporting.saved_arrays import entropy_panels, saved_arrays, similarity_panels
+from fedexp.reporting.saved_arrays import (
+    entropy_panels,
+    saved_figures,
+    selection_panels,
+    similarity_panels,
+)
 
 _DPI = 120
+_MOST_COLUMNS = 6
+"""Columns of papers' tables that are drawn unless every picture is asked for."""
 
 
 @dataclass(frozen=True)
@@ -26,57 +35,77 @@ class Picture:
     Attributes:
         name: of its files, without suffix.
         title: what it shows.
-        png, pdf: the files' contents.
+        png, pdf: the files' contents; without ``pdf`` if it was not asked for.
     """
 
     name: str
     title: str
     png: bytes
-    pdf: bytes
+    pdf: bytes = b""
 
 
-def pictures(report: Report) -> list[Picture]:
-    """Every picture that the report's runs allow, in order."""
+@dataclass(frozen=True)
+class Drawing:
+    """A picture that can be drawn.
+
+    Attributes:
+        name, title: as of the picture.
+        draw: makes the figure; None if there is nothing to show.
+        is_extra: whether it is drawn only where every picture is asked for.
+    """
+
+    name: str
+    title: str
+    draw: Callable[[], Figure | None]
+    is_extra: bool = False
+
+
+def pictures(
+    report: Report, every: bool = False, with_pdf: bool = False
+) -> tuple[list[Picture], list[str]]:
+    """The pictures that the report's runs allow, in order, and the names of those not drawn.
+
+    Args:
+        report: the runs.
+        every: draw all pages of each picture, and gains; else the first page, as drawing takes
+            most of a report's time.
+        with_pdf: also as PDF.
+    """
     found: list[Picture] = []
+    left_out: list[str] = []
     names: dict[str, int] = {}
-    for name, title, figure in _figures(report):
-        names[name] = names.get(name, 0) + 1
-        unique = name if names[name] == 1 else f"{name}_{names[name]}"
-        found.append(Picture(unique, title, _encode(figure, "png"), _encode(figure, "pdf")))
-    return found
+    for each in _drawings(report):
+        names[each.name] = names.get(each.name, 0) + 1
+        name = each.name if names[each.name] == 1 else f"{each.name}_{names[each.name]}"
+        if each.is_extra and not every:
+            left_out.append(name)
+        elif figure := each.draw():
+            pdf = _encode(figure, "pdf") if with_pdf else b""
+            found.append(Picture(name, each.title, _encode(figure, "png"), pdf))
+    return found, left_out
 
 
-def _figures(report: Report) -> Iterator[tuple[str, str, Figure]]:
-    """Name, title and figure."""
+def _drawings(report: Report) -> Iterator[Drawing]:
     configurations, smooth = report.configurations, report.measures.smooth
     for metric in report.curve_metrics:
         title = f"{metric} over rounds" + (", smoothed" if smooth else "")
-        figures = curve_figures(configurations, metric, smooth, report.targets)
-        yield from _named(f"curves_{_file(metric)}", title, figures)
+        pages = curve_figures(configurations, metric, smooth, report.targets)
+        yield from _pages(f"curves_{_file(metric)}", title, pages)
     yield from _values(report)
-    for members in by_column(report.verdicts):
-        cell = members[0].cell
-        if any(each.cell.ours for each in members):
-            name = _file(f"paper {cell.experiment} {cell.table} {cell.metric}")
-            yield (
-                name,
-                f"{cell.experiment}, {cell.table}: ours and the paper's",
-                paper_bars(members),
-            )
-    for prefix, title in (("geometry/", "Angles and alignment"), ("sampler/", "Client sampling")):
-        measured = {name for run in report.runs for row in run.history for name in row}
-        if metrics := sorted(name for name in measured if name.startswith(prefix)):
-            name = prefix.rstrip("/")
-            yield from _named(name, title, metric_panels(configurations, metrics))
+    yield from _beside_the_paper(report)
+    measured = sorted({name for run in report.runs for row in run.history for name in row})
+    for prefix, title in (("geometry", "Angles and alignment"), ("sampler", "Client sampling")):
+        metrics = [name for name in measured if name.startswith(f"{prefix}/")]
+        yield from _pages(prefix, title, metric_panels(configurations, metrics))
     for name, title, draw in (
+        ("sampler_times_chosen", "Clients chosen, by label entropy", selection_panels),
         ("sampler_entropy_bars", "Label entropy of the clients", entropy_panels),
         ("heatmap_prototype_similarity", "Similarity of class prototypes", similarity_panels),
     ):
-        if figure := draw(saved_arrays(configurations, name)):
-            yield name, title, figure
+        yield from _pages(name, title, saved_figures(configurations, name, draw))
 
 
-def _values(report: Report) -> Iterator[tuple[str, str, Figure]]:
+def _values(report: Report) -> Iterator[Drawing]:
     """Bars of each metric, or the metric against the numeric key that was varied."""
     key, keys, results = varied_number(report.configurations), report.keys, report.results
     for metric in report.curve_metrics:
@@ -86,27 +115,47 @@ def _values(report: Report) -> Iterator[tuple[str, str, Figure]]:
             for row in rows[keys].itertuples(index=False, name=None)
         ]
         title = f"{metric} ({report.statistic})"
-        if len(rows) > 1:
-            figures = bar_figures(rows, short_texts(labels), title)
-            yield from _named(f"bars_{_file(metric)}", title, figures)
-        for relative in (False, True) if key else ():
-            figure = hyperparameter_figure(rows, keys, key or "", title, relative)
-            if figure is not None:
-                gain = ", gain" if relative else ""
-                name = f"{'gain' if relative else 'values'}_{_file(f'{metric} {key}')}"
-                yield name, f"{metric} against {key}{gain}", figure
+        pages = bar_figures(rows, short_texts(labels), title) if len(rows) > 1 else []
+        for number, page in enumerate(pages):
+            yield Drawing(
+                f"bars_{_file(metric)}", title, page, is_extra=number > 0 or key is not None
+            )
+        if key:
+            draw = partial(hyperparameter_figure, rows, keys, key, title)
+            name, title = _file(f"{metric} {key}"), f"{metric} against {key}"
+            yield Drawing(f"values_{name}", title, draw)
+            gain = partial(draw, relative=True)
+            yield Drawing(f"gain_{name}", f"{title}, gain", gain, is_extra=True)
 
 
-def _named(name: str, title: str, figures: Iterable[Figure]) -> Iterator[tuple[str, str, Figure]]:
-    return ((name, title, figure) for figure in figures)
+def _beside_the_paper(report: Report) -> Iterator[Drawing]:
+    """Our values and the published ones, of each column of a table that was run."""
+    columns = [
+        members for members in by_column(report.verdicts) if any(each.cell.ours for each in members)
+    ]
+    for number, members in enumerate(columns):
+        cell = members[0].cell
+        yield Drawing(
+            _file(f"paper {cell.experiment} {cell.table} {cell.metric}"),
+            f"{cell.experiment}, {cell.table}: ours and the paper's",
+            partial(paper_bars, members),
+            is_extra=number >= _MOST_COLUMNS,
+        )
+
+
+def _pages(
+    name: str, title: str, pages: Iterable[Callable[[], Figure | None]]
+) -> Iterator[Drawing]:
+    for number, draw in enumerate(pages):
+        yield Drawing(name, title, draw, is_extra=number > 0)
 
 
 def _encode(figure: Figure, kind: str) -> bytes:
     buffer = BytesIO()
     # Without the date, so that the same report is the same file.
     metadata = {"CreationDate": None} if kind == "pdf" else {}
-    figure.savefig(buffer, format=kind, dpi=_DPI, metadata=metadata)
-    figure.set_layout_engine("none")  # laid out: the next format takes it as it is
+    fast: dict[str, Any] = {"pil_kwargs": {"compress_level": 3}} if kind == "png" else {}
+    figure.savefig(buffer, format=kind, dpi=_DPI, metadata=metadata, **fast)
     return buffer.getvalue()
 
 

@@ -12,29 +12,38 @@ from fedexp.reporting.markdown import markdown
 from fedexp.reporting.report import Report
 from fedexp.state.atomic import write_atomically
 
-FORMATS = ("md", "csv", "tex", "html")
+FORMATS = ("md", "csv", "tex", "html", "pdf")
+DEFAULTS = ("md", "csv", "tex", "html")
+"""Without the pictures as PDF, each of which takes as long as its PNG."""
 _FRAMES = ("values", "results", "differences", "paper", "curves")
 
 
-def write(report: Report, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+def write(
+    report: Report, folder: Path, formats: Sequence[str] = DEFAULTS, every_figure: bool = False
+) -> list[Path]:
     """Write the report into ``folder``, which is made; returns the files.
 
     ``report.md``, ``report.tex`` and ``report.html`` have all tables; ``<frame>.csv`` all numbers;
-    ``figures/`` each picture as PNG and PDF, unless only ``csv`` is asked for. The page needs no
-    other file.
+    ``figures/`` each picture as PNG, with ``pdf`` also as PDF, unless only ``csv`` is asked for.
+    The page needs no other file. Without ``every_figure`` it names the pictures that it leaves out,
+    see ``figures.pictures``.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    drawn = pictures(report) if set(formats) - {"csv"} else []
+    drawn, left_out = (
+        pictures(report, every_figure, "pdf" in formats) if set(formats) - {"csv"} else ([], [])
+    )
+    not_drawn = f"Not drawn: {', '.join(left_out)}; --figures all draws them" if left_out else ""
     contents: dict[str, bytes] = {}
     for picture in drawn:
         contents[f"figures/{picture.name}.png"] = picture.png
-        contents[f"figures/{picture.name}.pdf"] = picture.pdf
+        if picture.pdf:
+            contents[f"figures/{picture.name}.pdf"] = picture.pdf
     if "md" in formats:
-        contents["report.md"] = _markdown(report, drawn).encode()
+        contents["report.md"] = _markdown(report, drawn, not_drawn).encode()
     if "tex" in formats:
         contents["report.tex"] = "\n".join(map(latex, report.tables())).encode()
     if "html" in formats:
-        contents["report.html"] = html(report, drawn).encode()
+        contents["report.html"] = html(report, drawn, not_drawn).encode()
     if "csv" in formats:
         frames = {name: getattr(report, name) for name in _FRAMES}
         contents |= {
@@ -49,9 +58,10 @@ def write(report: Report, folder: Path, formats: Sequence[str] = FORMATS) -> lis
     return [folder / name for name in contents if not name.startswith("figures/")]
 
 
-def _markdown(report: Report, drawn: Sequence[Picture]) -> str:
+def _markdown(report: Report, drawn: Sequence[Picture], not_drawn: str) -> str:
     parts = ["# Report\n", *map(markdown, report.tables())]
     parts += [f"### {each.title}\n\n![{each.title}](figures/{each.name}.png)\n" for each in drawn]
+    parts += [f"{not_drawn}\n"] if not_drawn else []
     if report.problems:
         parts += ["### Not in this report\n\n" + "".join(f"* {p}\n" for p in report.problems)]
     return "\n".join(parts)

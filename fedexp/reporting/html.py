@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any
 
-import yaml
 from jinja2 import Environment, PackageLoader
 
 from fedexp.reporting.figures import Picture
@@ -14,14 +14,23 @@ from fedexp.reporting.labels import show, text
 from fedexp.reporting.report import Report
 
 _TEMPLATE = "page.html.jinja"
+_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)(?! of )(?:\s|$)")
 _BROAD = 800
 """Pictures with more pixels a row are scrolled on a phone rather than shrunk."""
 
 
-def html(report: Report, drawn: Sequence[Picture]) -> str:
-    """The page: tables that a click sorts, the pictures, and each run's config, folded."""
+def html(report: Report, drawn: Sequence[Picture], not_drawn: str = "") -> str:
+    """The page: tables that a click sorts, the pictures, and each run's config, folded.
+
+    Args:
+        report: the runs.
+        drawn: the pictures.
+        not_drawn: a sentence about those that are left out.
+    """
     loader = PackageLoader("fedexp.reporting", ".")
     environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["leading_number"] = leading_number
+    environment.tests["not_run"] = _is_not_run
     *tables, _ = report.tables()
     return environment.get_template(_TEMPLATE).render(
         heading=_heading(report),
@@ -34,9 +43,23 @@ def html(report: Report, drawn: Sequence[Picture]) -> str:
             }
             for each in drawn
         ],
+        not_drawn=not_drawn,
         runs=_runs(report),
         problems=report.problems,
     )
+
+
+def leading_number(cell: str) -> str | None:
+    """The number by which a cell is sorted, such as 0.91 of ``0.91 ± 0.02``; None without one.
+
+    ``2 of 3`` is a count of seeds and not a value.
+    """
+    found = _NUMBER.match(cell)
+    return found[1] if found else None
+
+
+def _is_not_run(note: str) -> bool:
+    return note.startswith("Not run: ")
 
 
 def _width(png: bytes) -> int:
@@ -55,7 +78,6 @@ def _heading(report: Report) -> str:
 def _runs(report: Report) -> list[dict[str, Any]]:
     """Each run with its state, what tells it from the others, and its config."""
     differing = differing_keys([run.values for run in report.runs])
-    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     return [
         {
             "label": text(label),
@@ -64,7 +86,9 @@ def _runs(report: Report) -> list[dict[str, Any]]:
             "folder": str(run.folder),
             "command": " ".join(run.overrides),
             "differences": [(key, show(run.values[key])) for key in differing if key in run.values],
-            "config": yaml.dump(_plain(run.config), Dumper=dumper, sort_keys=False),
+            "config": "\n".join(
+                f"{key}={show(value)}" for key, value in run.values.items() if key != "paper"
+            ),
         }
         for run, label in zip(report.runs, report.labels, strict=True)
     ]
@@ -78,8 +102,3 @@ def differing_keys(values: Sequence[dict[str, Any]]) -> list[str]:
         for key in keys
         if key != "paper" and len({repr(each.get(key, "(absent)")) for each in values}) > 1
     ]
-
-
-def _plain(config: Any) -> dict[str, Any]:
-    """The config without the published numbers, which the tables show."""
-    return {key: value for key, value in config.items() if key != "paper"}

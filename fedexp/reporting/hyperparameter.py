@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from fedexp.reporting.labels import Label, short_texts
-from fedexp.reporting.style import MOST_LINES, legend_below, line_style, panels
+from fedexp.reporting.style import MOST_LINES, legend_below, line_style, name_axes, panels
 
 if TYPE_CHECKING:
     from fedexp.reporting.runs import Run
@@ -61,7 +61,10 @@ def hyperparameter_figure(
     if is_logarithmic(sorted(rows[key].unique())):
         axes.set_xscale("log")
     smallest = f"{rows[key].min():g}"
-    axes.set(xlabel=key, ylabel=f"{metric}, gain over {key}={smallest}" if relative else metric)
+    if relative:
+        name_axes(axes, key, f"gain over {key}={smallest}", metric)
+    else:
+        name_axes(axes, key, metric)
     legend_below(figure, [axes])
     return figure
 

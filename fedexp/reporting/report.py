@@ -82,11 +82,13 @@ class Report:
     @property
     def curves(self) -> pd.DataFrame:
         """The shown metrics of every round: the keys, ``seed``, ``round``, then the metrics."""
-        frames = []
-        for run, label in zip(self.runs, self.labels, strict=True):
-            own = run.frame.reindex(columns=self.curve_metrics).dropna(how="all")
-            frames.append(own.reset_index().assign(**dict(label), seed=run.seed))
-        return pd.concat(frames)[[*self.keys, "seed", "round", *self.curve_metrics]]
+        rows = [
+            (*(value for _, value in label), run.seed, number, *map(row.get, self.curve_metrics))
+            for run, label in zip(self.runs, self.labels, strict=True)
+            for number, row in enumerate(run.history, start=1)
+            if any(metric in row for metric in self.curve_metrics)
+        ]
+        return pd.DataFrame(rows, columns=[*self.keys, "seed", "round", *self.curve_metrics])
 
     @cached_property
     def metrics(self) -> list[str]:

@@ -9,12 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import yaml
 
 from fedexp.errors import InputError
 from fedexp.state import run_folder
-from fedexp.tracking.jsonl import parse_records
+from fedexp.tracking.jsonl import parse_metrics
 
 
 @dataclass(frozen=True)
@@ -28,6 +27,7 @@ class Run:
         overrides: the command line's changes.
         history: the metrics of every round that was finished, in order.
         summary: ``summary.json``; None if the run is not finished.
+        wandb_id: the run's id in W&B.
     """
 
     folder: Path
@@ -36,6 +36,7 @@ class Run:
     overrides: tuple[str, ...]
     history: list[dict[str, float]]
     summary: Mapping[str, Any] | None
+    wandb_id: str
 
     @property
     def seed(self) -> int:
@@ -51,12 +52,6 @@ class Run:
     def values(self) -> dict[str, Any]:
         """Every key of the config joined by dots, and every group -> option (these win)."""
         return run_folder.flatten(self.config) | dict(self.choices)
-
-    @cached_property
-    def frame(self) -> pd.DataFrame:
-        """The metrics, a row for each round, the index named ``round`` from 1."""
-        rounds = pd.RangeIndex(1, len(self.history) + 1, name="round")
-        return pd.DataFrame(self.history, index=rounds)
 
 
 def read_runs(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
@@ -104,15 +99,15 @@ def read_run(folder: Path) -> Run:
         summary = run_folder.read_summary(folder)
         metrics = folder / run_folder.METRICS
         lines = metrics.read_bytes() if metrics.exists() else b""
-        records = parse_records(lines[: lines.rfind(b"\n") + 1])  # without a half-written line
+        history = parse_metrics(lines[: lines.rfind(b"\n") + 1])  # without a half-written line
         overrides, choices = _launch(folder, summary)
     except (ValueError, KeyError, TypeError, AttributeError, OSError, yaml.YAMLError) as error:
         problem = str(error).partition("\n")[0]
         raise InputError(f"{folder}: cannot be read: {problem}") from None
-    if not records:
+    if not history:
         raise InputError(f"{folder}: no round was finished")
-    history = [dict(record.metrics) for record in records]
-    return Run(folder, identity.config, choices, tuple(overrides), history, summary)
+    given = tuple(overrides)
+    return Run(folder, identity.config, choices, given, history, summary, identity.wandb_id)
 
 
 def run_folders(path: Path) -> list[Path]:

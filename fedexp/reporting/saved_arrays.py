@@ -2,50 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fedexp.reporting.labels import Label, short_texts
-from fedexp.reporting.style import COLORS, PUBLISHED, legend_below, panels
+from fedexp.reporting.style import (
+    COLORS,
+    PUBLISHED,
+    bar_below,
+    legend_below,
+    name_axes,
+    pages,
+    panels,
+)
 
 if TYPE_CHECKING:
     from fedexp.reporting.runs import Run
 
 Arrays = Mapping[str, NDArray[Any]]
-_MOST_PANELS = 9
+Saved = Mapping[str, tuple[int, Arrays]]
+"""Configuration -> the round in which arrays were saved, and the arrays."""
+
+_PANELS = 6
 
 
-def saved_arrays(
-    configurations: Mapping[Label, Sequence[Run]], name: str
-) -> dict[str, tuple[int, Arrays]]:
-    """Configuration -> (round, arrays) of the last ``figures/<name>_<round>.npz`` of its first run.
+def saved_figures(
+    configurations: Mapping[Label, Sequence[Run]],
+    name: str,
+    draw: Callable[[Saved], Figure | None],
+) -> list[Callable[[], Figure | None]]:
+    """What draws the arrays of each configuration, six of them in a figure.
 
-    Configurations without one are absent, and those after the ninth; so are damaged files.
+    Args:
+        configurations: label -> its runs.
+        name: of the files ``figures/<name>_<round>.csv`` or ``.npz``. The last one of the first run
+            that has one is shown.
+        draw: draws one figure.
     """
-    found: dict[str, tuple[int, Arrays]] = {}
+    paths: dict[str, Path] = {}
     for text, runs in zip(short_texts(list(configurations)), configurations.values(), strict=True):
-        paths = sorted((runs[0].folder / "figures").glob(f"{name}_[0-9]*.npz"))
-        if not paths or len(found) == _MOST_PANELS:
-            continue
-        try:
-            with np.load(paths[-1], allow_pickle=False) as file:
-                arrays = {key: file[key] for key in file.files}
-        except (OSError, ValueError):
-            continue
-        found[text] = (int(paths[-1].stem.rpartition("_")[2]), arrays)
+        found = filter(None, (_last(run.folder / "figures", name) for run in runs))
+        if path := next(found, None):
+            paths[text] = path
+    return [partial(_draw_saved, draw, dict(page)) for page in pages(paths.items(), _PANELS)]
+
+
+def _draw_saved(draw: Callable[[Saved], Figure | None], paths: Mapping[str, Path]) -> Figure | None:
+    return draw(read_saved(paths))
+
+
+def read_saved(paths: Mapping[str, Path]) -> dict[str, tuple[int, Arrays]]:
+    """The content of the files, of which damaged ones are left out."""
+    found: dict[str, tuple[int, Arrays]] = {}
+    for text, path in paths.items():
+        with suppress(OSError, ValueError):
+            found[text] = (int(path.stem.rpartition("_")[2]), _read(path))
     return found
 
 
-def similarity_panels(saved: Mapping[str, tuple[int, Arrays]]) -> Figure | None:
+def _last(folder: Path, name: str) -> Path | None:
+    files = (path for kind in ("csv", "npz") for path in folder.glob(f"{name}_[0-9]*.{kind}"))
+    return max(files, default=None)
+
+
+def _read(path: Path) -> Arrays:
+    """The columns of a table, or the arrays of an ``.npz``."""
+    if path.suffix == ".csv":
+        table = pd.read_csv(path)
+        return {str(name): table[name].to_numpy() for name in table.columns}
+    with np.load(path, allow_pickle=False) as file:
+        return {key: file[key] for key in file.files}
+
+
+def similarity_panels(saved: Saved) -> Figure | None:
     """Cosine similarity of the class prototypes, a panel for each method, one colour scale.
 
     Classes are ordered by super-class where there are such. None if there is nothing to draw.
     """
-    known = {name: each for name, each in saved.items() if "similarity" in each[1]}
+    known = _with_columns(saved, "similarity")
     if not known:
         return None
     figure, axes = panels(len(known), width=3.6, height=3.4)
@@ -57,30 +100,66 @@ def similarity_panels(saved: Mapping[str, tuple[int, Arrays]]) -> Figure | None:
             matrix = matrix[np.ix_(order, order)]
         cells.imshow(matrix, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
         cells.grid(visible=False)
-        cells.set_title(f"{name}, round {round_number}", fontsize=9)
-        cells.set(xlabel="class", ylabel="class")
-    figure.colorbar(axes[0].images[0], ax=axes, label="cosine similarity", shrink=0.7)
+        name_axes(cells, "class", "class", f"{name}, round {round_number}")
+    bar_below(figure, axes[0].images[0], "cosine similarity")
     return figure
 
 
-def entropy_panels(saved: Mapping[str, tuple[int, Arrays]]) -> Figure | None:
-    """True and estimated label entropy of each client, a panel for each method (HiCS-FL, Fig. 9).
+def entropy_panels(saved: Saved) -> Figure | None:
+    """True and estimated label entropy of each client as bars, a panel for each method.
 
-    Clients are ordered by true entropy. None if there is nothing to draw.
+    Clients are ordered by true entropy (HiCS-FL, Figures 9 to 12). None if there is nothing to
+    draw.
     """
-    wanted = {"true_nats", "estimated_nats"}
-    known = {name: each for name, each in saved.items() if wanted <= each[1].keys()}
+    known = _with_columns(saved, "true_nats", "estimated_nats")
     if not known:
         return None
     figure, axes = panels(len(known))
     for cells, (name, (round_number, arrays)) in zip(axes, known.items(), strict=True):
         order = np.argsort(arrays["true_nats"], kind="stable")
-        places = np.arange(len(order))
-        cells.bar(places, arrays["true_nats"][order], color=PUBLISHED, width=0.9, label="true")
-        cells.plot(
-            places, arrays["estimated_nats"][order], "o", ms=3, color=COLORS[1], label="estimated"
+        _bars(cells, arrays["true_nats"][order], -0.42, 0, color=PUBLISHED, label="true")
+        _bars(cells, arrays["estimated_nats"][order], 0, 0.42, color=COLORS[1], label="estimated")
+        name_axes(
+            cells,
+            "clients, by true entropy",
+            "label entropy (nats)",
+            f"{name}, round {round_number}",
         )
-        cells.set_title(f"{name}, round {round_number}", fontsize=9)
-        cells.set(xlabel="clients, by true entropy", ylabel="label entropy (nats)")
     legend_below(figure, axes)
     return figure
+
+
+def selection_panels(saved: Saved) -> Figure | None:
+    """How often each client was chosen against its label entropy, a panel for each method.
+
+    Each client is a point; the line is the mean over a tenth of the clients, by entropy. All panels
+    have the same axes. None if there is nothing to draw.
+    """
+    known = _with_columns(saved, "times_chosen", "label_entropy_nats")
+    if not known:
+        return None
+    figure, axes = panels(len(known))
+    most = max(arrays["times_chosen"].max() for _, arrays in known.values())
+    widest = max(arrays["label_entropy_nats"].max() for _, arrays in known.values())
+    for cells, (name, (round_number, arrays)) in zip(axes, known.items(), strict=True):
+        entropies, times = arrays["label_entropy_nats"], arrays["times_chosen"]
+        cells.plot(entropies, times, "o", ms=3, alpha=0.45, mew=0, color=COLORS[0], label="client")
+        tenths = np.array_split(np.argsort(entropies, kind="stable"), min(10, len(times)))
+        means = np.array([(entropies[each].mean(), times[each].mean()) for each in tenths])
+        cells.plot(*means.T, color=COLORS[1], lw=1.8, label="mean of a tenth of the clients")
+        name_axes(cells, "label entropy (nats)", "times chosen", f"{name}, {round_number} rounds")
+        cells.set(xlim=(-0.03 * widest - 0.01, 1.03 * widest + 0.01), ylim=(0, 1.05 * most + 0.5))
+    legend_below(figure, axes)
+    return figure
+
+
+def _with_columns(saved: Saved, *columns: str) -> dict[str, tuple[int, Arrays]]:
+    return {name: each for name, each in saved.items() if {*columns} <= each[1].keys()}
+
+
+def _bars(axes: Axes, heights: NDArray[Any], left: float, right: float, **style: Any) -> None:
+    """A bar from i + ``left`` to i + ``right`` for each height, as one outline with gaps."""
+    edges = np.add.outer(np.arange(len(heights)), [left, right]).ravel()
+    outline = np.zeros(2 * len(heights) - 1)
+    outline[::2] = heights
+    axes.stairs(outline, edges, fill=True, **style)

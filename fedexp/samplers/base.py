@@ -13,6 +13,7 @@ from fedexp.core.description import Description
 from fedexp.core.messages import Tensors, Update
 from fedexp.core.part import Memory, Part, Setting
 from fedexp.samplers.figures import times_chosen_bars
+from fedexp.samplers.heterogeneity import label_entropy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,12 +31,14 @@ class Sampler(Part):
             arrives.
         eligible: [n] int64, the clients with data in order.
         sizes: [n] int64, their numbers of samples.
+        class_counts: [N, C] int64, every client's samples of each class; for figures alone.
         cohort_size: K, or n if that is less.
     """
 
     def setup(self, setting: Setting) -> None:
         """Find the clients with data."""
         self.times_chosen = torch.zeros(setting.num_clients, dtype=torch.int64)
+        self.class_counts = setting.class_counts
         sizes = setting.client_sizes.numpy()
         self.seed = setting.seed
         self.eligible: np.ndarray = np.flatnonzero(sizes)
@@ -71,5 +74,6 @@ class Sampler(Part):
         self.times_chosen = state["times_chosen"].clone()
 
     def figures(self, memories: Mapping[int, Memory], about: Description) -> dict[str, Figure]:
-        """How often each client was chosen."""
-        return {"sampler/times_chosen": times_chosen_bars(self.times_chosen)}
+        """How often each client was chosen; its file of numbers also has its label entropy."""
+        entropies = label_entropy(self.class_counts)
+        return {"sampler/times_chosen": times_chosen_bars(self.times_chosen, entropies)}

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from fedexp.core.data_figure import Arrays, DataFigure
+from fedexp.core.data_figure import DataFigure
 from fedexp.samplers.correlation import spearman
 
 _DPI = 130
@@ -23,15 +23,18 @@ _BAR = "#7a8ca3"
 _POINT = "#2b5c8a"
 
 
-def times_chosen_bars(times_chosen: Tensor) -> Figure:
+def times_chosen_bars(times_chosen: Tensor, entropies: Tensor) -> Figure:
     """How often each client was chosen, and a line at the mean.
 
     Args:
         times_chosen: [N].
+        entropies: [N] of each client's labels in nats; saved beside the picture.
     """
     times = times_chosen.cpu().numpy()
     clients = len(times)
-    figure = Figure(figsize=(_width(clients), 3.4), dpi=_DPI, layout="constrained")
+    data = {"client": np.arange(clients)}
+    data |= _columns(times_chosen=times_chosen, label_entropy_nats=entropies)
+    figure = DataFigure(data, figsize=(_width(clients), 3.4), dpi=_DPI, layout="constrained")
     axes = figure.subplots()
     _bars(axes, times, -0.42, 0.42, color=_BAR)
     axes.axhline(times.mean(), color="black", linewidth=0.8, linestyle="--", label="mean")
@@ -125,7 +128,7 @@ def membership_heatmap(memberships: Mapping[int, Tensor], clients: Tensor) -> Fi
     return figure
 
 
-def _columns(**tensors: Tensor) -> Arrays:
+def _columns(**tensors: Tensor) -> dict[str, np.ndarray]:
     return {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
 
 

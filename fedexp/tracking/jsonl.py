@@ -13,6 +13,7 @@ from fedexp.state.run_folder import METRICS as FILE_NAME
 from fedexp.tracking.tracker import Record, RunInfo, Tracker
 
 PER_CLASS = "global/per_class_accuracy"
+_BEFORE_CLASSES = f', "{PER_CLASS}": {{'.encode()
 
 
 class JsonLines(Tracker):
@@ -69,6 +70,19 @@ def parse_records(lines: bytes) -> list[Record]:
         round, per_class = metrics.pop("round"), metrics.pop(PER_CLASS, {})
         records.append(Record(round, metrics, per_class))
     return records
+
+
+def parse_metrics(lines: bytes) -> list[dict[str, float]]:
+    """The metrics in ``lines`` of a ``metrics.jsonl``; class accuracies are not decoded."""
+    rounds = []
+    for line in lines.splitlines():
+        # A line has the class accuracies last; they are most of it.
+        own, _, per_class = line.partition(_BEFORE_CLASSES)
+        text = own + b"}" if per_class else line
+        metrics = json.loads(text, object_hook=_null_to_nan if b"null" in text else None)
+        del metrics["round"]
+        rounds.append(metrics)
+    return rounds
 
 
 def encode(value: Any, indent: int | None = None) -> str:

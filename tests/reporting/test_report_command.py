@@ -68,7 +68,7 @@ def test_files_and_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--format", "md,doc"], "doc: is none of md, csv, tex, html"),
+        (["--format", "md,doc"], "doc: is none of md, csv, tex, html, pdf"),
         (["--targets", "0.5,high"], "0.5,high: not numbers joined by commas"),
         (["--statistic", "last"], "invalid choice: 'last'"),
     ],

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from run_files import accuracies, write_run
 
-from fedexp.reporting.files import write
+from fedexp.reporting.files import FORMATS, write
 from fedexp.reporting.latex import escape, latex
 from fedexp.reporting.markdown import markdown
 from fedexp.reporting.report import report
@@ -149,7 +149,7 @@ def test_every_format(tmp_path: Path) -> None:
     (tmp_path / "runs" / "broken" / "summary.json").write_text("{}")
     made = report(tmp_path / "runs", baseline="algorithm=fedavg")
     folder = tmp_path / "report"
-    files = write(made, folder)
+    files = write(made, folder, FORMATS)
     assert {path.name for path in files} == {
         *("report.md", "report.tex", "report.html"),
         *("values.csv", "results.csv", "differences.csv", "curves.csv"),
@@ -162,7 +162,7 @@ def test_every_format(tmp_path: Path) -> None:
     assert page.tags.count("details") == 2 * 4  # a run, and within it its config
     assert "fed&lt;nh&gt;" in text
     assert "fed<nh>" not in text
-    assert re.search(r'<td class="best">\s*0\.6050 ± 0\.0071</td>', text)
+    assert re.search(r'<td class="best" data-number="0.6050">\s*0\.6050 ± 0\.0071</td>', text)
     assert "broken: not begun, or no run of fedexp" in text
 
     said = (folder / "report.md").read_text()

@@ -15,7 +15,14 @@ from fedexp.tracking.figures import pixels
 
 
 def test_bars_are_the_counts_in_the_order_of_the_clients() -> None:
-    (axes,) = times_chosen_bars(torch.tensor([3, 0, 5])).axes
+    figure = times_chosen_bars(torch.tensor([3, 0, 5]), torch.tensor([0.5, 0.0, 1.5]))
+    assert isinstance(figure, DataFigure)
+    assert {name: list(column) for name, column in figure.data.items()} == {
+        "client": [0, 1, 2],
+        "times_chosen": [3, 0, 5],
+        "label_entropy_nats": [0.5, 0.0, 1.5],
+    }
+    (axes,) = figure.axes
     (outline,) = axes.patches
     steps: Any = outline
     heights, edges, _ = steps.get_data()
@@ -27,7 +34,7 @@ def test_bars_are_the_counts_in_the_order_of_the_clients() -> None:
 
 @pytest.mark.parametrize("clients", [1, 10, 1000, 5000])
 def test_any_population_fits_on_a_page(clients: int) -> None:
-    bars = times_chosen_bars(torch.arange(clients))
+    bars = times_chosen_bars(torch.arange(clients), torch.rand(clients))
     shown = torch.arange(0, clients, -(-clients // 500))
     heatmap = membership_heatmap({1: torch.zeros(len(shown)), 2: shown % 7}, shown)
     entropies = torch.rand(2, len(shown))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedexp.tracking.jsonl import JsonLines, encode, parse_records, read_metrics
+from fedexp.tracking.jsonl import JsonLines, encode, parse_metrics, parse_records, read_metrics
 from fedexp.tracking.tracker import Record, RunInfo
 
 
@@ -77,3 +77,14 @@ def test_a_full_disk_is_an_error_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_becomes_null(value: float) -> None:
     assert encode({"a": [value, 1.5], "b": {"c": value}}) == '{"a": [null, 1.5], "b": {"c": null}}'
+
+
+def test_metrics_without_class_accuracies(tmp_path: Path) -> None:
+    tracker = JsonLines(RunInfo(tmp_path))
+    tracker.log(Record(1, {"global/accuracy": 0.5, "global/loss": math.nan}, {"cat": 0.25}))
+    tracker.log(Record(2, {"global/accuracy": 0.75}))
+    tracker.finish(None)
+    first, second = parse_metrics((tmp_path / "metrics.jsonl").read_bytes())
+    assert first.keys() == {"global/accuracy", "global/loss"}
+    assert math.isnan(first["global/loss"])
+    assert second == {"global/accuracy": 0.75}

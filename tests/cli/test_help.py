@@ -1,0 +1,40 @@
+"""``fedexp --help``: every table in a line of its own, and no more than two screens."""
+
+from pathlib import Path
+
+import pytest
+
+from fedexp.cli.command import config_folder
+from fedexp.cli.help import config_groups, paper_tables
+from fedexp.cli.tables import tables
+
+SOURCES = [{"path": config_folder(), "schema": "file"}]
+
+
+@pytest.fixture
+def template() -> str:
+    return Path(config_folder(), "hydra/help/fedexp.yaml").read_text()
+
+
+def test_it_is_short(template: str) -> None:
+    groups, listed = config_groups(SOURCES, ["hydra", "method"]), paper_tables(SOURCES)
+    text = template.partition("template: |-\n")[2].partition("footer:")[0]
+    lines = len(text.splitlines()) - 2 + len((groups + "\n" + listed).splitlines())
+    assert lines <= 80
+
+
+def test_groups_without_a_choice_are_left_out() -> None:
+    names = [line.partition(":")[0] for line in config_groups(SOURCES, ["hydra"]).splitlines()]
+    assert "head" in names
+    assert not {"evaluation", "tracking"} & {*names}
+
+
+def test_tables_have_a_line_each_and_figures_one_for_each_paper() -> None:
+    lines = paper_tables(SOURCES).splitlines()
+    names = [name for name, _ in tables([Path(config_folder())])]
+    own = [name for name in names if "/table" in name]
+    assert [line.split()[0] for line in lines[: len(own)]] == own
+    figures = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines[len(own) :]}
+    assert figures["fednh/"] == "figure1, figure2, figure4, figure6, figure8"
+    listed = [f"{paper}{each}" for paper, text in figures.items() for each in text.split(", ")]
+    assert sorted(own + listed) == sorted(names)

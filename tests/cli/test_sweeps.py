@@ -1,0 +1,49 @@
+"""A sweep's values of group keys are checked in its jobs."""
+
+from pathlib import Path
+
+import pytest
+
+from fedexp.cli.command import config_folder
+from fedexp.cli.sweeps import check_in_jobs
+
+CONF = Path(config_folder())
+
+
+def changed(*arguments: str) -> list[str]:
+    return check_in_jobs(arguments, CONF)
+
+
+@pytest.mark.parametrize("flag", ["-m", "--multirun", "--multi"])
+def test_a_value_of_a_group_is_checked_in_the_jobs(flag: str) -> None:
+    typed = [flag, "algorithm=fedprox,feddyn", "regularizer.mu=0.1", "data.root='a b'"]
+    assert changed(*typed) == [
+        *(flag, "algorithm=fedprox,feddyn"),
+        *("regularizer.mu=choice(0.1)", "data.root=choice('a b')"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "rounds=9",
+        "resume=auto",
+        "limits.minutes=5",  # of no group
+        "head.rho=0.1,0.9",  # a sweep already
+        "head=etf",
+        "hydra.sweep.dir=x",
+        "+head.rho=1",
+        "~head.rho",
+        "head.rho=",
+        "--config-dir=a.b",
+        "head.rho=[1",
+    ],
+)
+def test_other_arguments_are_left_as_they_are(typed: str) -> None:
+    assert changed("-m", typed) == ["-m", typed]
+
+
+def test_without_m_and_with_another_sweeper_nothing_changes() -> None:
+    assert changed("regularizer.mu=0.1") == ["regularizer.mu=0.1"]
+    other = ["-m", "hydra/sweeper=optuna", "regularizer.mu=0.1"]
+    assert changed(*other) == other

@@ -1,0 +1,65 @@
+"""The sweeper of tables: what it says of a typed value, and how it refuses a key."""
+
+from collections.abc import Iterator, Sequence
+
+import hydra
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from hydra.types import HydraContext, RunMode
+
+from fedexp.cli.command import config_folder
+from hydra_plugins.fedexp_tables import TableSweeper
+
+
+@pytest.fixture(autouse=True)
+def config_tree() -> Iterator[None]:
+    with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
+        yield
+
+
+def sweeper(overrides: Sequence[str]) -> TableSweeper:
+    """The sweeper that ``fedexp -m`` makes of these overrides."""
+    loader = GlobalHydra.instance().config_loader()
+    config = loader.load_configuration("config", list(overrides), RunMode.MULTIRUN)
+    own = config.hydra.sweeper
+    made = TableSweeper(own.params, own.parts, own.cells, own.max_batch_size)
+    made.config, made.hydra_context = config, HydraContext(loader, None)  # type: ignore[arg-type]
+    return made
+
+
+ONE_CELL = ["experiment=fednh/table1", "algorithm=fedavg,fednh", "hydra.sweeper.cells=[tiny_dir03]"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "differs"),
+    [
+        (["clients.count=100"], ""),
+        (["optimizer.lr=1e-2", "data=tiny_imagenet"], ""),
+        (["clients.count=100", "rounds=60"], "; differs from the paper: rounds=60"),
+        (["local.grad_clip=null"], "; differs from the paper: local.grad_clip=null"),
+        # FedAvg's head has no rho.
+        (["++head.rho=0.9"], "; differs from the paper: ++head.rho=0.9"),
+        (["data=digits"], "; differs from the paper: data=digits"),
+    ],
+)
+def test_a_typed_value_that_the_preset_has_is_no_difference(
+    typed: list[str], differs: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [*ONE_CELL, *typed]
+    sweeper(arguments)._jobs([each for each in arguments if not each.startswith("hydra.")])
+    said = capsys.readouterr().err
+    assert said == f"fedexp: fednh/table1: 1 cell x 2 methods x 3 seeds = 6 jobs{differs}\n"
+
+
+def test_a_key_that_one_method_lacks_is_refused_with_its_name() -> None:
+    jobs = [
+        [f"algorithm={name}", "rounds=1", "regularizer.alpha=0.5", f"seed={seed}"]
+        for name in ("feddyn", "scaffold", "feddc")
+        for seed in (0, 1)
+    ]
+    made = sweeper([])
+    made._check([job for job in jobs if "algorithm=scaffold" not in job])
+    message = r"^algorithm=scaffold: Could not override 'regularizer.alpha'"
+    with pytest.raises(HydraException, match=message):
+        made._check(jobs)

@@ -1,0 +1,109 @@
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_files import write_run
+
+from fedexp.reporting.command import main
+from fedexp.reporting.report import Report, report
+from fedexp.reporting.wandb_report import Section, build, grouping, sections
+
+ROUND = {
+    "global/accuracy": 0.5,
+    "train/loss": 1.0,
+    "personal/std": 0.1,
+    "geometry/classifier_angle": 90.0,
+    "cost/upload_bytes": 8,
+}
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Report:
+    """Two methods at two values of a number."""
+    for n, name in enumerate(("fedavg", "fednh")):
+        for rho in (1, 2):
+            overrides = [f"algorithm={name}", f"head.rho={rho}"]
+            folder = write_run(tmp_path / f"{n}{rho}", overrides, [ROUND, ROUND])
+            (folder / "figures").mkdir()
+            for picture in ("heatmap_partition_0000", "heatmap_prototype_similarity_0002"):
+                (folder / "figures" / f"{picture}.png").touch()
+    return report(tmp_path)
+
+
+def test_sections_hold_what_was_measured(made: Report) -> None:
+    assert sections(made) == [
+        Section("Global model", ["global/accuracy", "train/loss"]),
+        Section("Personal models", ["personal/std"]),
+        Section("Geometry and client sampling", ["geometry/classifier_angle"]),
+        Section("Cost", ["cost/upload_bytes"]),
+        Section(
+            "Heatmaps and other pictures",
+            pictures=["heatmap/partition", "heatmap/prototype_similarity"],
+        ),
+    ]
+
+
+def test_runs_are_grouped_by_what_was_swept(made: Report) -> None:
+    assert grouping(made) == ["config.choices.algorithm", "config.head.rho"]
+
+
+def test_the_spec(made: Report) -> None:
+    pytest.importorskip("wandb_workspaces")
+    model = build(made, "lab", "digits")._to_model()
+    assert model.project.model_dump(by_alias=True)["entityName"] == "lab"
+    blocks = json.loads(model.spec.model_dump_json(by_alias=True, exclude_none=True))["blocks"]
+    first = next(each for each in blocks if each["type"] == "markdown-block")
+    assert "| fednh | 2 | 1 | 0.5000 |" in first["content"]
+    headings = [e["children"][0]["text"] for e in blocks if e["type"] == "heading"]
+    assert headings == [each.title for each in sections(made)]
+    grids = [each["metadata"] for each in blocks if each["type"] == "panel-grid"]
+    assert len(grids) == len(headings)
+    panels = [panel for grid in grids for panel in grid["panelBankSectionConfig"]["panels"]]
+    plot, pictures = panels[0]["config"], panels[-1]["config"]
+    assert (plot["xAxis"], plot["metrics"]) == ("round", ["global/accuracy"])
+    assert (plot["groupAgg"], plot["groupArea"]) == ("mean", "stddev")
+    assert pictures["mediaKeys"] == ["heatmap/partition", "heatmap/prototype_similarity"]
+    (runs,) = grids[0]["runSets"]
+    assert [(key["section"], key["name"]) for key in runs["grouping"]] == [
+        ("config", "choices.value.algorithm"),
+        ("config", "head.value.rho"),
+    ]
+    assert '"name": "name"' in json.dumps(runs["filters"])  # the run's id
+
+
+def lines(error: pytest.ExceptionInfo[SystemExit]) -> list[str]:
+    return str(error.value.code).splitlines()
+
+
+def test_a_missing_package_is_one_line(
+    made: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb_workspaces", None)
+    with pytest.raises(SystemExit) as error:
+        main([str(tmp_path), "--wandb", "lab/digits"])
+    (line,) = lines(error)
+    assert line == "Error: --wandb: needs wandb_workspaces; pip install 'fedexp[wandb-report]'"
+
+
+def test_no_login_is_one_line(
+    made: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interface: Any = pytest.importorskip("wandb_workspaces.reports.v2.interface")
+    import wandb
+
+    def refuse() -> None:
+        raise wandb.errors.UsageError("No API key configured.\nUse `wandb login`.")
+
+    monkeypatch.setattr(interface.wandb, "Api", refuse)
+    with pytest.raises(SystemExit) as error:
+        main([str(tmp_path), "--wandb", "lab/digits"])
+    (line,) = lines(error)
+    assert line.startswith("Error: --wandb lab/digits: not saved (not logged in to W&B")
+
+
+def test_a_mistyped_project(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([str(tmp_path), "--wandb", "digits"])
+    assert "digits: should be ENTITY/PROJECT" in capsys.readouterr().err
