@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +44,7 @@ def write_all_femnist(folder: Path) -> None:
 
 def write_all_shakespeare(folder: Path) -> None:
     """Every four characters are in the texts once."""
-    letters = np.random.default_rng(0).choice(list(ALPHABET.letters), (USERS, 700))
+    letters = np.random.default_rng(1).choice(list(ALPHABET.letters), (USERS, 700))
     texts = ["".join(row) for row in letters]
     found = [text[i : i + 4] for text in texts for i in range(len(text) - 3)]
     assert len(set(found)) == len(found)
@@ -130,7 +131,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-@pytest.fixture(params=[(name, split) for name in READERS for split in ("within", "users")])
+@pytest.fixture(params=list(product(READERS, ("within", "users"))), ids=" ".join)
 def reader(
     request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Config, Atoms]]:
