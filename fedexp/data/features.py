@@ -66,7 +66,7 @@ class Features:
         values = (self._numbers(rows) - self.mean) / self.std
         values = np.where(np.isnan(values), 0.0, values)  # the training mean
         hot = [self._one_hot(rows[name], known) for name, known in self.categories.items()]
-        return np.concatenate([values, *hot], axis=1).astype(np.float32)
+        return np.concatenate([values, *hot], axis=1, dtype=np.float32, casting="unsafe")
 
     @property
     def _columns(self) -> list[str]:
@@ -89,16 +89,15 @@ class Features:
 
     def _one_hot(self, column: pd.Series, known: Sequence[str]) -> np.ndarray:
         """[n, number of categories] of 0 and 1."""
-        present = column.notna().to_numpy()
-        words = np.array([name_of(value) for value in column], dtype=object)
-        hot: np.ndarray = (words[:, None] == np.array(known, dtype=object)) & present[:, None]
-        if unseen := int((present & ~hot.any(axis=1)).sum()):
+        words = pd.Series([name_of(value) for value in column], dtype=object)
+        place = np.where(column.isna(), -2, pd.Index(known, dtype=object).get_indexer(words))
+        if unseen := int((place == -1).sum()):
             LOGGER.warning(
                 "%d rows have a value of %s that no training row has; it counts as none",
                 unseen,
                 column.name,
             )
-        return hot.astype(np.float64)
+        return place[:, None] == np.arange(len(known))
 
     def _report(self, gaps: dict[str, int]) -> None:
         """Say which columns miss values, as an error if they are refused."""

@@ -1,11 +1,14 @@
 """Hugging Face's ``datasets`` library, which opens files of many formats and those of its hub."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from fedexp.errors import InputError
+
+LOGGER = logging.getLogger(__name__)
 
 _SAVED = ("dataset_dict.json", "state.json")
 """Either is in a folder that ``save_to_disk`` has written."""
@@ -69,6 +72,7 @@ def open_splits(name: str, config: str | None, revision: str | None) -> Mapping[
             if is_local:
                 found = _open_local(library, path, config)
             else:
+                LOGGER.info("data.name=%s: from the Hugging Face hub or the library's cache", name)
                 found = library.load_dataset(name, config, revision=revision)
     except (OSError, ValueError, library.exceptions.DatasetsError) as error:
         reason = " ".join(str(error).split())
