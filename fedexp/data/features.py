@@ -61,7 +61,7 @@ class Features:
 
     def encode(self, rows: pd.DataFrame) -> np.ndarray:
         """[n, d] float32 inputs of ``rows``, which have the columns of the training rows."""
-        if gaps := {n: int(c) for n, c in rows[self._columns].isna().sum().items() if c}:
+        if gaps := {str(n): int(c) for n, c in rows[self._columns].isna().sum().items() if c}:
             self._report(gaps)
         values = (self._numbers(rows) - self.mean) / self.std
         values = np.where(np.isnan(values), 0.0, values)  # the training mean

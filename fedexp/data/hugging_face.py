@@ -19,7 +19,7 @@ from fedexp.data.image_decoding import Fit
 from fedexp.data.image_folder import channel_statistics
 from fedexp.data.named_columns import check_column
 from fedexp.data.partition_cache import fingerprint
-from fedexp.data.tensor_cache import cached_array
+from fedexp.data.tensor_cache import Images, cached_array
 from fedexp.data.train_test import TestFraction, UserSplit, check_users, divide
 from fedexp.errors import InputError
 
@@ -107,7 +107,7 @@ class HuggingFace(Source):
         if self._kind == "numbers":
             centre, scale = standardisation(found[0]) if self.standardize else (0.0, 1.0)
             found = [((values - centre) / scale).astype(np.float32) for values in found]
-        splits = (
+        train, test = (
             Split(
                 torch.from_numpy(values),
                 torch.from_numpy(self._classes[1][number][rows]),
@@ -115,7 +115,7 @@ class HuggingFace(Source):
             )
             for values, (number, rows) in zip(found, self._places, strict=True)
         )
-        return Dataset(about, *splits, mean, std)
+        return Dataset(about, train, test, mean, std)
 
     @cached_property
     def _given(self) -> list[Any]:
@@ -244,7 +244,7 @@ class HuggingFace(Source):
             shape = (len(part), *self._image_shape)
             state = fingerprint("hf", part._fingerprint, name, shape, fit)
 
-            def fill(images: inputs.Images, split: Any = split, part: Any = part) -> None:
+            def fill(images: Images, split: Any = split, part: Any = part) -> None:
                 with quiet():
                     inputs.decode(f"data.name={self.name}: {split}", part, name, fit, images)
 

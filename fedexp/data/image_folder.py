@@ -79,8 +79,8 @@ class ImageFolder(Source):
         description, tree = self.describe(), self._tree
         users = self._users(tree.paths)
         if users is not None:
-            train, test = np.split(users, [tree.num_train])
-            check_users(self.split, list(train), list(test), str(self.root))
+            of_train, of_test = np.split(users, [tree.num_train])
+            check_users(self.split, list(of_train), list(of_test), str(self.root))
         fit = Fit("same" if self.image_size is None else "stretch")
         images = decoded(self.root, tree.paths, description.input_shape, fit, cache)
         labels = torch.from_numpy(tree.labels)

@@ -130,10 +130,9 @@ class Leaf(Source):
         """All samples of the users for training, and of those for testing."""
         generator = numpy_generator(self.split_seed, "leaf_users")
         drawn = set(draw_users(len(users), self.test_fraction, generator).tolist())
-        train, test = {}, {}
-        for number, (user, samples) in enumerate(users.items()):
-            (test if number in drawn else train)[user] = samples
-        return train, test
+        numbered = list(enumerate(users.items()))
+        train = dict(each for number, each in numbered if number not in drawn)
+        return train, dict(each for number, each in numbered if number in drawn)
 
     def _part(self, arrays: Arrays, name: str) -> Split:
         inputs, labels, users = (arrays[f"{name}_{kind}"] for kind in ("inputs", "labels", "users"))
