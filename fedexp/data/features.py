@@ -89,15 +89,16 @@ class Features:
 
     def _one_hot(self, column: pd.Series, known: Sequence[str]) -> np.ndarray:
         """[n, number of categories] of 0 and 1."""
-        words = pd.Series([name_of(value) for value in column], dtype=object)
-        place = np.where(column.isna(), -2, pd.Index(known, dtype=object).get_indexer(words))
-        if unseen := int((place == -1).sum()):
+        number = {name: i for i, name in enumerate(known)}
+        place = np.array([number.get(name_of(value), -1) for value in column])
+        if unseen := int(((place < 0) & column.notna().to_numpy()).sum()):
             LOGGER.warning(
                 "%d rows have a value of %s that no training row has; it counts as none",
                 unseen,
                 column.name,
             )
-        return place[:, None] == np.arange(len(known))
+        hot: np.ndarray = place[:, None] == np.arange(len(known))
+        return hot
 
     def _report(self, gaps: dict[str, int]) -> None:
         """Say which columns miss values, as an error if they are refused."""
