@@ -91,13 +91,14 @@ class Features:
         """[n, number of categories] of 0 and 1."""
         number = {name: i for i, name in enumerate(known)}
         place = np.array([number.get(name_of(value), -1) for value in column])
-        if unseen := int(((place < 0) & column.notna().to_numpy()).sum()):
+        present = column.notna().to_numpy()
+        if unseen := int((present & (place < 0)).sum()):
             LOGGER.warning(
                 "%d rows have a value of %s that no training row has; it counts as none",
                 unseen,
                 column.name,
             )
-        hot: np.ndarray = place[:, None] == np.arange(len(known))
+        hot: np.ndarray = present[:, None] & (place[:, None] == np.arange(len(known)))
         return hot
 
     def _report(self, gaps: dict[str, int]) -> None:
