@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from image_sets import write_fed_isic, write_tiny_imagenet
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from pydantic import BaseModel
+from tables import write_table
 from torchvision_files import WRITE, accept_any_checksum
 
 import fedexp
@@ -74,7 +75,7 @@ WORK = {
 }
 QUIET = {"tracking.wandb.mode": "disabled", "tracking.progress": "false"}
 PRESETS = {"algorithm", "experiment", "personalization"}
-TINY_SETS = {"digits": "20", "spiral": "20"}  # the others are tiny already
+TINY_SETS = {"digits": "20", "spiral": "20", "tabular": "20"}  # the others are tiny already
 
 FAIR = {
     bool: ["true", "false"],
@@ -121,6 +122,7 @@ def world(image_tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (tmp_path / "sets").mkdir()
     for write in (*WRITE.values(), write_tiny_imagenet, write_fed_isic):
         write(tmp_path / "sets")
+    write_table(tmp_path / "sets")
     return World(image_tree, tmp_path / "sets", tmp_path)
 
 
@@ -142,7 +144,7 @@ def allowed_words(config: DictConfig, key: str) -> list[str]:
             model = build._arguments(build.locate(key, node["_target_"]), ("resources",))
         if name not in model.model_fields:
             return []
-        annotation, node = model.model_fields[name].annotation, node[name]
+        annotation, node = model.model_fields[name].annotation, node._get_node(name)
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             model = annotation
     return [word for word in literals(annotation) if word != "online"]
@@ -180,6 +182,8 @@ def configs(draw: st.DrawFn, world: World) -> list[str]:
         sizes["data.root"] = world.images if name == "imagefolder" else world.sets
         if name == "fedisic":
             sizes |= {"data.root": world.sets / "fed_isic2019", "data.short_side": 8}
+    if name == "tabular":
+        sizes |= {"data.path": world.sets / "cancer.csv", "data.target": "diagnosis"}
     if name in ("fedisic", "tinyimagenet"):
         sizes["data.image_size"] = 8
     values = [key for key in keys if not key.endswith("_target_")]

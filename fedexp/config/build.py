@@ -101,6 +101,9 @@ def check(model: type[_Model], values: dict[str, Any], prefix: str) -> _Model:
 def _one_line(error: ValidationError, model: type[BaseModel], prefix: str) -> str:
     """One problem as ``key=value: what is allowed``; a misspelt key explains a missing one."""
     problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+    cause = problem.get("ctx", {}).get("error")
+    if isinstance(cause, InputError):  # of a validator that checks a node inside the node
+        return str(cause)
     key = prefix + ".".join(map(str, problem["loc"]))
     if problem["type"] == "extra_forbidden":
         group = model

@@ -86,6 +86,11 @@ def _misfit(split: Split, about: Description, allowed: range) -> str | None:
         return f"has {len(inputs)} inputs and {len(labels)} labels"
     if not len(labels):
         return "is empty"
+    if labels.dim() != 1 or labels.dtype != torch.int64:
+        return (
+            f"has targets of {tuple(labels.shape[1:])} {labels.dtype}; losses, heads, samplers and "
+            "partitions need one class a sample, as int64: of a sequence, the token after it"
+        )
     if inputs.shape[1:] != about.input_shape:
         return f"has inputs of {tuple(inputs.shape[1:])} instead of {about.input_shape}"
     for label in (int(labels.min()), int(labels.max())):

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -88,15 +88,20 @@ def decode_all(paths: Sequence[Path], images: Images, fit: Fit) -> None:
         InputError: an image is damaged, or has another size and the fit is ``same``.
     """
     shape = images.shape[1:]
+    fill_in_threads(images, fit, lambda index: decode(paths[index], shape, fit))
+
+
+def fill_in_threads(images: Images, fit: Fit, read: Callable[[int], Images]) -> None:
+    """Fill ``images`` [n, channels, height, width] with what ``read`` gives for 0 to n-1."""
 
     def decode_some(chunk: range) -> None:
         for index in chunk:
-            images[index] = decode(paths[index], shape, fit)
+            images[index] = read(index)
 
     chunks = [
         range(start, min(start + CHUNK, len(images))) for start in range(0, len(images), CHUNK)
     ]
-    small = fit.kind == "same" and shape[1] * shape[2] <= SMALL
+    small = fit.kind == "same" and images.shape[2] * images.shape[3] <= SMALL
     with ThreadPoolExecutor(max_workers=1 if small else os.cpu_count()) as pool:
         for _ in track(
             pool.map(decode_some, chunks),
@@ -111,19 +116,24 @@ def decode_all(paths: Sequence[Path], images: Images, fit: Fit) -> None:
 
 def decode(path: Path, shape: tuple[int, ...], fit: Fit) -> Images:
     """One image as uint8 [channels, height, width], which is ``shape``."""
-    channels, height, width = shape
     with opened(path) as image:
-        if fit.kind == "same" and image.size != (width, height):
-            raise InputError(
-                f"{path}: is {image.width}x{image.height}, others are {width}x{height}; "
-                "set data.image_size=... to resize all of them"
-            )
-        pixels = _eight_bits(image).convert(_MODES[channels])
+        return fitted(image, shape, fit, path)
+
+
+def fitted(image: Image.Image, shape: tuple[int, ...], fit: Fit, name: object) -> Images:
+    """An image as uint8 [channels, height, width], which is ``shape``; ``name`` is for errors."""
+    channels, height, width = shape
+    if fit.kind == "same" and image.size != (width, height):
+        raise InputError(
+            f"{name}: is {image.width}x{image.height}, others are {width}x{height}; "
+            "set data.image_size=... to resize all of them"
+        )
+    pixels = _eight_bits(image).convert(_MODES[channels])
     if fit.kind == "centre":
-        fitted = _cut_centre(pixels, width, height, fit.short_side)
+        pixels = _cut_centre(pixels, width, height, fit.short_side)
     else:
-        fitted = pixels.resize((width, height), Image.Resampling.BILINEAR)
-    return np.asarray(fitted).reshape(height, width, channels).transpose(2, 0, 1)
+        pixels = pixels.resize((width, height), Image.Resampling.BILINEAR)
+    return np.asarray(pixels).reshape(height, width, channels).transpose(2, 0, 1)
 
 
 def _cut_centre(image: Image.Image, width: int, height: int, short_side: int) -> Image.Image:
@@ -139,13 +149,19 @@ def _cut_centre(image: Image.Image, width: int, height: int, short_side: int) ->
 @contextmanager
 def opened(path: Path) -> Iterator[Image.Image]:
     """The image; an error while it is read names its path."""
+    with named_in_errors(path), Image.open(path) as image:
+        yield image
+
+
+@contextmanager
+def named_in_errors(name: object) -> Iterator[None]:
+    """Raises InputError, one line with the ``name`` of an image, for an error while it is read."""
     try:
-        with Image.open(path) as image:
-            yield image
+        yield
     except InputError:
         raise
     except Exception as error:  # Pillow's decoders raise many kinds
-        raise InputError(f"{path}: cannot be read as an image ({error})") from error
+        raise InputError(f"{name}: cannot be read as an image ({error})") from error
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:

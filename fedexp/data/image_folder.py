@@ -3,17 +3,18 @@
 import re
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 import torch
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from fedexp.core.description import Description
 from fedexp.data.dataset import Dataset, Source, Split, check_constants
 from fedexp.data.image_decoding import Fit, decoded, opened
 from fedexp.data.image_tree import ImageTree, find_images
 from fedexp.data.tensor_cache import Images
+from fedexp.data.train_test import Positions, TestFraction, UserSplit, check_users, divide
 from fedexp.errors import InputError
 
 
@@ -27,7 +28,10 @@ class ImageFolder(Source):
         image_size: every image is resized (bilinear, without cropping) to this height and width;
             None if all images have one size already.
         channels: 3 for colour, 1 for grey; every image is converted.
-        test_fraction: share of each class that is for testing, where there is no test/ folder.
+        test_fraction: share of each class, or of the users, that is for testing, where there is no
+            test/ folder.
+        split: ``within``, of each class, so that users are in both parts, or by ``users``, who are
+            then in one part only; train/ and test/ must fit ``users``.
         split_seed: seed of that split.
         user_pattern: regular expression with one group, searched for in each path relative to
             ``root`` ("train/cat/anna_01.png"): the group is the user of the natural partition.
@@ -44,17 +48,21 @@ class ImageFolder(Source):
         root: Path,
         image_size: PositiveInt | None,
         channels: Literal[1, 3],
-        test_fraction: Annotated[float, Field(gt=0, lt=1)],
+        test_fraction: TestFraction,
+        split: UserSplit,
         split_seed: NonNegativeInt,
         user_pattern: str | None,
         mean: tuple[float, ...] | None,
         std: tuple[PositiveFloat, ...] | None,
     ) -> None:
         check_constants(mean, std, channels)
+        if split == "users" and user_pattern is None:
+            raise InputError("data.split=users: needs data.user_pattern, which finds the users")
         self.root = root.expanduser()
         self.image_size = image_size
         self.channels = channels
         self.test_fraction = test_fraction
+        self.split = split
         self.split_seed = split_seed
         self.user_pattern = None if user_pattern is None else _compile(user_pattern)
         self.mean = mean
@@ -69,7 +77,10 @@ class ImageFolder(Source):
     def load(self, cache: Path) -> Dataset:
         """The dataset; the decoded images are kept in ``cache``/images."""
         description, tree = self.describe(), self._tree
-        users = self._users()
+        users = self._users(tree.paths)
+        if users is not None:
+            of_train, of_test = np.split(users, [tree.num_train])
+            check_users(self.split, list(of_train), list(of_test), str(self.root))
         fit = Fit("same" if self.image_size is None else "stretch")
         images = decoded(self.root, tree.paths, description.input_shape, fit, cache)
         labels = torch.from_numpy(tree.labels)
@@ -84,7 +95,12 @@ class ImageFolder(Source):
 
     @cached_property
     def _tree(self) -> ImageTree:
-        return find_images(self.root, self.test_fraction, self.split_seed)
+        return find_images(self.root, self._divide)
+
+    def _divide(self, paths: list[str], labels: np.ndarray) -> Positions:
+        """Which images of one tree are for training, and which for testing."""
+        users = self._users(paths) if self.split == "users" else None
+        return divide(labels, users, self.split, self.test_fraction, self.split_seed)
 
     @cached_property
     def _image_shape(self) -> tuple[int, int]:
@@ -94,12 +110,12 @@ class ImageFolder(Source):
         with opened(self.root / self._tree.paths[0]) as image:
             return image.height, image.width
 
-    def _users(self) -> np.ndarray | None:
+    def _users(self, paths: list[str]) -> np.ndarray | None:
         """Who each image came from, [n] strings, or None without a pattern."""
         if self.user_pattern is None:
             return None
-        matches = [self.user_pattern.search(path) for path in self._tree.paths]
-        for path, match in zip(self._tree.paths, matches, strict=True):
+        matches = [self.user_pattern.search(path) for path in paths]
+        for path, match in zip(paths, matches, strict=True):
             if match is None or match[1] is None:
                 raise InputError(
                     f"data.user_pattern={self.user_pattern.pattern}: finds no user in {path}"

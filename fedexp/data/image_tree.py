@@ -1,15 +1,15 @@
 """Which images a folder holds: their paths, labels and split, without opening one."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from sklearn.model_selection import train_test_split
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
+from fedexp.data.train_test import Positions
 from fedexp.errors import InputError
 
 
@@ -30,13 +30,16 @@ class ImageTree:
     num_train: int
 
 
-def find_images(root: Path, test_fraction: float, split_seed: int) -> ImageTree:
+Divide = Callable[[list[str], np.ndarray], Positions]
+"""The positions for training and for testing of images with these paths and labels."""
+
+
+def find_images(root: Path, divide: Divide) -> ImageTree:
     """The images of train/<class>/ and test/<class>/, or of one tree <class>/ that is split here.
 
     Args:
         root: the folder.
-        test_fraction: share of each class that is for testing, where there is no test/ folder.
-        split_seed: seed of that split.
+        divide: chooses the images for testing, where there is no test/ folder.
 
     Raises:
         InputError: there is no such folder, it cannot be read, or its content does not fit.
@@ -54,7 +57,7 @@ def find_images(root: Path, test_fraction: float, split_seed: int) -> ImageTree:
             )
         paths, labels = _scan(root, base, classes)
         if not (has_train and has_test):
-            return _split(classes, paths, labels, test_fraction, split_seed)
+            return _split(classes, paths, np.array(labels, dtype=np.int64), divide)
         test_paths, test_labels = _scan(root, root / "test", classes)
     if not test_paths:
         raise InputError(
@@ -118,25 +121,9 @@ def _raise(error: OSError) -> None:
 
 
 def _split(
-    classes: tuple[str, ...],
-    paths: list[str],
-    labels: list[int],
-    test_fraction: float,
-    split_seed: int,
+    classes: tuple[str, ...], paths: list[str], labels: np.ndarray, divide: Divide
 ) -> ImageTree:
-    """A stratified split of one tree."""
-    try:
-        train, test = train_test_split(
-            np.arange(len(paths)),
-            test_size=test_fraction,
-            stratify=labels,
-            random_state=split_seed,
-        )
-    except ValueError as error:
-        raise InputError(
-            f"data.test_fraction={test_fraction}: cannot split {len(paths)} images "
-            f"of {len(classes)} classes ({error})"
-        ) from error
-    order = np.concatenate([np.sort(train), np.sort(test)])
-    ordered = np.array(labels, dtype=np.int64)[order]
-    return ImageTree(classes, [paths[i] for i in order], ordered, num_train=len(train))
+    """One tree with its training images first."""
+    train, test = divide(paths, labels)
+    order = np.concatenate([train, test])
+    return ImageTree(classes, [paths[i] for i in order], labels[order], num_train=len(train))

@@ -5,11 +5,10 @@ import logging
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 import torch
-from pydantic import Field, NonNegativeInt, PositiveFloat
+from pydantic import NonNegativeInt, PositiveFloat
 
 from fedexp.core.description import Description
 from fedexp.core.randomness import numpy_generator
@@ -18,6 +17,7 @@ from fedexp.data.characters import Alphabet, overlapping
 from fedexp.data.dataset import Dataset, Source, Split, check_constants
 from fedexp.data.image_folder import channel_statistics
 from fedexp.data.leaf_files import LeafFiles, Samples, find_files, read_users
+from fedexp.data.train_test import TestFraction, UserSplit, check_users, draw_users
 from fedexp.errors import InputError
 
 LOGGER = logging.getLogger(__name__)
@@ -33,7 +33,6 @@ LENGTH = 80
 DIGITS_AND_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 """FEMNIST's 62 classes."""
 
-TestFraction = Annotated[float, Field(gt=0, lt=1)]
 ARRAYS = tuple(f"{s}_{kind}" for s in ("train", "test") for kind in ("inputs", "labels", "users"))
 """Names of the arrays that are kept of a dataset."""
 
@@ -41,12 +40,14 @@ ARRAYS = tuple(f"{s}_{kind}" for s in ("train", "test") for kind in ("inputs", "
 class Leaf(Source):
     """One of LEAF's datasets: folders of JSON files with the samples of each user.
 
-    ``root`` holds train/ and test/, in which LEAF has split the samples, or all_data/, whose users
-    are split here; those too small for both parts are left out.
+    ``root`` holds train/ and test/, in which LEAF has split the samples, or all_data/, which is
+    split here.
 
     Args:
         root: LEAF's folder data/<name>/data, or a copy; ``~`` is expanded. Nothing is written.
-        test_fraction: share of each user's samples that is for testing, of all_data/.
+        test_fraction: share of each user's samples, or of the users, for testing, of all_data/.
+        split: ``within`` each user, those too small for both parts left out, or by ``users``, who
+            are then in one part only; train/ and test/ must fit ``users``.
         split_seed: seed of that split; independent of the run's seed.
 
     Raises:
@@ -58,9 +59,16 @@ class Leaf(Source):
 
     about: Description
 
-    def __init__(self, root: Path, test_fraction: TestFraction, split_seed: NonNegativeInt) -> None:
+    def __init__(
+        self,
+        root: Path,
+        test_fraction: TestFraction,
+        split: UserSplit,
+        split_seed: NonNegativeInt,
+    ) -> None:
         self.root = root.expanduser()
         self.test_fraction = test_fraction
+        self.split = split
         self.split_seed = split_seed
 
     def describe(self) -> Description:
@@ -71,11 +79,12 @@ class Leaf(Source):
     def load(self, cache: Path) -> Dataset:
         """The dataset; its decoded samples are kept in ``cache``/leaf."""
         files = find_files(self.root, self.name)
-        state = repr((self.name, self.test_fraction, self.split_seed, files.state()))
+        options = (self.test_fraction, self.split, self.split_seed)
+        state = repr((self.name, *options, files.state()))
         digest = hashlib.blake2b(state.encode(), digest_size=16).hexdigest()
         path = cache / "leaf" / f"{digest}.npz"
         arrays = cached_arrays(path, ARRAYS, lambda: self._read(files))
-        return self.dataset(*(self._split(arrays, name) for name in ("train", "test")))
+        return self.dataset(*(self._part(arrays, name) for name in ("train", "test")))
 
     @abstractmethod
     def decode(self, x: Sequence[object], y: Sequence[object]) -> Samples:
@@ -92,7 +101,11 @@ class Leaf(Source):
     def _read(self, files: LeafFiles) -> Arrays:
         """The content of the files; users are numbered in the order in which they occur."""
         train, test = (read_users(paths, self.decode) for paths in (files.train, files.test))
-        if not files.test:
+        if files.test:
+            check_users(self.split, list(train), list(test), str(self.root))
+        elif self.split == "users":
+            train, test = self._separate_users(train)
+        else:
             train, test = self._separate_all(train)
         if not (train and test):
             raise InputError(f"data.root={self.root}: no user has samples to train and to test on")
@@ -111,7 +124,17 @@ class Leaf(Source):
                 test[user] = x[for_testing], y[for_testing]
         return train, test
 
-    def _split(self, arrays: Arrays, name: str) -> Split:
+    def _separate_users(
+        self, users: dict[str, Samples]
+    ) -> tuple[dict[str, Samples], dict[str, Samples]]:
+        """All samples of the users for training, and of those for testing."""
+        generator = numpy_generator(self.split_seed, "leaf_users")
+        drawn = set(draw_users(len(users), self.test_fraction, generator).tolist())
+        numbered = list(enumerate(users.items()))
+        train = dict(each for number, each in numbered if number not in drawn)
+        return train, dict(each for number, each in numbered if number in drawn)
+
+    def _part(self, arrays: Arrays, name: str) -> Split:
         inputs, labels, users = (arrays[f"{name}_{kind}"] for kind in ("inputs", "labels", "users"))
         return Split(torch.from_numpy(inputs), torch.from_numpy(labels), users)
 
@@ -125,6 +148,7 @@ class Femnist(Leaf):
     Args:
         root: see ``Leaf``.
         test_fraction: see ``Leaf``.
+        split: see ``Leaf``.
         split_seed: see ``Leaf``.
         mean: of the grey values in [0, 1]; None measures it on the training images.
         std: likewise.
@@ -137,11 +161,12 @@ class Femnist(Leaf):
         self,
         root: Path,
         test_fraction: TestFraction,
+        split: UserSplit,
         split_seed: NonNegativeInt,
         mean: tuple[float, ...] | None,
         std: tuple[PositiveFloat, ...] | None,
     ) -> None:
-        super().__init__(root, test_fraction, split_seed)
+        super().__init__(root, test_fraction, split, split_seed)
         check_constants(mean, std, channels=1)
         self.mean, self.std = mean, std
 
@@ -174,13 +199,12 @@ class Shakespeare(Leaf):
     Args:
         root: see ``Leaf``.
         test_fraction: see ``Leaf``.
+        split: see ``Leaf``.
+        split_seed: of the draw of users; ``within`` nothing is drawn.
     """
 
     name = "shakespeare"
     about = ALPHABET.describe("shakespeare", LENGTH)
-
-    def __init__(self, root: Path, test_fraction: TestFraction) -> None:
-        super().__init__(root, test_fraction, split_seed=0)  # nothing is drawn
 
     def decode(self, x: Sequence[object], y: Sequence[object]) -> Samples:
         """Ids, uint8 [m, 80] and int64 [m]."""

@@ -3,16 +3,16 @@
 import re
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
 
 import numpy as np
 import torch
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 
 from fedexp.core.description import Description
 from fedexp.core.randomness import numpy_generator
 from fedexp.data.characters import Alphabet, overlapping, windows
 from fedexp.data.dataset import Dataset, Source, Split
+from fedexp.data.train_test import TestFraction, UserSplit, draw_users
 from fedexp.errors import InputError
 
 _ROLE = re.compile(r"(?:\A|\n[ \t]*\n)([^\n:]*[^\s:][^\n:]*):[ \t]*(?=\n|\Z)")
@@ -50,8 +50,8 @@ class Text(Source):
         sequence_length: PositiveInt,
         stride: PositiveInt,
         min_samples: PositiveInt,
-        split: Literal["within", "users"],
-        test_fraction: Annotated[float, Field(gt=0, lt=1)],
+        split: UserSplit,
+        test_fraction: TestFraction,
         split_seed: NonNegativeInt,
     ) -> None:
         self.path = path.expanduser()
@@ -120,8 +120,8 @@ class Text(Source):
         roles = [role for role, (_, labels) in found.items() if len(labels) >= self.min_samples]
         if len(roles) < 2:
             raise self._too_short("or only one has, of which data.split=users needs two")
-        number = min(max(1, round(self.test_fraction * len(roles))), len(roles) - 1)
-        drawn = numpy_generator(self.split_seed, "text_split").permutation(len(roles))[:number]
+        generator = numpy_generator(self.split_seed, "text_split")
+        drawn = draw_users(len(roles), self.test_fraction, generator)
         tested = {roles[place] for place in drawn}
         train = {role: found[role] for role in roles if role not in tested}
         return train, {role: found[role] for role in roles if role in tested}

@@ -79,3 +79,19 @@ def test_tokens_that_are_none_are_one_line(train: Split, message: str) -> None:
 def test_tokens_are_not_normalised() -> None:
     with pytest.raises(InputError, match=r"^data\.mean and data\.std: are for images"):
         Dataset(TOKENS, sentence(0, 1, 2), sentence(0, 0, 0), mean=(0.5,), std=(1.0,))
+
+
+@pytest.mark.parametrize(
+    ("targets", "kind"),
+    [
+        (torch.zeros(1, 3, dtype=torch.int64), r"\(3,\) torch\.int64"),  # a target for each token
+        (torch.zeros(1), r"\(\) torch\.float32"),  # a regression
+        (torch.zeros(1, 2), r"\(2,\) torch\.float32"),  # probabilities
+    ],
+)
+def test_targets_other_than_one_class_a_sample_are_one_line(
+    targets: torch.Tensor, kind: str
+) -> None:
+    tokens = torch.tensor([[0, 1, 2]], dtype=torch.int16)
+    with pytest.raises(InputError, match=rf"words has targets of {kind}; .* one class a sample"):
+        Dataset(TOKENS, Split(tokens, targets), sentence(0, 0, 0))

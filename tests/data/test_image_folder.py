@@ -18,6 +18,7 @@ ARGUMENTS: dict[str, Any] = {
     "image_size": None,
     "channels": 3,
     "test_fraction": 0.25,
+    "split": "within",
     "split_seed": 0,
     "user_pattern": None,
     "mean": None,
@@ -407,7 +408,9 @@ def test_a_root_without_classes_is_named(tmp_path: Path, folders: list[str], hel
 def test_too_few_images_to_split_is_an_error(single: Path) -> None:
     for path in list((single / "dog").iterdir())[1:]:
         path.unlink()
-    with pytest.raises(InputError, match=r"^data\.test_fraction=0\.25: cannot split 9 images of 2"):
+    with pytest.raises(
+        InputError, match=r"^data\.test_fraction=0\.25: cannot split 9 samples of 2"
+    ):
         reader(single).describe()
 
 
@@ -428,3 +431,16 @@ def test_cifar10_images(tmp_path: Path) -> None:
     assert dataset.test.labels.bincount().tolist() == [1000] * 10
     assert dataset.mean == pytest.approx([0.4914, 0.4822, 0.4465], abs=0.002)
     assert dataset.std == pytest.approx([0.2470, 0.2435, 0.2616], abs=0.005)
+
+
+def test_users_may_be_in_one_part_only(both: Path, tmp_path: Path) -> None:
+    users = {"user_pattern": "(ann|bob|cid)", "split": "users"}
+    with pytest.raises(InputError, match=r"^data\.split=users: needs data\.user_pattern"):
+        reader(both, split="users")
+    with pytest.raises(InputError, match=r"^data\.split=users: 1 users, such as ann, are both in"):
+        reader(both, **users).load(tmp_path / "cache")
+    tree = both / "train"  # two images by ann and two by bob
+    loaded = reader(tree, **users).load(tmp_path / "cache")
+    assert {*loaded.train.users, *loaded.test.users} == {"ann", "bob"}
+    assert (len(loaded.train), len(loaded.test)) == (2, 2)
+    assert len(set(loaded.train.users)) == len(set(loaded.test.users)) == 1

@@ -11,14 +11,15 @@ from natural_users import digits, sequences, spoken, write_femnist, write_json, 
 from fedexp.data.leaf import ALPHABET, Femnist, Leaf, Shakespeare
 from fedexp.errors import InputError
 
+OPTIONS: dict[str, Any] = {"test_fraction": 0.1, "split": "within", "split_seed": 0}
+
 
 def femnist(root: Path, **changes: Any) -> Femnist:
-    options = {"test_fraction": 0.1, "split_seed": 0, "mean": None, "std": None} | changes
-    return Femnist(root=root, **options)
+    return Femnist(root=root, **(OPTIONS | {"mean": None, "std": None} | changes))
 
 
-def shakespeare(root: Path, test_fraction: float = 0.1) -> Shakespeare:
-    return Shakespeare(root, test_fraction)
+def shakespeare(root: Path, **changes: Any) -> Shakespeare:
+    return Shakespeare(root=root, **(OPTIONS | changes))
 
 
 def test_femnist_as_leaf_has_split_it(tmp_path: Path) -> None:
@@ -175,3 +176,26 @@ def test_users_too_small_to_split_are_one_line(tmp_path: Path) -> None:
     write_json(tmp_path / "all_data" / "all_data.json", {"a": digits(0, 1)})
     with pytest.raises(InputError, match=r"^data\.root=.*: no user has samples to train and to te"):
         femnist(tmp_path).load(tmp_path / "cache")
+
+
+def test_users_of_all_data_may_be_in_one_part_only(tmp_path: Path) -> None:
+    made = {f"f{user}": digits(40 * user, 5) for user in range(6)}
+    write_json(tmp_path / "all_data" / "all_data_0.json", made)
+    tested = set()
+    for seed in range(8):
+        options = {"split": "users", "test_fraction": 0.3, "split_seed": seed}
+        dataset = femnist(tmp_path, **options).load(tmp_path / "cache")
+        train, test = (set(np.asarray(split.users)) for split in (dataset.train, dataset.test))
+        assert (len(train), len(test), len(train | test)) == (4, 2, 6)
+        assert (len(dataset.train), len(dataset.test)) == (20, 10)
+        tested |= test
+    assert len(tested) > 3
+
+
+def test_given_parts_must_fit_users_that_are_asked_to_be_in_one(tmp_path: Path) -> None:
+    write_femnist(tmp_path / "both")
+    with pytest.raises(InputError, match=r"^data\.split=users: 6 users, such as f0, are both in"):
+        femnist(tmp_path / "both", split="users").load(tmp_path / "cache")
+    write_json(tmp_path / "apart" / "train" / "a.json", {"u": digits(0, 2)})
+    write_json(tmp_path / "apart" / "test" / "a.json", {"v": digits(9, 2)})
+    assert len(femnist(tmp_path / "apart", split="users").load(tmp_path / "cache").test) == 2

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 from federations import FEW_STEPS, MATCHING, compose, federate
+from hugging_face_sets import offline, write_saved
 from image_sets import IMAGE_SETS
 from natural_users import PLAY_OPTIONS, SMALL_LSTM, write_femnist, write_play, write_shakespeare
+from tables import tabular_options, write_table
 from torchvision_files import NAMES, WRITE, Name, accept_any_checksum
 from wandb_log import history, run_files
 
@@ -60,6 +62,7 @@ def natural_sets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str
         "data=femnist": [f"data.root={folder / 'femnist'}", *users],
         "data=shakespeare": [f"data.root={folder / 'shakespeare'}", *users, *SMALL_LSTM],
         "data=text": [f"data.path={folder / 'play.txt'}", *users, *PLAY_OPTIONS, *SMALL_LSTM],
+        "data=tabular": [*tabular_options(write_table(folder)), *users],
     }
 
 
@@ -87,8 +90,14 @@ def image_sets(image_set_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDEXP_DATA", str(image_set_folder))
 
 
+OF_EXTRAS = ("data=hf", "partition=flwr")
+"""Options that need a package that is not installed with fedexp; they have a test of their own."""
+
+ALWAYS = [each for each in options(*SMALL_GROUPS) + SETS_AT_HAND if each not in OF_EXTRAS]
+
+
 @pytest.mark.usefixtures("image_sets")
-@pytest.mark.parametrize("override", options(*SMALL_GROUPS) + SETS_AT_HAND)
+@pytest.mark.parametrize("override", ALWAYS)
 def test_every_option_runs_a_tiny_round(
     override: str, tmp_path: Path, image_tree: Path, natural_sets: dict[str, list[str]]
 ) -> None:
@@ -107,6 +116,17 @@ def test_every_option_runs_a_tiny_round(
     result = run_in(tmp_path / "run", *overrides)
     assert len(result.metrics) == 1
     assert 0 <= result.objective(compose(*overrides).objective) <= 1
+
+
+def test_the_options_of_extras_run_a_tiny_round(tmp_path: Path) -> None:
+    pytest.importorskip("flwr_datasets")
+    with offline(tmp_path / "hub") as datasets:
+        write_saved(datasets, tmp_path / "saved")
+        columns = ["data.input=image", "data.target=label"]
+        hf = run_in(tmp_path / "hf", "data=hf", f"data.name={tmp_path / 'saved'}", *columns)
+        partitioner = "partition.partitioner._target_=flwr_datasets.partitioner.IidPartitioner"
+        flwr = run_in(tmp_path / "flwr", "partition=flwr", partitioner)
+    assert len(hf.metrics) == len(flwr.metrics) == 1
 
 
 @pytest.mark.parametrize("name", NAMES)

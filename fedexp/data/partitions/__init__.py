@@ -9,6 +9,7 @@ client; ``natural`` alone leaves out users that are not taken. A client may be e
 from fedexp.data.partitions.dirichlet import dirichlet
 from fedexp.data.partitions.dirichlet_fednh import dirichlet_fednh
 from fedexp.data.partitions.dirichlet_recut import dirichlet_recut
+from fedexp.data.partitions.flwr import flwr
 from fedexp.data.partitions.iid import iid
 from fedexp.data.partitions.legacy_dirichlet import legacy_dirichlet
 from fedexp.data.partitions.long_tail import long_tail
@@ -22,6 +23,7 @@ __all__ = [
     "dirichlet",
     "dirichlet_fednh",
     "dirichlet_recut",
+    "flwr",
     "iid",
     "legacy_dirichlet",
     "long_tail",

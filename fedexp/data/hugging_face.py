@@ -1,0 +1,266 @@
+"""Any dataset that Hugging Face's ``datasets`` library opens, its columns named by the config."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+
+from fedexp.core.description import Description
+from fedexp.data import hugging_face_inputs as inputs
+from fedexp.data.classes import Classes, encode_classes, encode_users
+from fedexp.data.dataset import Dataset, Source, Split, check_constants
+from fedexp.data.features import standardisation
+from fedexp.data.hugging_face_files import open_splits, quiet
+from fedexp.data.image_decoding import Fit
+from fedexp.data.image_folder import channel_statistics
+from fedexp.data.named_columns import check_column
+from fedexp.data.partition_cache import fingerprint
+from fedexp.data.tensor_cache import Images, cached_array
+from fedexp.data.train_test import TestFraction, UserSplit, check_users, divide
+from fedexp.errors import InputError
+
+Place = tuple[int, np.ndarray | slice]
+"""Which split of the library's, and which of its rows."""
+
+
+class HuggingFace(Source):
+    """A dataset of the Hugging Face hub, or local files that the library reads.
+
+    An image becomes uint8, a list of integers token ids, a number or a list of numbers float32.
+    Nothing is written into a local folder; what the library downloads and converts is in its own
+    cache.
+
+    Args:
+        name: a folder that ``save_to_disk`` has written, a folder or a file with CSV, JSON, Parquet
+            or images, or a name on the hub, such as ``ylecun/mnist``; ``~`` is expanded.
+        config: its configuration, where it has several.
+        revision: commit, tag or branch on the hub; None for the newest.
+        input: the column of the inputs, or several of numbers.
+        target: the column of the class: a class label, text, whole numbers or booleans.
+        user: the column of the user of the natural partition; None if there are none.
+        train: the split to train on.
+        test: the split to test on; None draws a share of ``train``.
+        test_fraction: that share: of each class, or with users as ``split`` says.
+        split: ``within`` each user, or by ``users``, who are then in one part only.
+        split_seed: of that draw; independent of the run's seed.
+        standardize: numbers are taken as (x - mean) / std, with both of the training rows.
+        sequence_length: longer sequences of tokens are cut, shorter ones are padded in front by a
+            token of its own; None if all have one length already.
+        image_size: images are resized to this height and width; None if all have one size already.
+        mean: of each channel of images in [0, 1]; None measures it on the training images.
+        std: likewise.
+
+    Raises:
+        InputError: from ``describe``: the library, the dataset, a split or a column is absent or
+            cannot be used; from ``load``: an image is damaged or has another size.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: str | None,
+        revision: str | None,
+        input: str | list[str],
+        target: str,
+        user: str | None,
+        train: str,
+        test: str | None,
+        test_fraction: TestFraction,
+        split: UserSplit,
+        split_seed: NonNegativeInt,
+        standardize: bool,
+        sequence_length: PositiveInt | None,
+        image_size: PositiveInt | None,
+        mean: tuple[float, ...] | None,
+        std: tuple[PositiveFloat, ...] | None,
+    ) -> None:
+        if split == "users" and user is None:
+            raise InputError(
+                "data.split=users: needs data.user, the column that says whose a row is"
+            )
+        if test == train:
+            raise InputError(f"data.test={test}: is the training split; null draws a share of it")
+        self.name, self.config, self.revision = name, config, revision
+        self.input = [input] if isinstance(input, str) else input
+        self.target, self.user = target, user
+        self.train, self.test = train, test
+        self.test_fraction, self.split, self.split_seed = test_fraction, split, split_seed
+        self.standardize, self.sequence_length = standardize, sequence_length
+        self.image_size, self.mean, self.std = image_size, mean, std
+
+    def describe(self) -> Description:
+        """Inputs and classes; downloads the dataset, if it is on the hub, and reads its columns."""
+        shape = self._image_shape if self._kind == "image" else self._arrays[0].shape[1:]
+        title = Path(self.name).name
+        return Description(title, tuple(shape), self._classes[0], vocabulary=self._vocabulary)
+
+    def load(self, cache: Path) -> Dataset:
+        """The dataset; decoded images are kept in ``cache``/images."""
+        about = self.describe()
+        given = self._decoded(cache) if self._kind == "image" else self._arrays
+        found = [given[number][rows] for number, rows in self._places]
+        mean, std = self._constants(found[0])
+        if self._kind == "numbers":
+            centre, scale = standardisation(found[0]) if self.standardize else (0.0, 1.0)
+            found = [((values - centre) / scale).astype(np.float32) for values in found]
+        train, test = (
+            Split(
+                torch.from_numpy(values),
+                torch.from_numpy(self._classes[1][number][rows]),
+                None if self._users is None else self._users[number][rows],
+            )
+            for values, (number, rows) in zip(found, self._places, strict=True)
+        )
+        return Dataset(about, train, test, mean, std)
+
+    @cached_property
+    def _given(self) -> list[Any]:
+        """The library's splits that are used: that for training, and that for testing if any."""
+        splits = open_splits(self.name, self.config, self.revision)
+        names = [self.train] if self.test is None else [self.train, self.test]
+        for key, name in zip(("train", "test"), names, strict=False):
+            if name not in splits:
+                advice = "; null draws a share of data.train" if key == "test" else ""
+                raise InputError(
+                    f"data.{key}={name}: {self.name} has the splits {', '.join(splits)}{advice}"
+                )
+        self._check_columns(splits, names)
+        return [splits[name] for name in names]
+
+    def _check_columns(self, splits: Mapping[str, Any], names: Sequence[str]) -> None:
+        """Raise InputError if a split has no rows, or a column is absent or used twice."""
+        wanted = [("input", each) for each in self.input] + [("target", self.target)]
+        wanted += [("user", self.user)] if self.user is not None else []
+        for name in names:
+            if not len(splits[name]):
+                raise InputError(f"data.name={self.name}: the split {name} has no rows")
+            for key, column in wanted:
+                where = f"the split {name} of {self.name}"
+                check_column(f"data.{key}", column, splits[name].column_names, where)
+        if not self.input or self.target in self.input:
+            raise InputError(f"data.input={self.input}: must be columns other than the target")
+
+    @cached_property
+    def _kind(self) -> inputs.Kind:
+        """What the inputs are; several columns must all be numbers."""
+        features = self._given[0].features
+        kinds = [inputs.kind_of(f"data.input={each}", features[each]) for each in self.input]
+        if len(kinds) > 1 and set(kinds) != {"numbers"}:
+            raise InputError(f"data.input={self.input}: several columns must be numbers; use one")
+        return kinds[0]
+
+    @cached_property
+    def _classes(self) -> Classes:
+        """The classes, and the labels of each of the library's splits."""
+        key = f"data.target={self.target}"
+        columns = [inputs.column(part, self.target) for part in self._given]
+        features = [part.features[self.target] for part in self._given]
+        if any(type(feature).__name__ not in ("ClassLabel", "Value") for feature in features):
+            raise InputError(f"{key}: holds lists or images; a target should be one class a sample")
+        if not hasattr(features[0], "names"):
+            return encode_classes(key, columns)
+        if any(feature != features[0] for feature in features):
+            raise InputError(
+                f"{key}: has other classes in the split {self.test} than in {self.train}"
+            )
+        labels = [np.array(column.fillna(-1), dtype=np.int64) for column in columns]
+        if without := sum(int((each < 0).sum()) for each in labels):
+            raise InputError(f"{key}: {without} rows have no class; take another data.test")
+        return tuple(features[0].names), labels
+
+    @cached_property
+    def _users(self) -> list[np.ndarray] | None:
+        """Who each row of each of the library's splits came from; None if that is unknown."""
+        if self.user is None:
+            return None
+        key = f"data.user={self.user}"
+        return [encode_users(key, inputs.column(part, self.user)) for part in self._given]
+
+    @cached_property
+    def _places(self) -> tuple[Place, Place]:
+        """Where the training and the test samples are."""
+        users = self._users
+        if self.test is not None:
+            if users is not None:
+                check_users(self.split, list(users[0]), list(users[1]), self.name)
+            return (0, slice(None)), (1, slice(None))
+        labels, whose = self._classes[1][0], None if users is None else users[0]
+        train, test = divide(labels, whose, self.split, self.test_fraction, self.split_seed)
+        return (0, train), (0, test)
+
+    @cached_property
+    def _sequences(self) -> list[list[np.ndarray]]:
+        """The token ids of each of the library's splits."""
+        key, name = f"data.input={self.input[0]}", self.input[0]
+        columns = [inputs.column(part, name) for part in self._given]
+        return [inputs.tokens(key, each, self.sequence_length) for each in columns]
+
+    @cached_property
+    def _vocabulary(self) -> int:
+        """Tokens with that for padding, which is the last; 0 if inputs are no tokens."""
+        if self._kind != "tokens":
+            return 0
+        highest = max(int(ids.max()) for part in self._sequences for ids in part)
+        return highest + 1 + (self.sequence_length is not None)
+
+    @cached_property
+    def _arrays(self) -> list[np.ndarray]:
+        """The inputs of each of the library's splits, except images."""
+        with quiet():
+            found = [self._array(number) for number in range(len(self._given))]
+        shapes = [array.shape[1:] for array in found]
+        if shapes[-1] != shapes[0]:
+            raise InputError(
+                f"data.input={self.input}: {shapes[0]} in the split {self.train}, but "
+                f"{shapes[-1]} in {self.test}; all inputs should have one shape"
+            )
+        return found
+
+    def _array(self, number: int) -> np.ndarray:
+        """The inputs of one of the library's splits, except images."""
+        part, key = self._given[number], f"data.input={self.input[0]}"
+        if self._kind == "numbers":
+            return inputs.numbers("data.input", part, self.input)
+        if self._kind == "array":
+            return inputs.array(key, part, self.input[0])
+        sequences = self._sequences[number]
+        length = self.sequence_length or len(sequences[0])
+        return inputs.padded(sequences, length, padding=self._vocabulary - 1)
+
+    @cached_property
+    def _image_shape(self) -> tuple[int, ...]:
+        key = f"data.input={self.input[0]}"
+        return inputs.image_shape(key, self._given[0], self.input[0], self.image_size)
+
+    def _decoded(self, cache: Path) -> list[np.ndarray]:
+        """The images of each of the library's splits."""
+        fit, name = Fit("same" if self.image_size is None else "stretch"), self.input[0]
+        found = []
+        for split, part in zip((self.train, self.test), self._given, strict=False):
+            shape = (len(part), *self._image_shape)
+            state = fingerprint("hf", part._fingerprint, name, shape, fit)
+
+            def fill(images: Images, split: Any = split, part: Any = part) -> None:
+                with quiet():
+                    inputs.decode(f"data.name={self.name}: {split}", part, name, fit, images)
+
+            found.append(cached_array(cache / "images" / f"{state}.npy", shape, fill))
+        return found
+
+    def _constants(self, train: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Of each channel, those given or those of the training images; none if not images."""
+        if train.dtype != np.uint8:
+            if self.mean is not None or self.std is not None:
+                raise InputError(
+                    "data.mean and data.std: are for images, which these inputs are not"
+                )
+            return (), ()
+        check_constants(self.mean, self.std, train.shape[1])
+        if self.mean is not None and self.std is not None:
+            return self.mean, self.std
+        mean, std = channel_statistics(train)
+        return self.mean or mean, self.std or std

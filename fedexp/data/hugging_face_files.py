@@ -1,0 +1,91 @@
+"""Hugging Face's ``datasets`` library, which opens files of many formats and those of its hub."""
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fedexp.errors import InputError
+
+LOGGER = logging.getLogger(__name__)
+
+_SAVED = ("dataset_dict.json", "state.json")
+"""Either is in a folder that ``save_to_disk`` has written."""
+
+_FORMATS = {
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+}
+
+
+def import_datasets(key: str) -> Any:
+    """The library. Raises InputError, which names ``key`` and what to install, without it."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise InputError(
+            f"{key}: needs datasets, which is not installed; pip install 'fedexp[hf]'"
+        ) from error
+    return datasets
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """The library draws no progress bars and logs errors only."""
+    import datasets
+    from huggingface_hub import utils as hub
+
+    bars = [each for each in (datasets, hub) if not each.are_progress_bars_disabled()]
+    verbosity = datasets.logging.get_verbosity()
+    for each in bars:
+        each.disable_progress_bars()
+    datasets.logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        datasets.logging.set_verbosity(verbosity)
+        for each in bars:
+            each.enable_progress_bars()
+
+
+def open_splits(name: str, config: str | None, revision: str | None) -> Mapping[str, Any]:
+    """Split -> ``datasets.Dataset``.
+
+    Args:
+        name: a folder or a file, or a dataset's name on the hub. A folder is one that
+            ``save_to_disk`` has written, or holds data files whose names tell the split.
+        config: which of its configurations, None for the only one.
+        revision: a commit, a tag or a branch on the hub; None for the newest.
+
+    Raises:
+        InputError: the library is absent, or does not find or cannot read it.
+    """
+    library = import_datasets("data=hf")
+    path = Path(name).expanduser()
+    is_local = path.exists()
+    try:
+        with quiet():
+            if is_local:
+                found = _open_local(library, path, config)
+            else:
+                LOGGER.info("data.name=%s: from the Hugging Face hub or the library's cache", name)
+                found = library.load_dataset(name, config, revision=revision)
+    except (OSError, ValueError, library.exceptions.DatasetsError) as error:
+        reason = " ".join(str(error).split())
+        problem = "cannot be read" if is_local else "no such folder or file, nor had from the hub"
+        raise InputError(f"data.name={name}: {problem} ({reason})") from error
+    return found if isinstance(found, library.DatasetDict) else {"train": found}
+
+
+def _open_local(library: Any, path: Path, config: str | None) -> Any:
+    if any((path / name).exists() for name in _SAVED):
+        return library.load_from_disk(str(path))
+    if path.is_dir():
+        return library.load_dataset(str(path), config)
+    if path.suffix not in _FORMATS:
+        raise InputError(f"data.name={path}: should end in {', '.join(_FORMATS)}, or be a folder")
+    return library.load_dataset(_FORMATS[path.suffix], data_files={"train": [str(path)]})

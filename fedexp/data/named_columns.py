@@ -1,0 +1,26 @@
+"""Columns that a config names."""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from fedexp.errors import InputError
+
+_MOST = 10
+"""Columns that a message lists."""
+
+
+def check_column(key: str, name: str, columns: Sequence[str], where: str) -> None:
+    """Raise InputError, with the column that is spelt most like it, if there is no such column.
+
+    Args:
+        key: the config key, such as ``data.target``.
+        name: its value.
+        columns: those that there are.
+        where: what has them, such as a path.
+    """
+    if name in columns:
+        return
+    listed = ", ".join(columns[:_MOST]) + (", ..." if len(columns) > _MOST else "")
+    similar = get_close_matches(name, columns, n=1)
+    suggestion = f" (did you mean {similar[0]}?)" if similar else ""
+    raise InputError(f"{key}={name}: {where} has no such column{suggestion}; it has {listed}")

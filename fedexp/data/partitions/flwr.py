@@ -1,0 +1,146 @@
+"""The partitioners of flwr-datasets, the library of the Flower framework."""
+
+import inspect
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
+from io import StringIO
+from logging import getLogger
+from textwrap import shorten
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import AfterValidator
+
+from fedexp.config.build import Node, build, locate
+from fedexp.core.randomness import key, numpy_generator
+from fedexp.data.hugging_face_files import quiet
+from fedexp.errors import InputError
+
+LOGGER = getLogger(__name__)
+
+_KEY = "partition.partitioner"
+_LABEL, _USER, _INDEX = "label", "user", "index"
+"""Columns of the dataset that a partitioner gets."""
+
+
+def _check(node: Node) -> Node:
+    """The node, if it names a partitioner and its arguments. Raises InputError."""
+    _constructor(node)
+    return node
+
+
+def flwr(
+    labels: np.ndarray,
+    users: np.ndarray | None,
+    num_clients: int,
+    seed: int,
+    partitioner: Annotated[Node, AfterValidator(_check)],
+) -> list[np.ndarray]:
+    """What any partitioner of ``flwr_datasets.partitioner`` makes of the labels.
+
+    It gets a dataset with the columns ``label`` and, if users are known, ``user``, whose rows are
+    in a random order, as Flower shuffles them too. Its arguments ``num_partitions``,
+    ``partition_by`` (``label`` unless set) and ``seed`` (unless set) are supplied.
+
+    Args:
+        labels: [n] class of each sample.
+        users: [n] who each sample came from, None if unknown.
+        num_clients: N; the partitioner must make so many partitions.
+        seed: seed of the run; the order of the rows and the partitioner's seed are keyed by it.
+        partitioner: config node with ``_target_`` and its other arguments.
+
+    Raises:
+        InputError: flwr-datasets is not installed, or the partitioner refuses, makes another number
+            of partitions, or gives a sample to several clients.
+    """
+    constructor, order = _constructor(partitioner), _order(len(labels), seed)
+    supplied: dict[str, Any] = {"num_partitions": num_clients, "partition_by": _LABEL}
+    supplied["seed"] = key(seed, "flwr") % 2**32
+    wanted = inspect.signature(constructor).parameters
+    arguments = {
+        name: value
+        for name, value in supplied.items()
+        if name in wanted and name not in constructor.keywords
+    }
+    try:
+        with quiet(), _captured() as caught:
+            clients = _indices(constructor(**arguments), labels, users, order)
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{_KEY}: {_name(partitioner)} refuses: {reason}") from error
+    _report(partitioner, caught)
+    _check_result(partitioner, clients, num_clients)
+    return clients
+
+
+def _indices(
+    partitioner: Any, labels: np.ndarray, users: np.ndarray | None, order: np.ndarray
+) -> list[np.ndarray]:
+    """For each partition, its sorted indices into ``labels``."""
+    from datasets import Dataset
+
+    columns = {_INDEX: order, _LABEL: labels[order]}
+    if users is not None:
+        columns[_USER] = np.asarray(users)[order].astype(str)
+    partitioner.dataset = Dataset.from_dict(columns)
+    found = [partitioner.load_partition(number) for number in range(partitioner.num_partitions)]
+    if any(_INDEX not in part.column_names for part in found):
+        raise ValueError("it divides columns; a partition divides rows")
+    return [np.sort(np.asarray(part[:][_INDEX], dtype=np.int64)) for part in found]
+
+
+def _constructor(node: Node) -> Any:
+    """The partitioner's class with its arguments bound, without those that are supplied."""
+    try:
+        import flwr_datasets.partitioner  # noqa: F401
+    except ImportError as error:
+        raise InputError(
+            "partition=flwr: needs flwr-datasets, which is not installed; "
+            "pip install 'fedexp[flwr]'"
+        ) from error
+    target = locate(_KEY, node.get("_target_"))
+    if not inspect.isclass(target) or not hasattr(target, "load_partition"):
+        raise InputError(
+            f"{_KEY}._target_={node.get('_target_')}: should be a partitioner, such as "
+            "flwr_datasets.partitioner.DirichletPartitioner"
+        )
+    free = [name for name in ("partition_by", "seed") if name not in node]
+    hints = dict.fromkeys(inspect.signature(target).parameters, Any)
+    return build(_KEY, node, supplied=("num_partitions", *free), types=hints)
+
+
+@contextmanager
+def _captured() -> Iterator[list[warnings.WarningMessage]]:
+    """The warnings of a partitioner; its progress bars, which cannot be turned off, go nowhere."""
+    with warnings.catch_warnings(record=True) as caught, redirect_stderr(StringIO()):
+        warnings.simplefilter("always")
+        yield caught
+
+
+def _report(node: Node, caught: list[warnings.WarningMessage]) -> None:
+    """Log the partitioner's warnings, each once in one line, whatever the numbers in it."""
+    texts = [str(each.message) for each in caught if each.category is UserWarning]
+    for text in {re.sub(r"\d+", "", text): text for text in texts}.values():
+        LOGGER.warning("%s: %s", _name(node), shorten(text, 200, placeholder=" ..."))
+
+
+def _check_result(node: Node, clients: list[np.ndarray], num_clients: int) -> None:
+    """Raise InputError if these are not so many disjoint clients."""
+    if len(clients) != num_clients:
+        raise InputError(
+            f"clients.count={num_clients}: {_name(node)} makes {len(clients)} partitions; "
+            "the two numbers must agree"
+        )
+    everything = np.concatenate(clients)
+    if len(np.unique(everything)) < len(everything):
+        raise InputError(f"{_KEY}: {_name(node)} gives a sample to several clients")
+
+
+def _order(size: int, seed: int) -> np.ndarray:
+    return numpy_generator(seed, "partition").permutation(size)
+
+
+def _name(node: Node) -> str:
+    return str(node["_target_"]).rpartition(".")[2]

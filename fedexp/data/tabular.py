@@ -1,0 +1,162 @@
+"""Rows of a table, of numbers and categories, with a class each."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from pydantic import NonNegativeInt
+
+from fedexp.core.description import Description
+from fedexp.data.classes import Classes, encode_classes, encode_users
+from fedexp.data.dataset import Dataset, Source, Split
+from fedexp.data.features import Features, Missing
+from fedexp.data.named_columns import check_column
+from fedexp.data.train_test import TestFraction, UserSplit, check_users, divide
+from fedexp.errors import InputError
+
+_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+_PARQUET = (".parquet", ".pq")
+
+
+class Tabular(Source):
+    """A CSV or Parquet file with one row a sample; float32 inputs [n, d].
+
+    Numbers are standardised by mean and standard deviation of the training rows, categories become
+    columns of 0 and 1. All columns are inputs but the target, the user and those dropped.
+
+    Args:
+        path: the file: .csv, .tsv (with a row of names) or .parquet; ``~`` is expanded.
+        target: column of the class: text, whole numbers or booleans.
+        user: column of the user of the natural partition; None if there are none.
+        test_path: a file with the rows to test on; None draws them from ``path``.
+        test_fraction: share of the rows to draw: of each class, or with users as ``split`` says.
+        split: ``within`` each user, or by ``users``, who are then in one part only.
+        split_seed: of that draw; independent of the run's seed.
+        drop: columns that are left out.
+        categorical: columns of numbers that stand for categories; text always does.
+        missing: ``refuse`` a row with a missing value, or take the ``mean`` of the training rows
+            for a number, and no category for a category.
+
+    Raises:
+        InputError: from ``describe``: a file or a column that is absent or cannot be used.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        target: str,
+        user: str | None,
+        test_path: Path | None,
+        test_fraction: TestFraction,
+        split: UserSplit,
+        split_seed: NonNegativeInt,
+        drop: list[str],
+        categorical: list[str],
+        missing: Missing,
+    ) -> None:
+        if split == "users" and user is None:
+            raise InputError(
+                "data.split=users: needs data.user, the column that says whose a row is"
+            )
+        self.path = path.expanduser()
+        self.target, self.user = target, user
+        self.test_path = None if test_path is None else test_path.expanduser()
+        self.test_fraction, self.split, self.split_seed = test_fraction, split, split_seed
+        self.drop, self.categorical, self.missing = drop, categorical, missing
+
+    def describe(self) -> Description:
+        """Inputs and classes; the file is read for that."""
+        return Description(self.path.stem, (self._features.width,), self._targets[0])
+
+    def load(self, cache: Path) -> Dataset:
+        """The dataset; nothing is cached."""
+        train, test = (
+            Split(
+                torch.from_numpy(self._features.encode(self._inputs(table))),
+                torch.from_numpy(labels),
+                self._users(table),
+            )
+            for table, labels in zip(self._tables, self._targets[1], strict=True)
+        )
+        return Dataset(self.describe(), train, test)
+
+    @cached_property
+    def _tables(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """The rows for training and those for testing."""
+        table = self._table("data.path", self.path)
+        if self.test_path is None:
+            labels = self._encode([table])[1][0]
+            users = self._users(table)
+            parts = divide(labels, users, self.split, self.test_fraction, self.split_seed)
+            return table.iloc[parts[0]], table.iloc[parts[1]]
+        tests = self._table("data.test_path", self.test_path)
+        for name in table.columns:
+            if name not in tests.columns:
+                raise InputError(f"data.test_path={self.test_path}: has no column {name}")
+        if (own := self._users(table)) is not None and (others := self._users(tests)) is not None:
+            check_users(self.split, list(own), list(others), f"{self.path} and {self.test_path}")
+        return table, tests[table.columns]
+
+    @cached_property
+    def _targets(self) -> Classes:
+        """The classes, and the labels of both parts."""
+        return self._encode(self._tables)
+
+    @cached_property
+    def _features(self) -> Features:
+        return Features(self._inputs(self._tables[0]), self.categorical, self.missing)
+
+    def _encode(self, tables: Sequence[pd.DataFrame]) -> Classes:
+        key = f"data.target={self.target}"
+        found = encode_classes(key, [table[self.target] for table in tables])
+        if len(found[0]) < 2:
+            raise InputError(f"{key}: all rows are of one class, {found[0][0]}")
+        return found
+
+    def _inputs(self, table: pd.DataFrame) -> pd.DataFrame:
+        return table.drop(columns=[self.target, *([] if self.user is None else [self.user])])
+
+    def _users(self, table: pd.DataFrame) -> np.ndarray | None:
+        """[n] strings, or None without a column."""
+        if self.user is None:
+            return None
+        return encode_users(f"data.user={self.user}", table[self.user])
+
+    def _table(self, key: str, path: Path) -> pd.DataFrame:
+        """The columns of a file that are used."""
+        table = _read(key, path)
+        if not len(table):
+            raise InputError(f"{key}={path}: holds no rows")
+        user = [] if self.user is None else [self.user]
+        named = {"data.target": [self.target], "data.user": user}
+        named |= {"data.drop": self.drop, "data.categorical": self.categorical}
+        for option, names in named.items():
+            for name in names:
+                check_column(option, name, list(table.columns), str(path))
+        if self.target in (*user, *self.drop) or set(user) & set(self.drop):
+            raise InputError(f"data.drop={self.drop}: target and user must be columns of their own")
+        return table.drop(columns=self.drop)
+
+
+def _read(key: str, path: Path) -> pd.DataFrame:
+    """The table in a file. Raises InputError, one line that names ``key``."""
+    kind = path.suffix.lower()
+    if kind not in (*_SEPARATORS, *_PARQUET):
+        raise InputError(f"{key}={path}: should be a .csv, .tsv or .parquet file")
+    try:
+        if kind in _PARQUET:
+            table = pd.read_parquet(path)
+        else:
+            table = pd.read_csv(path, sep=_SEPARATORS[kind], encoding="utf-8-sig")
+    except ImportError as error:
+        raise InputError(f"{key}={path}: needs pyarrow; pip install pyarrow") from error
+    except OSError as error:
+        raise InputError(f"{key}={path}: cannot be read ({error.strerror or error})") from error
+    except ValueError as error:  # damaged, empty, or not in UTF-8
+        raise InputError(
+            f"{key}={path}: cannot be read ({' '.join(str(error).split())})"
+        ) from error
+    return table.rename(columns=str)

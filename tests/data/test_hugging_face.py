@@ -1,0 +1,277 @@
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from federations import federate
+from hugging_face_sets import PEOPLE, dataset, offline, rows, write_saved
+from natural_users import SMALL_LSTM
+from PIL import Image
+
+from fedexp.data.dataset import Dataset
+from fedexp.data.hugging_face import HuggingFace
+from fedexp.errors import InputError
+
+ARGUMENTS: dict[str, Any] = {
+    "config": None,
+    "revision": None,
+    "input": "image",
+    "target": "label",
+    "user": None,
+    "train": "train",
+    "test": "test",
+    "test_fraction": 0.25,
+    "split": "within",
+    "split_seed": 0,
+    "standardize": True,
+    "sequence_length": None,
+    "image_size": None,
+    "mean": None,
+    "std": None,
+}
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Iterator[Any]:
+    with offline(tmp_path / "hub") as datasets:
+        yield datasets
+
+
+@pytest.fixture
+def saved(library: Any, tmp_path: Path) -> Path:
+    write_saved(library, tmp_path / "saved")
+    return tmp_path / "saved"
+
+
+def read(name: Path | str, **changes: Any) -> Dataset:
+    source = HuggingFace(name=str(name), **(ARGUMENTS | changes))
+    loaded = source.load(Path(name).parent / "cache")
+    assert loaded.description == source.describe()
+    return loaded
+
+
+def snapshot(folder: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+def test_images_become_pixels_with_measured_constants(saved: Path) -> None:
+    before = snapshot(saved)
+    loaded = read(saved)
+    expected = np.stack([np.asarray(image) for image in rows(60)["image"]]).transpose(0, 3, 1, 2)
+    assert loaded.train.inputs.dtype == torch.uint8
+    assert np.array_equal(loaded.train.inputs.numpy(), expected)
+    assert loaded.mean == pytest.approx(tuple(expected.mean((0, 2, 3)) / 255))
+    assert loaded.train.labels.tolist() == rows(60)["label"]
+    assert loaded.description.classes == ("cat", "dog")
+    assert (len(loaded.train), len(loaded.test)) == (60, 24)
+    assert read(saved, image_size=4).description.input_shape == (3, 4, 4)
+    assert snapshot(saved) == before
+
+
+def test_decoded_images_are_kept_until_the_data_change(
+    saved: Path, library: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = read(saved)
+    kept = list((saved.parent / "cache" / "images").iterdir())
+    assert len(kept) == 2
+    with monkeypatch.context() as patch:
+        patch.delattr("fedexp.data.hugging_face_inputs.fitted")
+        assert torch.equal(read(saved).train.inputs, first.train.inputs)
+    changed = library.load_from_disk(str(saved))
+    changed["train"] = changed["train"].select(range(59, -1, -1))
+    changed.save_to_disk(saved.parent / "changed")
+    assert torch.equal(read(saved.parent / "changed").train.inputs, first.train.inputs.flip(0))
+
+
+def test_pixels_of_an_array_are_an_image_too(saved: Path) -> None:
+    assert torch.equal(read(saved, input="pixels").train.inputs, read(saved).train.inputs)
+
+
+def test_several_columns_of_numbers_are_standardised_together(saved: Path) -> None:
+    plain = read(saved, input=["height", "vector"], standardize=False)
+    made = rows(60)
+    columns = np.concatenate([np.array(made["height"])[:, None], np.array(made["vector"])], axis=1)
+    assert np.allclose(plain.train.inputs.numpy(), columns)
+    loaded = read(saved, input=["height", "vector"])
+    other = rows(24, seed=1)
+    tests = np.concatenate([np.array(other["height"])[:, None], np.array(other["vector"])], axis=1)
+    expected = (tests - columns.mean(0)) / columns.std(0)
+    assert loaded.test.inputs.dtype == torch.float32
+    assert np.allclose(loaded.test.inputs.numpy(), expected, atol=1e-5)
+
+
+def test_lists_of_integers_are_tokens(saved: Path) -> None:
+    loaded = read(saved, input="tokens")
+    assert loaded.train.inputs.tolist() == rows(60)["tokens"]
+    assert loaded.description.vocabulary == 9
+    assert loaded.description.input_shape == (7,)
+
+
+def test_sequences_are_cut_and_padded_in_front(saved: Path) -> None:
+    loaded = read(saved, input="ragged", sequence_length=3)
+    # lengths 2, 3 and 4; tokens 1 and 2, so that 3 is for padding
+    assert loaded.train.inputs[:3].tolist() == [[3, 1, 1], [2, 2, 2], [1, 1, 1]]
+    assert loaded.description.vocabulary == 4
+    with pytest.raises(InputError, match=r"2 to 4 tokens; set data\.sequence_length=\.\.\."):
+        read(saved, input="ragged")
+
+
+def test_targets_may_be_words_or_numbers(saved: Path) -> None:
+    words, classes = read(saved, target="word"), read(saved)
+    assert words.description.classes == classes.description.classes
+    assert torch.equal(words.train.labels, classes.train.labels)
+    numbers = read(saved, input="height", target="weight", test=None, split="users", user="person")
+    assert numbers.description.classes == tuple(str(number) for number in range(1, 61))
+
+
+FORMATS = ("csv", "json", "jsonl", "parquet")
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_local_files(library: Any, tmp_path: Path, kind: str) -> None:
+    plain = dataset(library, 20).select_columns(["height", "word", "person"])
+    path = tmp_path / f"data.{kind}"
+    getattr(plain, f"to_{kind.removesuffix('l')}")(path)
+    loaded = read(path, input="height", target="word", user="person", test=None)
+    assert (len(loaded.train), len(loaded.test)) == (14, 6)  # of 8, 6 and 6, two each
+    assert set(np.asarray(loaded.test.users)) == set(PEOPLE)
+
+
+def test_a_folder_of_files_and_one_of_images(library: Any, tmp_path: Path) -> None:
+    plain = dataset(library, 20).select_columns(["height", "word"])
+    (tmp_path / "files").mkdir()
+    plain.to_parquet(tmp_path / "files" / "train.parquet")
+    plain.select(range(5)).to_parquet(tmp_path / "files" / "test.parquet")
+    loaded = read(tmp_path / "files", input="height", target="word")
+    assert (len(loaded.train), len(loaded.test)) == (20, 5)
+    for number, split in enumerate(("train", "train", "test")):
+        for name in ("cat", "dog"):
+            folder = tmp_path / "images" / split / name
+            folder.mkdir(parents=True, exist_ok=True)
+            Image.new("L", (4, 4), 10 * number).save(folder / f"{number}.png")
+    images = read(tmp_path / "images")
+    assert images.description.input_shape == (1, 4, 4)
+    assert images.description.classes == ("cat", "dog")
+    assert len(images.train) == 4
+
+
+def test_one_split_is_divided_by_class_or_by_users(saved: Path) -> None:
+    by_class = read(saved, input="height", test=None, standardize=False)
+    found = torch.cat([by_class.train.inputs, by_class.test.inputs]).flatten().tolist()
+    assert sorted(found) == [float(number) for number in range(60)]
+    assert np.bincount(by_class.test.labels.numpy()).tolist() in ([7, 8], [8, 7])
+    apart = read(saved, input="height", test=None, user="person", split="users")
+    train, test = set(np.asarray(apart.train.users)), set(np.asarray(apart.test.users))
+    assert (train | test, train & test) == (set(PEOPLE), set())
+    with pytest.raises(InputError, match=r"^data\.split=users: 3 users, such as ann, are both"):
+        read(saved, input="height", user="person", split="users")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"target": "lable"}, r"^data\.target=lable: the split train of .* \(did you mean label"),
+        ({"input": "img"}, r"^data\.input=img: .* has no such column"),
+        ({"user": "whose"}, r"^data\.user=whose: .* has no such column"),
+        ({"input": "text"}, r"^data\.input=text: holds string; .* turn it into token ids before"),
+        ({"input": ["image", "height"]}, r"^data\.input=.*: several columns must be numbers"),
+        ({"input": "label"}, r"^data\.input=\['label'\]: must be columns other than the target"),
+        ({"input": []}, r"^data\.input=\[\]: must be columns"),
+        ({"target": "height"}, None),
+        ({"target": "vector"}, r"^data\.target=vector: holds lists or images; .* one class a samp"),
+        ({"target": "image", "input": "height"}, r"^data\.target=image: holds lists or images"),
+        ({"train": "trian"}, r"^data\.train=trian: .* has the splits train, test$"),
+        ({"test": "dev"}, r"^data\.test=dev: .* has the splits train, test; null draws a share"),
+        ({"test": "train"}, r"^data\.test=train: is the training split"),
+        ({"split": "users"}, r"^data\.split=users: needs data\.user"),
+        ({"input": "height", "mean": (0.5,)}, r"^data\.mean and data\.std: are for images"),
+        ({"mean": (0.5,)}, r"^data\.mean=\[0\.5\]: must have 3 numbers"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(
+    saved: Path, changes: dict[str, Any], message: str | None
+) -> None:
+    if message is None:
+        assert read(saved, **changes).description.num_classes == 60  # 0.0, 1.0, ... are whole
+        return
+    with pytest.raises(InputError, match=message) as caught:
+        read(saved, **changes)
+    assert "\n" not in str(caught.value)
+
+
+def test_fractions_are_no_classes_and_hidden_labels_are_said(library: Any, tmp_path: Path) -> None:
+    made = {"x": [0.0, 1.0, 2.0, 3.0], "y": [0.5, 1.5, 0.5, 1.5], "hidden": [0, 1, -1, -1]}
+    found = library.Dataset.from_dict(made).cast_column(
+        "hidden", library.ClassLabel(names=["a", "b"])
+    )
+    found.save_to_disk(tmp_path / "some")
+    with pytest.raises(InputError, match=r"^data\.target=y: holds numbers such as 0\.5"):
+        read(tmp_path / "some", input="x", target="y", test=None)
+    with pytest.raises(InputError, match=r"^data\.target=hidden: 2 rows have no class"):
+        read(tmp_path / "some", input="x", target="hidden", test=None)
+
+
+def test_images_of_several_sizes_are_one_line(library: Any, tmp_path: Path) -> None:
+    images = [Image.new("RGB", (4, 4)), Image.new("RGB", (5, 4))] * 4
+    made = {"image": images, "label": [0, 0, 1, 1] * 2}
+    library.Dataset.from_dict(made).save_to_disk(tmp_path / "some")
+    with pytest.raises(InputError, match=r"row 1: is 5x4, others are 4x4; set data\.image_size"):
+        read(tmp_path / "some", test=None)
+    assert len(read(tmp_path / "some", test=None, image_size=4).train) == 6
+
+
+def test_what_is_nowhere_is_one_line(library: Any, tmp_path: Path) -> None:
+    for name in ("nobody/nothing", str(tmp_path / "absent")):
+        with pytest.raises(InputError, match=rf"^data\.name={name}: no such folder") as caught:
+            read(name)
+        assert "\n" not in str(caught.value)
+    (tmp_path / "data.txt").write_text("a")
+    with pytest.raises(InputError, match=r"^data\.name=.*data\.txt: should end in \.csv"):
+        read(tmp_path / "data.txt")
+    (tmp_path / "bad.json").write_text("{")
+    with pytest.raises(InputError, match=r"^data\.name=.*bad\.json: cannot be read") as caught:
+        read(tmp_path / "bad.json")
+    assert "\n" not in str(caught.value)
+
+
+def test_without_the_library_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(
+        InputError, match=r"^data=hf: needs datasets, .* pip install 'fedexp\[hf\]'"
+    ):
+        HuggingFace(name=str(tmp_path), **ARGUMENTS).describe()
+
+
+def test_the_library_prints_nothing(
+    library: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    library.enable_progress_bars()
+    (tmp_path / "data.jsonl").write_text(
+        "".join(json.dumps({"x": number, "y": number % 2}) + "\n" for number in range(20))
+    )
+    read(tmp_path / "data.jsonl", input="x", target="y", test=None)
+    assert capfd.readouterr() == ("", "")
+    assert not library.are_progress_bars_disabled()  # as it was
+
+
+SIZES = ["clients.count=3", "clients.per_round=2", "local.epochs=1"]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        ["data.input=image", "model=mlp"],
+        ["data.input=[height,weight]", "model=mlp"],
+        ["data.input=tokens", *SMALL_LSTM],
+    ],
+)
+def test_clients_are_the_users(saved: Path, model: list[str]) -> None:
+    options = ["data=hf", f"data.name={saved}", "data.target=label", "data.user=person"]
+    federation = federate(*options, *SIZES, "partition=natural", *model)
+    data = federation.engine.resources.data
+    assert [client.num_samples for client in data.clients] == [20, 20, 20]
+    assert 0 <= federation.run_round(1).metrics["global/accuracy"] <= 1
