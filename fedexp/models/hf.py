@@ -84,7 +84,7 @@ def hf_model(
     input_shape: tuple[int, ...],
     name: str,
     weights: Weights | None,
-    config: Mapping[str, Any],
+    config: Mapping[str, Any] | None,
     pooling: Pooling,
     pad_token: NonNegativeInt | None,
     feature_dim: PositiveInt | None,
@@ -114,19 +114,24 @@ def hf_model(
     """
     library = _library()
     channels = 0 if vocabulary else image_channels(input_shape)
-    settings = _settings(library, name, config)
+    changes = config or {}
+    settings = _settings(library, name, changes)
     if not weights:
-        _fit_to_inputs(settings, channels, vocabulary, pad_token, given=config)
-    elif vocabulary > settings.vocab_size:
+        _fit_to_inputs(settings, channels, vocabulary, pad_token, given=changes)
+    elif vocabulary > (known := getattr(settings, "vocab_size", 0)):
         raise InputError(
-            f"model.weights={weights}: {name} knows {settings.vocab_size} tokens, the data have "
-            f"{vocabulary}"
+            f"model.weights={weights}: {name} knows {known} tokens, the data have {vocabulary}"
         )
     network = _network(library, name, settings, weights, pooling)
-    pooled = Pooled(network, pooling, pad_token)
-    backbone = project(pooled, settings.hidden_size, feature_dim, projection)
-    takes_colour = getattr(settings, "num_channels", channels) == 3
-    return nn.Sequential(GreyToColour(), backbone) if channels == 1 and takes_colour else backbone
+    backbone: nn.Module = Pooled(network, pooling, pad_token)
+    if channels == 1 and getattr(settings, "num_channels", 1) == 3:
+        backbone = nn.Sequential(GreyToColour(), backbone)
+    if feature_dim is None:
+        return backbone
+    dtype = torch.int64 if vocabulary else torch.float32
+    with torch.no_grad():
+        width = backbone.eval()(torch.zeros(2, *input_shape, dtype=dtype)).shape[1]
+    return project(backbone.train(), width, feature_dim, projection)
 
 
 def _library() -> ModuleType:

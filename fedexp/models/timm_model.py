@@ -22,7 +22,7 @@ def timm_model(
     input_shape: tuple[int, ...],
     name: str,
     weights: str | None,
-    options: Mapping[str, Any],
+    options: Mapping[str, Any] | None,
     feature_dim: PositiveInt | None,
     projection: Projection,
 ) -> nn.Module:
@@ -52,7 +52,7 @@ def timm_model(
         raise InputError(f"model.name={name}: timm has no such network; {hint}")
     # A network on PyTorch's meta device has no data: it is only tried.
     loads = weights == PRETRAINED and torch.get_default_device().type != "meta"
-    arguments = {"in_chans": channels, **options, "num_classes": 0}
+    arguments = {"in_chans": channels, **(options or {}), "num_classes": 0}
     try:
         network = timm.create_model(name, pretrained=loads, **arguments)
     except (TypeError, RuntimeError, ValueError, AssertionError, OSError) as error:

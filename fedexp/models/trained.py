@@ -34,10 +34,11 @@ def train_head(head: nn.Module, paths: Sequence[str]) -> None:
     Raises:
         InputError: there is no parameter below a path, unless it is ``head``.
     """
-    names = [f"{HEAD}.{name}" for name, _ in head.named_parameters()]
-    trained = {name for path in paths if path != HEAD for name in _below(path, names)}
+    names = [name for name, _ in head.named_parameters()]
+    inner = [path.removeprefix(f"{HEAD}.") for path in paths if path != HEAD]
+    trained = {name for path in inner for name in _below(path, names, f"{HEAD}.")}
     for name, parameter in head.named_parameters():
-        parameter.requires_grad_(HEAD in paths or f"{HEAD}.{name}" in trained)
+        parameter.requires_grad_(HEAD in paths or name in trained)
 
 
 def split_paths(paths: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -46,8 +47,8 @@ def split_paths(paths: Sequence[str]) -> tuple[list[str], list[str]]:
     return [path for path in paths if path not in of_head], of_head
 
 
-def _below(path: str, names: Sequence[str]) -> list[str]:
-    """The names with ``path`` at the outermost level where any has it."""
+def _below(path: str, names: Sequence[str], prefix: str = "") -> list[str]:
+    """The names with ``path`` at the outermost level where any has it; messages add ``prefix``."""
     wanted = path.split(".")
     if wanted[0] == BACKBONE:
         wanted = wanted[1:]
@@ -57,7 +58,8 @@ def _below(path: str, names: Sequence[str]) -> list[str]:
     outermost = min(depths.values(), default=0)
     found = [name for name, depth in depths.items() if depth == outermost]
     if not found:
-        raise InputError(f"model.train: the model has no parameter below {path}; {_hint(path, names)}")
+        hint = _hint(path, names, prefix)
+        raise InputError(f"model.train: the model has no parameter below {prefix}{path}; {hint}")
     return found
 
 
@@ -68,12 +70,12 @@ def _depth(name: str, wanted: list[str]) -> int | None:
     return next((at for at in starts if parts[at : at + len(wanted)] == wanted), None)
 
 
-def _hint(path: str, names: Sequence[str]) -> str:
+def _hint(path: str, names: Sequence[str], prefix: str) -> str:
     """Paths like the mistaken one, or else those of the outermost level that has several."""
     split = [name.split(".") for name in names]
     outer = len(commonprefix(split))
     paths = {".".join(parts[outer:end]) for parts in split for end in range(outer + 1, len(parts))}
     if close := get_close_matches(path, paths):
-        return f"did you mean {', '.join(close)}?"
-    first = dict.fromkeys(parts[outer] for parts in split if len(parts) > outer)
-    return f"there are {', '.join(first)}" if first else "it has none"
+        return f"did you mean {', '.join(prefix + each for each in close)}?"
+    first = dict.fromkeys(prefix + parts[outer] for parts in split if len(parts) > outer)
+    return f"there are {', '.join([HEAD, *first])}"
