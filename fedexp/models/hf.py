@@ -93,7 +93,7 @@ def hf_model(
 ) -> nn.Module:
     """A model of ``transformers`` without its head, as a backbone.
 
-    With random weights it takes as many channels as images have, or as many tokens as there are.
+    With random weights it takes images of any size and channels, or as many tokens as there are.
     Pretrained ones see grey images repeated to three channels.
 
     Args:
@@ -117,7 +117,7 @@ def hf_model(
     changes = config or {}
     settings = _settings(library, name, changes)
     if not weights:
-        _fit_to_inputs(settings, channels, vocabulary, pad_token, given=changes)
+        _fit_to_inputs(settings, input_shape, vocabulary, pad_token, given=changes)
     elif vocabulary > (known := getattr(settings, "vocab_size", 0)):
         raise InputError(
             f"model.weights={weights}: {name} knows {known} tokens, the data have {vocabulary}"
@@ -169,13 +169,17 @@ def _settings(library: Any, name: str, changes: Mapping[str, Any]) -> Any:
 
 
 def _fit_to_inputs(
-    settings: Any, channels: int, vocabulary: int, pad_token: int | None, given: Mapping[str, Any]
+    settings: Any,
+    input_shape: tuple[int, ...],
+    vocabulary: int,
+    pad_token: int | None,
+    given: Mapping[str, Any],
 ) -> None:
-    """Set the numbers of tokens or channels, unless they were ``given``."""
-    fitting = {"num_channels": channels} if channels else {"vocab_size": vocabulary}
+    """Set the number of tokens, or channels and size of images, unless they were ``given``."""
+    fitting: dict[str, int | None] = {"num_channels": input_shape[0], "image_size": input_shape[-1]}
     if vocabulary:
         # The network gives its padding token's embedding no gradient.
-        fitting["pad_token_id"] = pad_token  # type: ignore[assignment]
+        fitting = {"vocab_size": vocabulary, "pad_token_id": pad_token}
     for key, value in fitting.items():
         if key not in given and hasattr(settings, key):
             setattr(settings, key, value)
