@@ -76,6 +76,7 @@ class ClientModule(LightningModule):
         self._plain_sgd = False
         self._derived = {f"head.{name}" for name in head.derived}
         self._features: tuple[Tensor, Tensor] | None = None
+        self._begin_client = getattr(backbone, "begin_client", None)
         self._fixed_layers = tuple(fixed_layers(backbone).values())
         self._fixed = fixed_parameters(self) | {f"backbone.{n}" for n in fixed_buffers(backbone)}
         self.tensor_index = TensorIndex(self, self._fixed)
@@ -206,11 +207,17 @@ class ClientModule(LightningModule):
         return optimizer
 
     def begin_turn(self, data: LocalData, round: int, personal: bool = False) -> None:
-        """Start a client's local training; its weights are loaded, its parts have not begun."""
+        """Start a client's local training; its weights are loaded, its parts have not begun.
+
+        A backbone that differs between clients has a method ``begin_client(client)`` for its
+        buffers.
+        """
         self.data, self.round, self.is_personal, self.steps = data, round, personal, 0
         self._plain_sgd = False
         self.measured, self.logged, self.directions = {}, {}, {}
         self.cross_entropies = None
+        if self._begin_client is not None:
+            self._begin_client(data.client)
         if self.frozen_copies:
             self.frozen_copies.set(self.weights)
 

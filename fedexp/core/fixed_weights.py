@@ -23,9 +23,8 @@ def fixed_layers(network: nn.Module) -> dict[str, nn.Module]:
         parameters = list(block.parameters())
         if not parameters or any(each.requires_grad for each in parameters):
             continue
-        for name, layer in block.named_modules(prefix=path):
-            if any(True for _ in layer.buffers(recurse=False)):
-                found[name] = layer
+        within = block.named_modules(prefix=path)
+        found |= {name: each for name, each in within if list(each.buffers(recurse=False))}
     return found
 
 

@@ -35,9 +35,7 @@ def configured(build: Callable[..., nn.Module], config: Model) -> Callable[..., 
         if (paths := trained_paths(config)) is not None:
             train_layers(backbone, split_paths(paths)[0])
         if config.lora.rank is not None:
-            add_low_rank_updates(
-                backbone, config.lora.rank, config.lora.alpha, config.lora.targets
-            )
+            add_low_rank_updates(backbone, config.lora.rank, config.lora.alpha, config.lora.targets)
         return backbone
 
     return finished

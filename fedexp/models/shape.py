@@ -84,15 +84,9 @@ def trains_on_one(build: Callable[..., nn.Module], input_shape: tuple[int, ...])
     return True
 
 
-def trained_parameters(
-    build: Callable[..., nn.Module], input_shape: tuple[int, ...]
-) -> list[str]:
-    """Names of the backbone's parameters that train."""
-
-    def names(network: nn.Module, inputs: Tensor) -> list[str]:
-        return [name for name, value in network.named_parameters() if value.requires_grad]
-
-    return _try(build, input_shape, names)
+def outline(build: Callable[..., nn.Module], input_shape: tuple[int, ...]) -> nn.Module:
+    """The backbone, if possible without data (on the meta device)."""
+    return _try(build, input_shape, lambda network, inputs: network)
 
 
 def _trial(

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from difflib import get_close_matches
-from os.path import commonprefix
+from itertools import takewhile
 
 from torch import nn
 
@@ -73,7 +73,8 @@ def _depth(name: str, wanted: list[str]) -> int | None:
 def _hint(path: str, names: Sequence[str], prefix: str) -> str:
     """Paths like the mistaken one, or else those of the outermost level that has several."""
     split = [name.split(".") for name in names]
-    outer = len(commonprefix(split))
+    shared = takewhile(lambda level: len(set(level)) == 1, zip(*split, strict=False))
+    outer = len(list(shared))
     paths = {".".join(parts[outer:end]) for parts in split for end in range(outer + 1, len(parts))}
     if close := get_close_matches(path, paths):
         return f"did you mean {', '.join(prefix + each for each in close)}?"

@@ -4,7 +4,7 @@ Errors in the config are found before data is decoded.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -29,7 +29,7 @@ from fedexp.data.user_split import match_users, validation_split
 from fedexp.errors import InputError
 from fedexp.faults.base import Faults
 from fedexp.models.configured import configure_head, configured
-from fedexp.models.shape import feature_dim, for_inputs, trained_parameters
+from fedexp.models.shape import feature_dim, for_inputs, outline
 from fedexp.samplers.base import Sampler
 from fedexp.tracking.follow import check_trackers
 from fedexp.tracking.headlines import HEADLINES
@@ -48,6 +48,17 @@ class Compiled(Part):
             "which this {socket} needs"
         }
     )
+
+
+class Backbone(Part):
+    """A backbone, as a component for ``check_compatible``.
+
+    Args:
+        network: it may have an attribute ``needs``, as a part has.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        self.needs = getattr(network, "needs", {})
 
 
 @dataclass(frozen=True)
@@ -133,12 +144,13 @@ def plan(config: Config) -> Plan:
     sockets = Sockets(**parts)
     sockets.personalization.check(sockets.head, sockets.loss)
     compiler: dict[str, Part] = {"engine.compile": Compiled()} if config.engine.compile else {}
-    check_compatible(sockets.by_name() | compiler, LOGGER)
+    backbone = outline(model, description.input_shape)
+    check_compatible(sockets.by_name() | compiler | {"model": Backbone(backbone)}, LOGGER)
     with seeded(config.seed, "personalization"):
         sockets.personalization.create(width, description.num_classes, parts["head"])
     if not sockets.personalization.has_global:
         _check_without_global(config)
-    _check_trained(config, sockets, trained_parameters(model, description.input_shape))
+    _check_trained(config, sockets, backbone)
     return Plan(config, source, description, model, width, sockets, optimizer, faults)
 
 
@@ -197,11 +209,11 @@ def _check_engine(config: Config) -> None:
         )
 
 
-def _check_trained(config: Config, sockets: Sockets, of_backbone: Sequence[str]) -> None:
+def _check_trained(config: Config, sockets: Sockets, backbone: nn.Module) -> None:
     """Raise InputError if a phase of local training has no parameter to train."""
     personalization = sockets.personalization
-    trained = [f"backbone.{name}" for name in of_backbone]
-    for socket, part in sockets.by_name().items():
+    trained = []
+    for socket, part in {"backbone": backbone, **sockets.by_name()}.items():
         if isinstance(part, nn.Module):
             named = part.named_parameters(prefix=socket)
             trained += [name for name, value in named if value.requires_grad]

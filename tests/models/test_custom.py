@@ -24,7 +24,9 @@ def test_a_network_from_outside_gives_features() -> None:
         *("head.linear.weight", "head.linear.bias"),
     }
     federation.run_round(1)
-    changed = [name for name, old in before.items() if (federation.server.weights[name] != old).any()]
+    changed = [
+        name for name, old in before.items() if (federation.server.weights[name] != old).any()
+    ]
     assert changed == list(before)
 
 
@@ -37,9 +39,7 @@ def test_a_network_from_outside_gives_logits() -> None:
     module = begin_client(federation.engine, 0, federation.server.broadcast(1))
     inputs, targets = next(iter(module.data.batches(50)))
     network = Small(10)
-    network.load_state_dict(
-        {n.removeprefix("backbone."): w for n, w in resources.initial.items()}
-    )
+    network.load_state_dict({n.removeprefix("backbone."): w for n, w in resources.initial.items()})
     rate = module.optimizer.learning_rate(1)
     assert resources.local.epochs == 5
     decay = compose(*one).optimizer.node["weight_decay"]
@@ -58,10 +58,16 @@ def test_a_network_from_outside_gives_logits() -> None:
     ("overrides", "message"),
     [
         (["model=custom"], r"^model\._target_: must be given"),
-        (["model=custom", "model._target_=own_networks.Smal"], r"^model\._target_=own_networks\.Smal: "),
+        (
+            ["model=custom", "model._target_=own_networks.Smal"],
+            r"^model\._target_=own_networks\.Smal: ",
+        ),
         ([*OWN], r"^model\.width: is missing$"),
         ([*OWN, "+model.widht=3"], r"^model\.widht: unknown key; there are bias, width$"),
-        ([*OWN, "+model.width=3", "head=identity"], r"^head=identity: the model gives 3 outputs for 10"),
+        (
+            [*OWN, "+model.width=3", "head=identity"],
+            r"^head=identity: the model gives 3 outputs for 10",
+        ),
         (
             ["model=custom", "model._target_=own_networks.Pair", "+model.width=3"],
             r"^model: Pair does not fit inputs of 1x8x8 \(it gives a tuple, not a tensor \[B, d\]\)",

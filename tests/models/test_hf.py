@@ -151,7 +151,10 @@ def test_a_padding_mask_cannot_be_stacked() -> None:
     ("overrides", "message"),
     [
         (["model.name=vti"], r"^model\.name=vti: did you mean vit.*"),
-        (["model.config={image_sise: 8}"], r"^model\.config\.image_sise: .* did you mean image_size"),
+        (
+            ["model.config={image_sise: 8}"],
+            r"^model\.config\.image_sise: .* did you mean image_size",
+        ),
         (["model.name=bert"], r"^model: hf_model does not fit inputs of 1x8x8"),
         (["model.pooling=max"], r"^model\.pooling=max: "),
         (["model.weights=imagenet"], r"^model\.weights=imagenet: "),
@@ -172,5 +175,7 @@ def test_weights_that_do_not_fit(saved: tuple[Path, nn.Module]) -> None:
 
 def test_without_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "transformers", None)
-    with pytest.raises(InputError, match=r"^model=hf: needs transformers; pip install 'fedexp\[hf\]'$"):
+    with pytest.raises(
+        InputError, match=r"^model=hf: needs transformers; pip install 'fedexp\[hf\]'$"
+    ):
         feature_dim(factory("hf"), (1, 8, 8))

@@ -139,14 +139,20 @@ def test_it_learns() -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["model.lora.rank=65"], r"^model\.lora\.rank=65: is above the widths of 1\.0, \[128, 64\]"),
+        (
+            ["model.lora.rank=65"],
+            r"^model\.lora\.rank=65: is above the widths of 1\.0, \[128, 64\]",
+        ),
         (
             [LORA, "model.lora.targets=['*.qkv']"],
             r"^model\.lora\.targets=\*\.qkv: no linear layer .* there are 1\.0, 1\.2$",
         ),
         (["model=logistic", LORA], r"^model\.lora\.targets=\*: .* there are none$"),
         (["model.lora.rank=0"], r"^model\.lora\.rank=0: "),
-        (["+model.lora.rang=1"], r"^model\.lora\.rang: unknown key; there are alpha, rank, targets$"),
+        (
+            ["+model.lora.rang=1"],
+            r"^model\.lora\.rang: unknown key; there are alpha, rank, targets$",
+        ),
     ],
 )
 def test_mistakes(overrides: list[str], message: str) -> None:

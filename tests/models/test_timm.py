@@ -79,7 +79,9 @@ def test_mistakes(saved: tuple[Path, dict[str, Tensor]], tmp_path: Path) -> None
         f"model.weights={absent}: there is no file {absent}; should be null, pretrained or the "
         "path of a state dict"
     )
-    with pytest.raises(InputError, match=r"model\.init=layer_default: would replace model\.weights"):
+    with pytest.raises(
+        InputError, match=r"model\.init=layer_default: would replace model\.weights"
+    ):
         plan(compose("model=timm", f"model.weights={path}", "model.init=layer_default"))
 
 

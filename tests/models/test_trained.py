@@ -81,7 +81,10 @@ def test_paths_of_the_head() -> None:
         ("[layer5]", r"no parameter below layer5; did you mean .*layer4"),
         ("[layer]", r"no parameter below layer; did you mean"),
         ("[head,decoder]", r"no parameter below decoder; there are head, conv1, bn1, layer1, "),
-        ("[head.scale]", r"no parameter below head\.scale; there are head, head\.weight, head\.bias$"),
+        (
+            "[head.scale]",
+            r"no parameter below head\.scale; there are head, head\.weight, head\.bias$",
+        ),
         ("[]", r"model\.train"),
     ],
 )
@@ -184,11 +187,13 @@ def test_a_phase_with_nothing_to_train(train: str, personalization: str) -> None
     if (train, personalization) == ("[backbone.1.2]", "fedbabu"):
         plan(compose(*overrides))
         return
-    with pytest.raises(InputError, match="nothing of the backbone trains|has nothing to train"):
+    with pytest.raises(InputError, match=r"nothing of the backbone trains|has nothing to train"):
         plan(compose(*overrides))
 
 
-def test_a_small_last_batch_is_no_matter_for_batchnorm_that_does_not_train(image_tree: Path) -> None:
+def test_a_small_last_batch_is_no_matter_for_batchnorm_that_does_not_train(
+    image_tree: Path,
+) -> None:
     images = ["data=image_folder", f"data.root={image_tree}", "data.subset=6", "partition=iid"]
     single = [*images, "clients.count=2", "clients.per_round=1", "local.batch_size=2"]
     federate(*single, "model=torchvision", "model.train=[head]").run_round(1)
