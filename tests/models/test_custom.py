@@ -70,7 +70,7 @@ def test_a_network_from_outside_gives_logits() -> None:
         ),
         (
             ["model=custom", "model._target_=own_networks.Pair", "+model.width=3"],
-            r"^model: Pair does not fit inputs of 1x8x8 \(it gives a tuple, not a tensor \[B, d\]\)",
+            r"^model: Pair does not fit inputs of 1x8x8 \(it gives a tuple, not a tensor \[B, d\]",
         ),
         (
             ["model=custom", "model._target_=own_networks.not_a_network"],

@@ -122,6 +122,7 @@ def test_every_download_runs_a_tiny_round(
 
 SMALL_MODELS = {
     "model=custom": ["model._target_=torch.nn.Flatten"],
+    "model=mixed": ["personalization=local"],
     "model=hf": ["model.config={hidden_size: 12, num_hidden_layers: 1, intermediate_size: 8}"],
 }
 
