@@ -6,6 +6,7 @@ import pytest
 import torch
 from federations import compose, federate
 from resumed_runs import check_resumes_to_the_bit
+from torch import nn
 
 from fedexp.core.prototypes import class_prototypes
 from fedexp.errors import InputError
@@ -118,5 +119,10 @@ def test_different_networks_cannot_be_stacked() -> None:
 
 
 def test_a_group_takes_any_model() -> None:
-    config = compose("model=mixed", "model@model.groups.large.model=logistic", "algorithm=fedproto")
-    assert config.model.node["groups"]["large"]["model"]["_target_"].endswith("logistic")
+    other = "model@model.groups.large.model=simple_cnn"
+    images = ["data=fashion_mnist", "algorithm=fedproto"]
+    planned = plan(compose("model=mixed", other, *images))
+    backbone = planned.backbone(input_shape=(1, 28, 28))
+    assert isinstance(backbone.groups["small"][0], nn.Flatten)  # type: ignore[index,union-attr]
+    assert isinstance(backbone.groups["large"][0][0], nn.Conv2d)  # type: ignore[index,union-attr]
+    assert planned.feature_dim == 64
