@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is imported: no test may download
+
 
 @pytest.fixture(autouse=True)
 def private_folders(

@@ -31,7 +31,12 @@ def flatten(input_shape: tuple[int, ...]) -> nn.Flatten:
 
 
 def compose(*overrides: str) -> Config:
-    """The checked config that these overrides give; FedAvg unless they choose a method."""
+    """The checked config that these overrides give; FedAvg unless they choose a method.
+
+    With ``head=identity`` the default model gives as many outputs as digits have classes.
+    """
+    if "head=identity" in overrides and not any(each.startswith("model") for each in overrides):
+        overrides = (*overrides, "model.feature_dim=10")
     if not any(each.startswith(("algorithm=", "experiment=")) for each in overrides):
         overrides = ("algorithm=fedavg", *overrides)
     return copy.deepcopy(_compose(overrides, os.environ.get("FEDEXP_DATA")))

@@ -53,6 +53,7 @@ WORK = {
     "model.projection_dim": 16,
     "model.hidden": [8],
     "model.layers": [1, 1, 1, 1],
+    "model.config": "{hidden_size: 12, num_hidden_layers: 1, intermediate_size: 8}",
     "data.image_size": None,
     "head.features": 2,
     "head.match_steps": 1,

@@ -106,9 +106,12 @@ def _one_line(error: ValidationError, model: type[BaseModel], prefix: str) -> st
         return str(cause)
     key = prefix + ".".join(map(str, problem["loc"]))
     if problem["type"] == "extra_forbidden":
-        group = model
-        for step in problem["loc"][:-1]:
-            group = typing.cast(type[BaseModel], group.model_fields[str(step)].annotation)
+        group: Any = model
+        for step in problem["loc"][:-1]:  # a key of a group, or of a dict of groups
+            is_dict = not hasattr(group, "model_fields")
+            group = (
+                typing.get_args(group)[-1] if is_dict else group.model_fields[str(step)].annotation
+            )
         return f"{key}: unknown key; there are {', '.join(sorted(group.model_fields)) or 'none'}"
     if problem["type"] == "missing":
         return f"{key}: is missing"

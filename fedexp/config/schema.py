@@ -84,10 +84,20 @@ Init = Literal["default", "layer_default", "xavier_relu", "kaiming_fan_out"]
 """Initial weights; see ``fedexp.models.init``."""
 
 
+class LoRA(Group):
+    """Low-rank updates of linear layers; see ``fedexp.models.lora``."""
+
+    rank: PositiveInt | None
+    alpha: PositiveFloat
+    targets: Annotated[list[str], Field(min_length=1)]
+
+
 class Model(Common):
     """What every backbone has."""
 
     init: Init
+    train: Annotated[list[str], Field(min_length=1)] | None
+    lora: LoRA
 
 
 class Optimizer(Common):

@@ -1,8 +1,9 @@
 """The client: a LightningModule that every engine, and a stock Trainer, can train."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 import torch
 from lightning import LightningModule
@@ -11,6 +12,7 @@ from torch.func import functional_call
 from torch.optim import Optimizer
 
 from fedexp.core.client_protocol import Batch, LocalData
+from fedexp.core.fixed_weights import fixed_buffers, fixed_layers, fixed_parameters
 from fedexp.core.forward import Forward, cross_entropy
 from fedexp.core.frozen_copies import (
     FrozenCopies,
@@ -37,6 +39,9 @@ class ClientModule(LightningModule):
     A process has one such module, the resident module, for all clients in turn: weights are copied
     in place, ``begin_turn`` sets the client, and the parts' ``begin`` sets their buffers. So the
     objective is a pure function of (parameters, buffers, batch).
+
+    A parameter without ``requires_grad`` at construction is fixed, see ``core.fixed_weights``: it
+    is no part of ``weights``.
     """
 
     data: LocalData
@@ -71,12 +76,15 @@ class ClientModule(LightningModule):
         self._plain_sgd = False
         self._derived = {f"head.{name}" for name in head.derived}
         self._features: tuple[Tensor, Tensor] | None = None
-        self.tensor_index = TensorIndex(self)
+        self._begin_client = getattr(backbone, "begin_client", None)
+        self._fixed_layers = tuple(fixed_layers(backbone).values())
+        self._fixed = fixed_parameters(self) | {f"backbone.{n}" for n in fixed_buffers(backbone)}
+        self.tensor_index = TensorIndex(self, self._fixed)
 
     def finish_setup(self) -> None:
         """Call once, after the parts' ``setup``: makes the frozen copies that the loss needs."""
         self.frozen_copies = FrozenCopies(self.loss.reference_models, self.backbone, self.head)
-        self.tensor_index = TensorIndex(self)
+        self.tensor_index = TensorIndex(self, self._fixed)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits [B, C]."""
@@ -199,11 +207,17 @@ class ClientModule(LightningModule):
         return optimizer
 
     def begin_turn(self, data: LocalData, round: int, personal: bool = False) -> None:
-        """Start a client's local training; its weights are loaded, its parts have not begun."""
+        """Start a client's local training; its weights are loaded, its parts have not begun.
+
+        A backbone that differs between clients has a method ``begin_client(client)`` for its
+        buffers.
+        """
         self.data, self.round, self.is_personal, self.steps = data, round, personal, 0
         self._plain_sgd = False
         self.measured, self.logged, self.directions = {}, {}, {}
         self.cross_entropies = None
+        if self._begin_client is not None:
+            self._begin_client(data.client)
         if self.frozen_copies:
             self.frozen_copies.set(self.weights)
 
@@ -253,13 +267,17 @@ class ClientModule(LightningModule):
 
     @property
     def weights(self) -> Tensors:
-        """Every parameter and persistent buffer by name, sharing memory with the module."""
+        """Every parameter and persistent buffer by name, sharing memory with the module.
+
+        Without those that are fixed.
+        """
         return self.tensor_index.weights()
 
     @property
     def stored_parameters(self) -> int:
         """Numbers that local training holds: the model, frozen copies, the parts' buffers."""
-        return sum(value.numel() for _, value in self.tensor_index.everything())
+        held = chain(self.tensor_index.everything(), self.tensor_index.fixed())
+        return sum(value.numel() for _, value in held)
 
     def is_sent(self, name: str) -> bool:
         """Whether this weight may be sent: every weight except the head's derived buffers."""
@@ -287,6 +305,17 @@ class ClientModule(LightningModule):
         current = self.weights
         for name, value in weights.items():
             current[name].copy_(value)
+
+    def train(self, mode: bool = True) -> Self:
+        """Train mode, except for layers with fixed buffers."""
+        super().train(mode)
+        for layer in self._fixed_layers:
+            layer.training = False
+        return self
+
+    def has_fixed_buffers(self, layer: nn.Module) -> bool:
+        """Whether ``layer`` has buffers that no client changes, and so is always in eval mode."""
+        return any(layer is each for each in self._fixed_layers)
 
     def begin_phase(self, phase: Phase) -> None:
         """Train mode, except for the modules that the phase keeps in eval mode."""

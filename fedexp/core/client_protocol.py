@@ -91,13 +91,16 @@ class Client(Protocol):
 
     @property
     def weights(self) -> Tensors:
-        """Every parameter and persistent buffer by name, sharing memory with the module."""
+        """Every parameter and persistent buffer by name, sharing memory with the module.
+
+        Without those that no client changes, see ``core.fixed_weights``.
+        """
 
     def features(self, batch_size: int = 1000) -> tuple[Tensor, Tensor]:
         """Features z [n_k, d] and labels [n_k] of the training data, in eval mode."""
 
     def loss_gradient(self, batch_size: int = 1000) -> Tensors:
-        """Name -> gradient of the mean loss over the training data, every parameter.
+        """Name -> gradient of the mean loss over the training data, every trained parameter.
 
         Of the objective without the regularizer, in train mode, without augmentation.
         """

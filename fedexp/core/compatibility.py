@@ -12,6 +12,7 @@ from fedexp.errors import InputError
 
 CLASS_PROTOTYPES = "sends class prototypes"
 DRAWS_BY_SIZE = "draws clients with odds proportional to their samples"
+PRIVATE_BACKBONE = "shares no weight of the backbone"
 SECOND_DERIVATIVES = "takes second derivatives of the model"
 UNIFORM_COHORTS = "draws cohorts uniformly, whatever is known of the clients"
 

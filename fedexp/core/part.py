@@ -49,7 +49,7 @@ class Setting:
         num_clients: N, the size of the population.
         clients_per_round: K, the size of a cohort.
         class_counts: [N, C] training samples of each class at each client, int64.
-        parameter_shapes: name -> shape of every parameter of the model.
+        parameter_shapes: name -> shape of every parameter of the model that is trained.
         shared: names of the weights that are sent; the others are private to the client.
         input_shape: shape of one input.
         vocabulary: number of different tokens, if inputs are sequences of token ids; else 0.

@@ -1,6 +1,6 @@
 """A module's tensors by name, without walking through its submodules each time."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from torch import Tensor, nn
@@ -13,24 +13,35 @@ class TensorIndex:
 
     Tensors may be replaced later, but names may not change. For a small model, ``named_parameters``
     and its like took a tenth of a client's training time.
+
+    Args:
+        module: it.
+        fixed: names of parameters and buffers that no client changes; ``fixed`` alone gives them.
     """
 
-    def __init__(self, module: nn.Module) -> None:
-        self._parameters = _places(module, (name for name, _ in module.named_parameters()))
-        self._buffers = _places(module, (name for name, _ in module.named_buffers()))
-        self._weights = _places(module, module.state_dict())
+    def __init__(self, module: nn.Module, fixed: Collection[str] = ()) -> None:
+        parameters = [name for name, _ in module.named_parameters()]
+        buffers = [name for name, _ in module.named_buffers()]
+        self._parameters = _places(module, (name for name in parameters if name not in fixed))
+        self._buffers = _places(module, (name for name in buffers if name not in fixed))
+        self._weights = _places(module, (n for n in module.state_dict() if n not in fixed))
+        self._fixed = _places(module, (name for name in parameters + buffers if name in fixed))
 
     def parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """As ``named_parameters``."""
+        """As ``named_parameters``, of those that are trained."""
         return ((name, tensors[key]) for name, tensors, key in self._parameters)
 
     def everything(self) -> Iterator[tuple[str, Tensor]]:
-        """As ``named_parameters`` and ``named_buffers``."""
+        """As ``named_parameters`` and ``named_buffers``, without what is fixed."""
         for places in (self._parameters, self._buffers):
             yield from ((name, tensors[key]) for name, tensors, key in places)
 
+    def fixed(self) -> Iterator[tuple[str, Tensor]]:
+        """Parameters and buffers that no client changes."""
+        return ((name, tensors[key]) for name, tensors, key in self._fixed)
+
     def weights(self) -> Tensors:
-        """As ``state_dict``."""
+        """As ``state_dict``, without what is fixed."""
         return {name: tensors[key].detach() for name, tensors, key in self._weights}
 
 

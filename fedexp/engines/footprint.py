@@ -24,17 +24,14 @@ def clients_that_fit(resources: Resources, client: int, message: Message) -> int
     module = resources.load_global(message)
     module.begin_turn(resources.data.clients[client], message.round)
     batch = next(iter(module.data.local_batches(message.round, resources.local.batch_size)))
-    state = sum(
-        value.numel() * value.element_size()
-        for group in (module.parameters(), module.buffers())
-        for value in group
-    )
+    # What is fixed is in memory once for all clients.
+    state = sum(each.numel() * each.element_size() for _, each in module.tensor_index.everything())
     each = _COPIES * state + _saved_bytes(module, batch)
     return max(1, int(_available(module.device) // each))
 
 
 def _saved_bytes(module: ClientModule, batch: Batch) -> int:
-    """Bytes that the forward pass of one step saves for the backward pass."""
+    """Bytes that the forward pass of one step saves for the backward pass, no fixed weights."""
     sizes: dict[int, int] = {}
 
     def record(tensor: Tensor) -> Tensor:
@@ -45,7 +42,8 @@ def _saved_bytes(module: ClientModule, batch: Batch) -> int:
     module.train_only(("",))
     with saved_tensors_hooks(record, lambda tensor: tensor):
         module.objective(batch)
-    return sum(sizes.values())
+    fixed = {each.untyped_storage().data_ptr() for _, each in module.tensor_index.fixed()}
+    return sum(size for place, size in sizes.items() if place not in fixed)
 
 
 def _available(device: torch.device) -> float:

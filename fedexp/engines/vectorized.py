@@ -54,7 +54,7 @@ class Vectorized(Engine):
     def __init__(self, resources: Resources, clients_per_chunk: PositiveInt | None) -> None:
         super().__init__(resources)
         for name, layer in resources.module.named_modules():
-            if isinstance(layer, _BatchNorm):
+            if isinstance(layer, _BatchNorm) and not resources.module.has_fixed_buffers(layer):
                 raise InputError(
                     f"engine=vectorized: {name} is BatchNorm, whose running statistics cannot be "
                     "stacked; use engine=serial, or GroupNorm (model.norm=group where there is one)"

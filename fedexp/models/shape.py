@@ -3,12 +3,16 @@
 import inspect
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from fedexp.core.description import Description
+from fedexp.core.fixed_weights import fixed_layers
 from fedexp.errors import InputError
+
+Result = TypeVar("Result")
 
 
 def for_inputs(build: Callable[..., nn.Module], about: Description) -> Callable[..., nn.Module]:
@@ -16,23 +20,25 @@ def for_inputs(build: Callable[..., nn.Module], about: Description) -> Callable[
 
     Args:
         build: a backbone's factory with its hyper-parameters bound. A factory for token sequences
-            has an argument ``vocabulary``, others have not.
+            has an argument ``vocabulary``, with a default if it takes numbers as well; others have
+            not.
         about: the dataset.
 
     Returns:
-        A factory that needs ``input_shape`` alone.
+        A factory that needs at most ``input_shape``.
 
     Raises:
         InputError: a model for numbers gets tokens, or the other way round.
     """
-    if not about.vocabulary and not _takes_tokens(build):
+    vocabulary = inspect.signature(build).parameters.get("vocabulary")
+    if not about.vocabulary and (vocabulary is None or vocabulary.default is not vocabulary.empty):
         return build
     if not about.vocabulary:
         raise InputError(
             f"model: {_name(build)} takes sequences of tokens, but {about.name} has inputs of "
             f"{_times(about.input_shape)} numbers; try model=mlp"
         )
-    if not _takes_tokens(build):
+    if vocabulary is None:
         raise InputError(
             f"model: {_name(build)} takes numbers, but {about.name} has sequences of tokens; "
             "use model=char_lstm"
@@ -59,6 +65,8 @@ def feature_dim(build: Callable[..., nn.Module], input_shape: tuple[int, ...]) -
         raise
     except (AssertionError, RuntimeError, ValueError) as error:
         raise _misfit(build, input_shape, str(error).partition("\n")[0]) from error
+    if not isinstance(z, Tensor):
+        raise _misfit(build, input_shape, f"it gives a {type(z).__name__}, not a tensor [B, d]")
     if z.ndim != 2 or not z.numel():
         raise _misfit(build, input_shape, f"its features have shape {list(z.shape)}, not [B, d]")
     return z.shape[1]
@@ -76,6 +84,11 @@ def trains_on_one(build: Callable[..., nn.Module], input_shape: tuple[int, ...])
     return True
 
 
+def outline(build: Callable[..., nn.Module], input_shape: tuple[int, ...]) -> nn.Module:
+    """The backbone, if possible without data (on the meta device)."""
+    return _try(build, input_shape, lambda network, inputs: network)
+
+
 def _trial(
     build: Callable[..., nn.Module],
     input_shape: tuple[int, ...],
@@ -83,22 +96,42 @@ def _trial(
     train: bool = False,
 ) -> Tensor:
     """The features of a batch of zeros."""
+
+    def features(network: nn.Module, inputs: Tensor) -> Tensor:
+        network.train(train)
+        for layer in fixed_layers(network).values():
+            layer.train(False)
+        z: Tensor = network(inputs)
+        return z
+
+    return _try(build, input_shape, features, batch)
+
+
+def _try(
+    build: Callable[..., nn.Module],
+    input_shape: tuple[int, ...],
+    use: Callable[[nn.Module, Tensor], Result],
+    batch: int = 2,
+) -> Result:
+    """What ``use`` gives for the network and a batch of zeros, if possible both without data."""
     inputs = (batch, *input_shape)
     try:
-        return _features(build, inputs, train, "meta")
-    except NotImplementedError:
+        return _on_device(build, inputs, use, "meta")
+    except RuntimeError:
         # A few networks (RegNet) read their widths from tensors, which must hold data for that.
         with torch.random.fork_rng(devices=[]):
-            return _features(build, inputs, train, "cpu")
+            return _on_device(build, inputs, use, "cpu")
 
 
-def _features(
-    build: Callable[..., nn.Module], inputs: tuple[int, ...], train: bool, device: str
-) -> Tensor:
+def _on_device(
+    build: Callable[..., nn.Module],
+    inputs: tuple[int, ...],
+    use: Callable[[nn.Module, Tensor], Result],
+    device: str,
+) -> Result:
     with torch.device(device), torch.no_grad():
-        zeros = torch.zeros(inputs, dtype=torch.int64 if _takes_tokens(build) else None)
-        z: Tensor = build(input_shape=inputs[1:]).train(train)(zeros)
-    return z
+        zeros = torch.zeros(inputs, dtype=torch.int64 if _has_vocabulary(build) else None)
+        return use(build(input_shape=inputs[1:]), zeros)
 
 
 def _misfit(
@@ -109,11 +142,14 @@ def _misfit(
     return InputError(f"model: {name} does not fit inputs of {shape} ({reason}); try {advice}")
 
 
-def _takes_tokens(build: Callable[..., nn.Module]) -> bool:
-    return "vocabulary" in inspect.signature(build).parameters
+def _has_vocabulary(build: Callable[..., nn.Module]) -> bool:
+    """Whether the model takes tokens, so that ``for_inputs`` has bound their number."""
+    vocabulary = inspect.signature(build).parameters.get("vocabulary")
+    return vocabulary is not None and vocabulary.default not in (vocabulary.empty, 0)
 
 
 def _name(build: Callable[..., nn.Module]) -> str:
+    build = inspect.unwrap(build)
     while isinstance(build, partial):
         build = build.func
     return getattr(build, "__name__", repr(build))

@@ -31,7 +31,23 @@ def load_weights(network: nn.Module, weights: str, name: str, replaced: Sequence
         InputError: the file is not there, is not a state dict or is one of another network.
     """
     path = _imagenet_file(name) if weights == "imagenet" else Path(weights).expanduser()
-    kept, state, own = tuple(replaced), _read(path, weights), network.state_dict()
+    load_file(network, path, weights, name, replaced, alternative="imagenet")
+
+
+def load_file(
+    network: nn.Module,
+    path: Path,
+    weights: str,
+    name: str,
+    replaced: Sequence[str],
+    alternative: str,
+) -> None:
+    """As ``load_weights``, from the state dict at ``path``.
+
+    Errors name ``weights``, the value of ``model.weights``, and ``alternative``, the value that
+    takes the library's own weights.
+    """
+    kept, state, own = tuple(replaced), _read(path, weights, alternative), network.state_dict()
     given = {key: value for key, value in state.items() if not key.startswith((*kept, *_UNUSED))}
     wanted = {key: value for key, value in own.items() if not key.startswith(kept)}
     for key in sorted(given.keys() | wanted.keys()):
@@ -49,12 +65,12 @@ def _shape(state: dict[str, Tensor], key: str) -> str:
     return str(list(state[key].shape)) if key in state else "absent"
 
 
-def _read(path: Path, weights: str) -> dict[str, Tensor]:
+def _read(path: Path, weights: str, alternative: str) -> dict[str, Tensor]:
     """The state dict in this file, on the CPU."""
     if not path.is_file():
         raise InputError(
             f"model.weights={weights}: there is no file {path.absolute()}; should be null, "
-            "imagenet or the path of a state dict"
+            f"{alternative} or the path of a state dict"
         )
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)

@@ -1,5 +1,6 @@
 """Local training: no weights are exchanged."""
 
+from fedexp.core.compatibility import PRIVATE_BACKBONE
 from fedexp.core.sockets import Personalization
 
 
@@ -11,6 +12,7 @@ class Local(Personalization):
     """
 
     has_global = False
+    traits = frozenset({PRIVATE_BACKBONE})
 
     def shared(self, name: str) -> bool:
         """Nothing."""

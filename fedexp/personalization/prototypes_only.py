@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedexp.core.client_protocol import Client
-from fedexp.core.compatibility import CLASS_PROTOTYPES
+from fedexp.core.compatibility import CLASS_PROTOTYPES, PRIVATE_BACKBONE
 from fedexp.core.messages import Message
 from fedexp.core.part import Memory, Setting
 from fedexp.core.sockets import Personalization
@@ -30,6 +30,7 @@ class PrototypesOnly(Personalization):
 
     has_global = False
     scores_head = True
+    traits = frozenset({PRIVATE_BACKBONE})
     needs = MappingProxyType(
         {
             CLASS_PROTOTYPES: "loss: personalization=prototypes_only sends the loss's prototypes "

@@ -32,7 +32,6 @@ from fedexp.evaluation.membership import MembershipAttack
 from fedexp.evaluation.meter import Meter
 from fedexp.faults.quarantine import Quarantine
 from fedexp.federation import Federation
-from fedexp.models.init import initialize
 from fedexp.models.shape import trains_on_one
 from fedexp.runtime.plan import ENGINE_SUPPLIED, Plan
 from fedexp.state.client_store import ClientStore
@@ -95,7 +94,6 @@ def _resident_module(plan: Plan) -> ClientModule:
     config, sockets = plan.config, plan.sockets
     with seeded(config.seed, "backbone"):
         backbone = plan.backbone(input_shape=plan.description.input_shape)
-        initialize(backbone, config.model.init)
     return ClientModule(
         backbone,
         sockets.head,
@@ -129,7 +127,7 @@ def _setting(
         num_clients=config.clients.count,
         clients_per_round=config.clients.per_round,
         class_counts=data.class_counts,
-        parameter_shapes={name: value.shape for name, value in module.named_parameters()},
+        parameter_shapes={n: value.shape for n, value in module.tensor_index.parameters()},
         shared=frozenset(name for name in module.weights if is_sent(name) and shared(name)),
         input_shape=about.input_shape,
         functional=partial(_global_model, module),

@@ -28,8 +28,8 @@ from fedexp.data.split import class_counts, match, stratified
 from fedexp.data.user_split import match_users, validation_split
 from fedexp.errors import InputError
 from fedexp.faults.base import Faults
-from fedexp.models.init import initialize
-from fedexp.models.shape import feature_dim, for_inputs
+from fedexp.models.configured import configure_head, configured
+from fedexp.models.shape import feature_dim, for_inputs, outline
 from fedexp.samplers.base import Sampler
 from fedexp.tracking.follow import check_trackers
 from fedexp.tracking.headlines import HEADLINES
@@ -48,6 +48,17 @@ class Compiled(Part):
             "which this {socket} needs"
         }
     )
+
+
+class Backbone(Part):
+    """A backbone, as a component for ``check_compatible``.
+
+    Args:
+        network: it may have an attribute ``needs``, as a part has.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        self.needs = getattr(network, "needs", {})
 
 
 @dataclass(frozen=True)
@@ -124,20 +135,22 @@ def plan(config: Config) -> Plan:
         raise InputError(
             f"data.augment={config.data.augment}: is for images; these inputs are {kind}; use none"
         )
-    model = for_inputs(model, description)
+    model = configured(for_inputs(model, description), config.model)
     width = feature_dim(model, description.input_shape)
 
     with seeded(config.seed, "head"):
         parts["head"] = head(feature_dim=width, num_classes=description.num_classes)
-        initialize(parts["head"], config.model.init)
+        configure_head(parts["head"], config.model)
     sockets = Sockets(**parts)
     sockets.personalization.check(sockets.head, sockets.loss)
     compiler: dict[str, Part] = {"engine.compile": Compiled()} if config.engine.compile else {}
-    check_compatible(sockets.by_name() | compiler, LOGGER)
+    backbone = outline(model, description.input_shape)
+    check_compatible(sockets.by_name() | compiler | {"model": Backbone(backbone)}, LOGGER)
     with seeded(config.seed, "personalization"):
         sockets.personalization.create(width, description.num_classes, parts["head"])
     if not sockets.personalization.has_global:
         _check_without_global(config)
+    _check_trained(config, sockets, backbone)
     return Plan(config, source, description, model, width, sockets, optimizer, faults)
 
 
@@ -194,6 +207,25 @@ def _check_engine(config: Config) -> None:
             f"engine.devices={config.engine.devices} engine.num_nodes={config.engine.num_nodes}: "
             "this engine trains in one process; take engine=serial or engine=vectorized"
         )
+
+
+def _check_trained(config: Config, sockets: Sockets, backbone: nn.Module) -> None:
+    """Raise InputError if a phase of local training has no parameter to train."""
+    personalization = sockets.personalization
+    trained = []
+    for socket, part in {"backbone": backbone, **sockets.by_name()}.items():
+        if isinstance(part, nn.Module):
+            named = part.named_parameters(prefix=socket)
+            trained += [name for name, value in named if value.requires_grad]
+    epochs = config.local.epochs
+    phases = (personalization.phases, personalization.personal_phases)
+    for phase in (*(each for of in phases for each in of(epochs)), *personalization.tuning()):
+        if not any(name.startswith(phase.trainable) for name in trained):
+            layers = " or ".join(prefix.rstrip(".") or "model" for prefix in phase.trainable)
+            raise InputError(
+                f"model.train={config.model.train}: nothing of the {layers} trains, which a phase "
+                "of local training needs; choose other layers, another model or personalization"
+            )
 
 
 def _check_initial_weights(config: Config) -> None:

@@ -18,6 +18,8 @@ def options(group: str) -> list[str]:
 REFUSED = {
     ("fedper", "head=etf"): "head=etf: has nothing to train",
     ("fedrep", "head=etf"): "head=etf: has nothing to train",
+    ("fedper", "head=identity"): "head=identity: has nothing to train",
+    ("fedrep", "head=identity"): "head=identity: has nothing to train",
     ("fedper", "head=fixed_uniform"): "head=prototype: has nothing to train",
     ("fedrep", "head=fixed_uniform"): "head=prototype: has nothing to train",
     ("local", "sampler=clustered"): "sampler: compares clients by .* none is shared",

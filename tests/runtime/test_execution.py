@@ -108,6 +108,7 @@ def test_every_option_runs_a_tiny_round(
         "data=fc100": FEW_SHOT,
         "data=fed_isic": ["data.short_side=8", "data.image_size=8"],
         "partition=legacy_dirichlet": ["data=spiral", "data.subset=120", "partition.min_size=1"],
+        "head=identity": ["model.feature_dim=10"],
         "aggregator=private": ["algorithm=fedavg"],  # the default method sends prototypes too
         **dict.fromkeys(MATCHING, FEW_STEPS),
         **natural_sets,
@@ -140,6 +141,13 @@ def test_every_download_runs_a_tiny_round(
     assert result.metrics["train/loss"].iloc[0] > 0
 
 
+SMALL_MODELS = {
+    "model=custom": ["model._target_=torch.nn.Flatten"],
+    "model=mixed": ["personalization=local"],
+    "model=hf": ["model.config={hidden_size: 12, num_hidden_layers: 1, intermediate_size: 8}"],
+}
+
+
 @pytest.mark.parametrize("override", options("model"))
 def test_every_model_runs_a_tiny_round(
     override: str, tmp_path: Path, image_tree: Path, natural_sets: dict[str, list[str]]
@@ -147,6 +155,9 @@ def test_every_model_runs_a_tiny_round(
     data = ["data=image_folder", f"data.root={image_tree}", "data.subset=8", "partition=iid"]
     if override == "model=char_lstm":
         data = ["data=text", *natural_sets["data=text"], override]
+    if override in ("model=timm", "model=hf"):
+        pytest.importorskip("timm" if override == "model=timm" else "transformers")
+    data += SMALL_MODELS.get(override, [])
     result = run_in(tmp_path / "run", override, *data, "clients.count=2")
     assert result.metrics["train/loss"].iloc[0] > 0
 

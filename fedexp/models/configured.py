@@ -1,0 +1,55 @@
+"""A backbone as its config says: built, initialised, and with what trains chosen."""
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+
+from torch import nn
+
+from fedexp.config.schema import Model
+from fedexp.errors import InputError
+from fedexp.models.init import initialize
+from fedexp.models.lora import add_low_rank_updates
+from fedexp.models.trained import HEAD, split_paths, train_head, train_layers
+
+
+def configured(build: Callable[..., nn.Module], config: Model) -> Callable[..., nn.Module]:
+    """``build`` with ``model.init``, ``model.train`` and ``model.lora`` applied to what it gives.
+
+    Args:
+        build: a backbone's factory with its hyper-parameters bound. It need not have an argument
+            ``input_shape``.
+        config: the keys that every backbone has.
+
+    Returns:
+        A factory that needs ``input_shape`` alone. It raises InputError if a key does not fit.
+    """
+    takes_shape = "input_shape" in inspect.signature(build).parameters
+
+    @wraps(build)
+    def finished(input_shape: tuple[int, ...]) -> nn.Module:
+        backbone = build(input_shape=input_shape) if takes_shape else build()
+        if not isinstance(backbone, nn.Module):
+            raise InputError(f"model._target_: gives a {type(backbone).__name__}, no nn.Module")
+        initialize(backbone, config.init)
+        if (paths := trained_paths(config)) is not None:
+            train_layers(backbone, split_paths(paths)[0])
+        if config.lora.rank is not None:
+            add_low_rank_updates(backbone, config.lora.rank, config.lora.alpha, config.lora.targets)
+        return backbone
+
+    return finished
+
+
+def configure_head(head: nn.Module, config: Model) -> None:
+    """Apply ``model.init`` and ``model.train`` to the head, in place."""
+    initialize(head, config.init)
+    if (paths := trained_paths(config)) is not None:
+        train_head(head, split_paths(paths)[1])
+
+
+def trained_paths(config: Model) -> list[str] | None:
+    """The paths that ``model.train`` names, or None if everything trains."""
+    if config.train is None and config.lora.rank is not None:
+        return [HEAD]
+    return config.train

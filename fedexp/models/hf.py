@@ -1,0 +1,220 @@
+"""Transformers of Hugging Face: of token sequences or of images, pooled to one vector."""
+
+import inspect
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+import torch
+from pydantic import NonNegativeInt, PositiveInt
+from torch import Tensor, nn
+
+from fedexp.errors import InputError
+from fedexp.models.layers import Projection, image_channels, project
+from fedexp.models.zoo import GreyToColour
+
+Pooling = Literal["mean", "first", "last", "pooler"]
+Weights = Literal["pretrained"]
+
+_FAILURES = (OSError, ValueError, RuntimeError, TypeError, KeyError, AttributeError, ImportError)
+"""What transformers raises for a config that it cannot build; it has no error of its own."""
+
+
+class Pooled(nn.Module):
+    """A transformer whose outputs are pooled to z [B, d].
+
+    Args:
+        network: of ``transformers``; it takes ``input_ids`` or ``pixel_values``.
+        pooling: "mean" is that of the last layer's states, "first" and "last" are those of one
+            place, "pooler" is what the network's own pooler makes of them.
+        pad_token: the token id that is padding; None if there is none. Padding is masked out, and
+            no place of "mean" or "last".
+    """
+
+    def __init__(self, network: nn.Module, pooling: Pooling, pad_token: int | None) -> None:
+        super().__init__()
+        self.network, self.pooling, self.pad_token = network, pooling, pad_token
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """[B, d] for token ids [B, L] int64 or images [B, channels, height, width]."""
+        if inputs.is_floating_point():
+            return self._pool(self.network(pixel_values=inputs), None)
+        if self.pad_token is None:
+            return self._pool(self.network(input_ids=inputs), None)
+        real = inputs != self.pad_token
+        return self._pool(self.network(input_ids=inputs, attention_mask=real.long()), real)
+
+    def prepare_for_vmap(self) -> None:
+        """Take attention that can be stacked; ``engine=vectorized`` calls this.
+
+        Raises:
+            InputError: there is padding, whose mask is looked at and so cannot be stacked.
+        """
+        if self.pad_token is not None:
+            raise InputError(
+                "engine=vectorized: the padding mask of model=hf cannot be stacked; use "
+                "engine=serial, or model.pad_token=null"
+            )
+        network: Any = self.network
+        network.set_attn_implementation("eager")
+
+    def _pool(self, outputs: Any, real: Tensor | None) -> Tensor:
+        """z of the network's outputs; ``real`` [B, L] is false for padding."""
+        if self.pooling == "pooler":
+            pooled: Tensor = outputs.pooler_output
+            return pooled.flatten(1)
+        states: Tensor = outputs.last_hidden_state
+        if states.dim() == 4:  # feature maps [B, d, height, width]
+            states = states.flatten(2).transpose(1, 2)
+        if self.pooling == "first":
+            return states[:, 0]
+        if real is None:
+            return states[:, -1] if self.pooling == "last" else states.mean(dim=1)
+        if self.pooling == "mean":
+            kept = real[..., None].to(states.dtype)
+            return (states * kept).sum(dim=1) / kept.sum(dim=1).clamp(min=1)
+        places = torch.arange(real.shape[1], device=real.device)
+        last = (places * real).amax(dim=1)
+        return states[torch.arange(len(states), device=states.device), last]
+
+
+def hf_model(
+    input_shape: tuple[int, ...],
+    name: str,
+    weights: Weights | None,
+    config: Mapping[str, Any] | None,
+    pooling: Pooling,
+    pad_token: NonNegativeInt | None,
+    feature_dim: PositiveInt | None,
+    projection: Projection,
+    vocabulary: int = 0,
+) -> nn.Module:
+    """A model of ``transformers`` without its head, as a backbone.
+
+    With random weights it takes images of any size and channels, or as many tokens as there are.
+    Pretrained ones see grey images repeated to three channels.
+
+    Args:
+        input_shape: [length] of token sequences, or [channels, height, width].
+        name: a kind of model, such as "bert" or "vit"; a folder that ``save_pretrained`` wrote; or
+            the name of one on the Hugging Face hub, which is downloaded.
+        weights: None for random ones, "pretrained" for those of ``name``.
+        config: values that replace those of the model's config, such as ``hidden_size``.
+        pooling: how states become features, see ``Pooled``.
+        pad_token: the token id that is padding; None if there is none.
+        feature_dim: None for the native width, or the width of a projection after it.
+        projection: its layers, see ``project``.
+        vocabulary: number of different tokens; 0 for images.
+
+    Raises:
+        InputError: transformers is not installed, has no such model or cannot build it.
+        ValueError: the inputs are neither images nor tokens.
+    """
+    library = _library()
+    channels = 0 if vocabulary else image_channels(input_shape)
+    changes = config or {}
+    settings = _settings(library, name, changes)
+    if not weights:
+        _fit_to_inputs(settings, input_shape, vocabulary, pad_token, given=changes)
+    elif vocabulary > (known := getattr(settings, "vocab_size", 0)):
+        raise InputError(
+            f"model.weights={weights}: {name} knows {known} tokens, the data have {vocabulary}"
+        )
+    network = _network(library, name, settings, weights, pooling)
+    backbone: nn.Module = Pooled(network, pooling, pad_token)
+    if channels == 1 and getattr(settings, "num_channels", 1) == 3:
+        backbone = nn.Sequential(GreyToColour(), backbone)
+    if feature_dim is None:
+        return backbone
+    dtype = torch.int64 if vocabulary else torch.float32
+    with torch.no_grad():
+        width = backbone.eval()(torch.zeros(2, *input_shape, dtype=dtype)).shape[1]
+    return project(backbone.train(), width, feature_dim, projection)
+
+
+def _library() -> ModuleType:
+    try:
+        import transformers
+    except ImportError as error:
+        raise InputError("model=hf: needs transformers; pip install 'fedexp[hf]'") from error
+    library: ModuleType = transformers
+    return library
+
+
+def _settings(library: Any, name: str, changes: Mapping[str, Any]) -> Any:
+    """The config of the model ``name``, with ``changes``."""
+    kinds = list(library.CONFIG_MAPPING)
+    try:
+        if name in kinds:
+            settings = library.AutoConfig.for_model(name)
+        else:
+            settings = library.AutoConfig.from_pretrained(name)
+    except _FAILURES as error:
+        close = [] if Path(name).exists() else get_close_matches(name, kinds)
+        hint = f"did you mean {', '.join(close)}? " if close else ""
+        raise InputError(
+            f"model.name={name}: {hint}it is no kind of model of transformers, and there is no "
+            f"such model ({_first_line(error)})"
+        ) from error
+    for key, value in changes.items():
+        if not hasattr(settings, key):
+            known = [each for each in settings.to_dict() if not each.startswith("_")]
+            close = get_close_matches(key, known)
+            hint = f"did you mean {', '.join(close)}?" if close else f"there are {', '.join(known)}"
+            raise InputError(f"model.config.{key}: {name} has no such key; {hint}")
+        setattr(settings, key, value)
+    return settings
+
+
+def _fit_to_inputs(
+    settings: Any,
+    input_shape: tuple[int, ...],
+    vocabulary: int,
+    pad_token: int | None,
+    given: Mapping[str, Any],
+) -> None:
+    """Set the number of tokens, or channels and size of images, unless they were ``given``."""
+    fitting: dict[str, int | None] = {"num_channels": input_shape[0], "image_size": input_shape[-1]}
+    if vocabulary:
+        # The network gives its padding token's embedding no gradient.
+        fitting = {"vocab_size": vocabulary, "pad_token_id": pad_token}
+    for key, value in fitting.items():
+        if key not in given and hasattr(settings, key):
+            setattr(settings, key, value)
+
+
+def _network(
+    library: Any, name: str, settings: Any, weights: Weights | None, pooling: Pooling
+) -> nn.Module:
+    """The network, without a pooler that nobody uses where it can be left out."""
+    on_meta = torch.get_default_device().type == "meta"  # a network without data is only tried
+    try:
+        kind = library.MODEL_MAPPING[type(settings)]
+        options = {"add_pooling_layer": pooling == "pooler"}
+        if not options.keys() <= inspect.signature(kind.__init__).parameters.keys():
+            options = {}
+        if weights is None or on_meta:
+            network: nn.Module = library.AutoModel.from_config(settings, **options)
+            return network
+        network, loaded = library.AutoModel.from_pretrained(
+            name, config=settings, dtype=torch.float32, output_loading_info=True, **options
+        )
+    except _FAILURES as error:
+        if isinstance(error, NotImplementedError):
+            raise  # of the meta device
+        raise InputError(
+            f"model.name={name}: transformers cannot make it ({_first_line(error)})"
+        ) from error
+    for problem in ("missing_keys", "mismatched_keys"):
+        if found := sorted(map(str, loaded[problem])):
+            raise InputError(
+                f"model.weights={weights}: do not fit {name} here: {problem.replace('_', ' ')}: "
+                f"{found[0]}" + (f" and {len(found) - 1} more" if len(found) > 1 else "")
+            )
+    return network
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__

@@ -1,0 +1,77 @@
+"""LoRA: low-rank updates of the linear layers of a backbone whose own weights stay fixed."""
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from math import sqrt
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import register_parametrization
+
+from fedexp.errors import InputError
+
+
+class LowRankUpdate(nn.Module):
+    """W to W + scale B A, for a weight W [out, in] (Hu et al., ICLR 2022, Section 4.1).
+
+    A [rank, in] is random as in the authors' code and B [out, rank] is zero, so that the layer
+    starts unchanged.
+
+    Args:
+        weight: W, for its shape, type and device.
+        rank: of B A.
+        scale: alpha / rank in the paper.
+    """
+
+    def __init__(self, weight: Tensor, rank: int, scale: float) -> None:
+        super().__init__()
+        outputs, inputs = weight.shape
+        self.scale = scale
+        self.A = nn.Parameter(weight.new_empty(rank, inputs))
+        self.B = nn.Parameter(weight.new_zeros(outputs, rank))
+        nn.init.kaiming_uniform_(self.A, a=sqrt(5))
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """W + scale B A."""
+        return torch.addmm(weight, self.B, self.A, alpha=self.scale)
+
+
+def add_low_rank_updates(
+    backbone: nn.Module, rank: int, alpha: float, targets: Sequence[str]
+) -> None:
+    """Give linear layers a trained low-rank update; their own weights lose ``requires_grad``.
+
+    The layers' parameters are then ``parametrizations.weight.original``, ``.0.A`` and ``.0.B``.
+
+    Args:
+        backbone: changed in place.
+        rank: of the updates.
+        alpha: their scale is alpha / rank.
+        targets: patterns with ``*`` and ``?``, of which a layer's name matches one.
+
+    Raises:
+        InputError: a pattern matches no linear layer, or the rank is above a layer's widths.
+    """
+    linear = {n: each for n, each in backbone.named_modules() if isinstance(each, nn.Linear)}
+    for target in targets:
+        if not any(fnmatchcase(name, target) for name in linear):
+            raise InputError(
+                f"model.lora.targets={target}: no linear layer of the backbone has such a name; "
+                f"there are {_listed(list(linear))}"
+            )
+    for name, layer in linear.items():
+        if not any(fnmatchcase(name, target) for target in targets):
+            continue
+        if rank > min(layer.weight.shape):
+            raise InputError(
+                f"model.lora.rank={rank}: is above the widths of {name}, "
+                f"{list(layer.weight.shape)}; take a smaller one, or other model.lora.targets"
+            )
+        layer.weight.requires_grad_(False)
+        update = LowRankUpdate(layer.weight, rank, alpha / rank)
+        register_parametrization(layer, "weight", update)
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:8]) or "none"
+    return f"{shown} and {len(names) - 8} more" if len(names) > 8 else shown

@@ -1,0 +1,82 @@
+"""Any network of the library timm, by name."""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from pydantic import PositiveInt
+from torch import nn
+
+from fedexp.errors import InputError
+from fedexp.models.layers import Projection, image_channels, project, without_inplace
+from fedexp.models.weights import load_file
+from fedexp.models.zoo import GreyToColour
+
+PRETRAINED = "pretrained"
+
+
+def timm_model(
+    input_shape: tuple[int, ...],
+    name: str,
+    weights: str | None,
+    options: Mapping[str, Any] | None,
+    feature_dim: PositiveInt | None,
+    projection: Projection,
+) -> nn.Module:
+    """A network of timm without its classifier, as a backbone.
+
+    It takes images of as many channels as there are, or of three if ``options`` say
+    ``in_chans: 3``; then grey images are repeated.
+
+    Args:
+        input_shape: [channels, height, width].
+        name: as in ``timm.list_models()``, for example "resnet18" or "resnet18.a1_in1k".
+        weights: None for random ones, "pretrained" for timm's own, which it downloads, or the path
+            of a state dict.
+        options: further arguments of ``timm.create_model``, such as ``img_size``.
+        feature_dim: None for the native width, or the width of a projection after it.
+        projection: its layers, see ``project``.
+
+    Raises:
+        InputError: timm is not installed or has no such network, or an argument does not fit.
+        ValueError: the inputs are not images.
+    """
+    timm = _library()
+    channels = image_channels(input_shape)
+    if not timm.is_model(name) and not name.startswith(("hf-hub:", "hf_hub:", "local-dir:")):
+        close = get_close_matches(name, timm.list_models())
+        hint = f"did you mean {', '.join(close)}?" if close else "see timm.list_models()"
+        raise InputError(f"model.name={name}: timm has no such network; {hint}")
+    # A network on PyTorch's meta device has no data: it is only tried.
+    loads = weights == PRETRAINED and torch.get_default_device().type != "meta"
+    arguments = {"in_chans": channels, **(options or {}), "num_classes": 0}
+    try:
+        network = timm.create_model(name, pretrained=loads, **arguments)
+    except (TypeError, RuntimeError, ValueError, AssertionError, OSError) as error:
+        if isinstance(error, NotImplementedError):
+            raise  # of the meta device
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"model.name={name}: timm cannot make it ({reason})") from error
+    network = without_inplace(network)
+    if weights is not None and weights != PRETRAINED:
+        path = Path(weights).expanduser()
+        classifiers = network.pretrained_cfg.get("classifier") or ()
+        names = [classifiers] if isinstance(classifiers, str) else list(classifiers)
+        replaced = [f"{each}." for each in names]
+        load_file(network, path, weights, name, replaced, PRETRAINED)
+    backbone = project(network, network.head_hidden_size, feature_dim, projection)
+    if channels == 1 and arguments["in_chans"] == 3:
+        return nn.Sequential(GreyToColour(), backbone)
+    return backbone
+
+
+def _library() -> ModuleType:
+    try:
+        import timm
+    except ImportError as error:
+        raise InputError("model=timm: needs timm; pip install 'fedexp[timm]'") from error
+    library: ModuleType = timm
+    return library
