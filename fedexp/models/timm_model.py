@@ -54,7 +54,7 @@ def timm_model(
     loads = weights == PRETRAINED and torch.get_default_device().type != "meta"
     arguments = {"in_chans": channels, **(options or {}), "num_classes": 0}
     try:
-        network = timm.create_model(name, pretrained=loads, **arguments)
+        network: Any = timm.create_model(name, pretrained=loads, **arguments)
     except (TypeError, RuntimeError, ValueError, AssertionError, OSError) as error:
         if isinstance(error, NotImplementedError):
             raise  # of the meta device
