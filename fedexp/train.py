@@ -24,7 +24,7 @@ from fedexp.cli.resume import check_run, make_folder, to_dict
 from fedexp.distributed import launcher
 from fedexp.errors import InputError
 from fedexp.runtime.interrupts import exit_on_interrupt
-from fedexp.runtime.limits import how_to_go_on, reason_to_stop_sweep, stop_sweep
+from fedexp.runtime.limits import end_job_or_sweep, how_to_go_on, reason_to_stop_sweep
 from fedexp.runtime.sweep_interrupts import record_interrupt, unblock_interrupts, was_interrupted
 from fedexp.state import run_folder
 
@@ -97,7 +97,7 @@ def _run_job(
             done = f"stopped after round {summary['rounds']} of {config.rounds}"
             print(f"fedexp: {how_to_go_on(stopped, done, folder)}", file=sys.stderr)
     if stopped:
-        stop_sweep(stopped)
+        end_job_or_sweep(stopped)
     return run_folder.objective(summary, config.objective)
 
 

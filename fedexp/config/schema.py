@@ -167,6 +167,7 @@ class Wandb(Group):
     job_type: str | None
     name: str | None
     tags: list[str]
+    artifact: bool
     init_timeout: PositiveFloat
     finish_timeout: PositiveFloat
 
