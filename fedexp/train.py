@@ -116,11 +116,8 @@ def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> 
     """
     from fedexp.config.schema import validate
 
-    found = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
-    here = hydra.initialize_config_dir(config_folder(), version_base="1.3", job_name="fedexp")
-    with one_line(overrides, Path(config_folder())), here:
-        cfg = hydra.compose("config", [*found, *overrides], return_hydra_config=True)
-        folder = Path(cfg.hydra.run.dir).resolve()
+    cfg = compose(overrides, config_dir)
+    folder = Path(cfg.hydra.run.dir).resolve()
     choices = cfg.hydra.runtime.choices
     with open_dict(cfg):
         del cfg["hydra"]
@@ -129,6 +126,14 @@ def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> 
     OmegaConf.save(cfg, make_folder("hydra.run.dir", folder / ".hydra") / "config.yaml")
     OmegaConf.save(list(overrides), folder / ".hydra" / "overrides.yaml")
     return _execute(config, folder, overrides, choices)
+
+
+def compose(overrides: Sequence[str], config_dir: str | Path | None = None) -> DictConfig:
+    """The config of a run, with Hydra's node, not checked yet; see ``run``. Raises InputError."""
+    found = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
+    here = hydra.initialize_config_dir(config_folder(), version_base="1.3", job_name="fedexp")
+    with one_line(overrides, Path(config_folder())), here:
+        return hydra.compose("config", [*found, *overrides], return_hydra_config=True)
 
 
 def _execute(

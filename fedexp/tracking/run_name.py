@@ -1,4 +1,4 @@
-"""A run's name for dashboards: the method, the data, the partition, the seed, and what else differs."""
+"""A run's name for dashboards: method, data, partition, seed, and what else differs."""
 
 from __future__ import annotations
 

@@ -9,9 +9,7 @@ from fedexp.tracking.tracker import RunInfo
 CHOICES = {"algorithm": "fednh", "data": "digits", "partition": "dirichlet", "head": "prototype"}
 
 
-def info(
-    *overrides: str, values: dict[str, Any] | None = None, **choices: str | None
-) -> RunInfo:
+def info(*overrides: str, values: dict[str, Any] | None = None, **choices: str | None) -> RunInfo:
     config = {"seed": 0, "partition": values or {"beta": 0.3}, "data": {}, "head": {}}
     return RunInfo(Path(), config=config, choices=CHOICES | choices, overrides=overrides)
 
@@ -25,7 +23,10 @@ def info(
         (["head=prototype"], "-prototype"),
         (["optimizer.lr=0.10000000000000001"], "-lr0.1"),
         (["+loss.weights=[1,2]"], "-weights[1,2]"),
-        (["resume=auto", "tracking.wandb.mode=online", "engine=vectorized", "limits.minutes=5"], ""),
+        (
+            ["resume=auto", "tracking.wandb.mode=online", "engine=vectorized", "limits.minutes=5"],
+            "",
+        ),
         (["hydra/launcher=joblib"], ""),
     ],
 )

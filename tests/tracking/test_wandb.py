@@ -92,8 +92,10 @@ def test_the_final_model_is_an_artifact_if_asked_for(artifact: bool, tmp_path: P
     if not artifact:
         assert found == []
         return
-    (logged,) = [each.request.log_artifact.artifact if each.HasField("request") else each.artifact
-                 for each in found]
+    (logged,) = [
+        each.request.log_artifact.artifact if each.HasField("request") else each.artifact
+        for each in found
+    ]
     assert (logged.name, logged.type) == ("model-abc123", "model")
     (entry,) = logged.manifest.contents
     assert (entry.path, entry.size) == (weights.name, weights.stat().st_size)
