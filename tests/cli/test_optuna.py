@@ -1,4 +1,4 @@
-"""``hydra/sweeper=optuna``: trials that fail or are cut short, what is refused, and a search from the command line."""
+"""``hydra/sweeper=optuna``: trials that fail or are cut short, and what is refused."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
