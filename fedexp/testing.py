@@ -33,7 +33,7 @@ from fedexp.federation import Federation
 from fedexp.runtime.assembly import assemble
 from fedexp.runtime.plan import load_data, plan
 from fedexp.state.checkpoint import Checkpoints
-from fedexp.state.run_folder import flatten, override_key
+from fedexp.state.run_folder import METRICS, flatten, override_key
 from fedexp.tracking.tracker import Tracker
 from fedexp.train import compose
 
@@ -173,6 +173,7 @@ def _train_in_vain(federation: Federation, client: int, message: Message) -> Non
 def _train_with_a_break(config: Config) -> Message:
     """After the first round everything is saved, and a new federation goes on from there."""
     with tempfile.TemporaryDirectory() as folder:
+        Path(folder, METRICS).touch()  # a checkpoint has a copy of it
         checkpoints = Checkpoints(Path(folder), keep=1)
         with _closed(_federation(config)) as first:
             first.run_round(1)

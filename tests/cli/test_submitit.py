@@ -7,14 +7,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import hydra
 import pytest
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from fedexp.cli.callbacks import AdaptPlugins
 from fedexp.cli.command import config_folder
 from fedexp.runtime import limits
+from hydra_plugins.fedexp_submitit import LocalLauncher, SlurmLauncher
 
 submitit = pytest.importorskip("submitit")
 launchers = pytest.importorskip("hydra_plugins.hydra_submitit_launcher.submitit_launcher")
@@ -23,19 +25,41 @@ TINY = ["algorithm=fedavg", "clients.count=4", "clients.per_round=2", "local.epo
 TINY += ["evaluation.personal=off", "tracking.wandb.mode=disabled", "data.subset=300"]
 
 
-def test_the_launchers_are_fedexp_s_own_and_the_preset_queues_jobs_again() -> None:
+def composed(folder: Path, launcher: str) -> DictConfig:
+    overrides = [f"hydra/launcher={launcher}", f"hydra.sweep.dir={folder}"]
     with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
-        config = hydra.compose("config", ["hydra/launcher=slurm"], return_hydra_config=True)
+        config = hydra.compose("config", overrides, return_hydra_config=True)
     AdaptPlugins().on_multirun_start(config)
-    options = config.hydra.launcher
-    assert options._target_ == "hydra_plugins.fedexp_submitit.SlurmLauncher"
-    assert options.max_num_timeout > 0
-    assert 60 * options.timeout_min > options.signal_delay_s > 0
+    return config
+
+
+def test_what_slurm_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "srun").touch(mode=0o755)  # where there is none, submitit says so
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    asked: list[str] = []
+
+    def submit(executor: Any, function: Any, *arguments: Any) -> list[Any]:
+        asked.append(executor._executor._make_submission_file_text("command", "id"))
+        return []
+
+    monkeypatch.setattr(submitit.AutoExecutor, "map_array", submit)
+    config = composed(tmp_path, "slurm")
+    options: Any = OmegaConf.to_container(config.hydra.launcher, resolve=True)
+    assert options.pop("_target_") == "hydra_plugins.fedexp_submitit.SlurmLauncher"
+    launcher = SlurmLauncher(**options)
+    launcher.config = config
+    assert launcher.launch([["seed=0"], ["seed=1"]], 0) == []
+    (script,) = asked
+    for line in ("--time=240", "--signal=USR2@300", "--gpus-per-node=1", "--mem=16GB"):
+        assert f"#SBATCH {line}\n" in script
+
+
+def test_the_local_launcher_is_fedexp_s_own_too(tmp_path: Path) -> None:
+    launcher = composed(tmp_path, "submitit_local").hydra.launcher
+    assert launcher._target_ == "hydra_plugins.fedexp_submitit.LocalLauncher"
 
 
 def test_a_job_that_is_queued_again_resumes() -> None:
-    from hydra_plugins.fedexp_submitit import LocalLauncher
-
     again = LocalLauncher().checkpoint(["seed=1", "resume=DIR"], "key", 3, "id", {})
     assert again.args == (["seed=1", "resume=auto"], "key", 3, "id", {})
 

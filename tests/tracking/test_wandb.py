@@ -88,14 +88,11 @@ def test_the_final_model_is_an_artifact_if_asked_for(artifact: bool, tmp_path: P
     run = RunInfo(tmp_path, run_id="abc123")
     WandbTracker(run, settings(artifact=artifact)).finish(SUMMARY)
     (path,) = wandb_log.run_files(tmp_path)
-    found = [each for each in wandb_log.records(path) if "artifact" in str(each.ListFields()[0][0])]
+    found = [each.artifact for each in wandb_log.records(path) if each.HasField("artifact")]
     if not artifact:
         assert found == []
         return
-    (logged,) = [
-        each.request.log_artifact.artifact if each.HasField("request") else each.artifact
-        for each in found
-    ]
+    (logged,) = found
     assert (logged.name, logged.type) == ("model-abc123", "model")
     (entry,) = logged.manifest.contents
     assert (entry.path, entry.size) == (weights.name, weights.stat().st_size)
