@@ -27,7 +27,7 @@ from omegaconf import open_dict
 
 from fedexp.cli.resume import to_dict
 from fedexp.config.schema import Config, validate
-from fedexp.core.messages import Message, Tensors
+from fedexp.core.messages import Message, Tensors, Update
 from fedexp.errors import InputError
 from fedexp.federation import Federation
 from fedexp.runtime.assembly import assemble
@@ -142,7 +142,7 @@ def _train_among_others(config: Config) -> Message:
     with _closed(_federation(config)) as federation:
         for round in range(1, _ROUNDS + 1):
             message = federation.server.broadcast(round)
-            updates = []
+            updates: list[Update] = []
             for client, draws in Counter(_cohort(federation, federation, message)).items():
                 _train_in_vain(federation, client, message)
                 updates += map(_sent, federation.engine.train([client] * draws, message))

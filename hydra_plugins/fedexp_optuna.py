@@ -55,7 +55,7 @@ class StudySweeper(Sweeper):
     ) -> None:
         """Called by Hydra before ``sweep``."""
         self.config, self.hydra_context = config, hydra_context
-        self.launcher = _TrialLauncher(
+        self.trials = _TrialLauncher(
             Plugins.instance().instantiate_launcher(
                 hydra_context=hydra_context, task_function=task_function, config=config
             )
@@ -76,12 +76,12 @@ class StudySweeper(Sweeper):
                 print(f"fedexp: {line}", file=sys.stderr)
                 return
             except ValueError:
-                if self.launcher.succeeded:
+                if self.trials.succeeded:
                     raise
                 raise InputError("no trial of the search has succeeded") from None
         best = OmegaConf.load(folder / _RESULTS)
         found = " ".join(f"{key}={value}" for key, value in best.best_params.items())
-        print(f"Best of {self.launcher.succeeded} trials: {objective}={best.best_value:g}: {found}")
+        print(f"Best of {self.trials.succeeded} trials: {objective}={best.best_value:g}: {found}")
 
     def _checked_objective(self, arguments: Sequence[str]) -> str:
         """The objective. Raises InputError if this search makes no sense."""
@@ -110,13 +110,13 @@ class StudySweeper(Sweeper):
         logging.getLogger("alembic").setLevel(logging.WARNING)  # it names each of its plugins
         from hydra_plugins.hydra_optuna_sweeper._impl import OptunaSweeperImpl
 
-        fixed = {"direction": direction, "max_failure_rate": 1.0}
-        if self.launcher.runs_one_by_one:
+        fixed: dict[str, Any] = {"direction": direction, "max_failure_rate": 1.0}
+        if self.trials.runs_one_by_one:
             fixed["n_jobs"] = 1
         params = OmegaConf.create(dict(self._params)) if self._params else None
         study = OptunaSweeperImpl(**{**self._options, **fixed, "params": params})
         study.config, study.hydra_context = self.config, self.hydra_context
-        study.launcher = self.launcher
+        study.launcher = self.trials
         return study
 
 

@@ -51,8 +51,8 @@ class AdaptPlugins(Callback):
         with read_write(config):
             for node in (config.hydra.sweeper, config.hydra.launcher):
                 node._target_ = _OWN_PLUGINS.get(node._target_, node._target_)
-            sampler = config.hydra.sweeper.get("sampler") or {}
-            if "seed" in sampler and sampler.seed is None:  # of Optuna's choices
+            sampler = config.hydra.sweeper.get("sampler")
+            if sampler is not None and sampler.get("seed", 0) is None:  # of Optuna's choices
                 sampler.seed = config.seed
 
 

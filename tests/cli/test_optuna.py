@@ -72,7 +72,7 @@ def search(
     )
     sweeper.hydra_context = SimpleNamespace(config_loader=None)  # type: ignore[assignment]
     fake = FakeLauncher(objective)
-    sweeper.launcher = _TrialLauncher(fake)
+    sweeper.trials = _TrialLauncher(fake)
     sweeper.sweep(list(arguments))
     return fake.tried
 
