@@ -24,7 +24,7 @@ from fedexp.cli.resume import check_run, make_folder, to_dict
 from fedexp.distributed import launcher
 from fedexp.errors import InputError
 from fedexp.runtime.interrupts import exit_on_interrupt
-from fedexp.runtime.limits import how_to_go_on, reason_to_stop_sweep, stop_sweep
+from fedexp.runtime.limits import end_job_or_sweep, how_to_go_on, reason_to_stop_sweep
 from fedexp.runtime.sweep_interrupts import record_interrupt, unblock_interrupts, was_interrupted
 from fedexp.state import run_folder
 
@@ -97,7 +97,7 @@ def _run_job(
             done = f"stopped after round {summary['rounds']} of {config.rounds}"
             print(f"fedexp: {how_to_go_on(stopped, done, folder)}", file=sys.stderr)
     if stopped:
-        stop_sweep(stopped)
+        end_job_or_sweep(stopped)
     return run_folder.objective(summary, config.objective)
 
 
@@ -116,11 +116,8 @@ def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> 
     """
     from fedexp.config.schema import validate
 
-    found = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
-    here = hydra.initialize_config_dir(config_folder(), version_base="1.3", job_name="fedexp")
-    with one_line(overrides, Path(config_folder())), here:
-        cfg = hydra.compose("config", [*found, *overrides], return_hydra_config=True)
-        folder = Path(cfg.hydra.run.dir).resolve()
+    cfg = compose(overrides, config_dir)
+    folder = Path(cfg.hydra.run.dir).resolve()
     choices = cfg.hydra.runtime.choices
     with open_dict(cfg):
         del cfg["hydra"]
@@ -129,6 +126,14 @@ def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> 
     OmegaConf.save(cfg, make_folder("hydra.run.dir", folder / ".hydra") / "config.yaml")
     OmegaConf.save(list(overrides), folder / ".hydra" / "overrides.yaml")
     return _execute(config, folder, overrides, choices)
+
+
+def compose(overrides: Sequence[str], config_dir: str | Path | None = None) -> DictConfig:
+    """The config of a run, with Hydra's node, not checked yet; see ``run``. Raises InputError."""
+    found = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
+    here = hydra.initialize_config_dir(config_folder(), version_base="1.3", job_name="fedexp")
+    with one_line(overrides, Path(config_folder())), here:
+        return hydra.compose("config", [*found, *overrides], return_hydra_config=True)
 
 
 def _execute(

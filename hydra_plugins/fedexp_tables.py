@@ -17,7 +17,7 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from fedexp.cli.tables import CELLS, Table, tables
+from fedexp.cli.tables import CELLS, Table, minutes, tables
 from fedexp.errors import InputError
 from fedexp.runtime.limits import how_to_go_on, limited_sweep, reason_to_stop_sweep
 
@@ -69,7 +69,7 @@ class TableSweeper(Sweeper):
             raise
         folder.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, folder / "multirun.yaml")
-        with limited_sweep(folder, _minutes(self.config)):
+        with limited_sweep(folder, minutes(self.config)):
             return self._launch(jobs, folder)
 
     def _launch(self, jobs: Sequence[Sequence[str]], folder: Path) -> list[Sequence[JobReturn]]:
@@ -116,6 +116,10 @@ class TableSweeper(Sweeper):
         for override in parser.parse_overrides(list(arguments)):
             typed[override.get_key_element()] = _values(override)
         if CELLS not in self._params and not any(CELLS in part for part in self._parts):
+            if self._params:
+                raise InputError(
+                    f"{', '.join(self._params)}: to search for these, add hydra/sweeper=optuna"
+                )
             self._refuse_tables(typed.get(CELLS, ()))
             return Table("", [typed]).jobs()
         (name,) = typed.pop(CELLS)
@@ -148,12 +152,6 @@ class TableSweeper(Sweeper):
                 raise InputError(
                     f"experiment={','.join(experiments)}: {each} is a table; name it alone"
                 )
-
-
-def _minutes(config: DictConfig) -> float | None:
-    minutes = OmegaConf.select(config, "limits.minutes")
-    is_time = isinstance(minutes, int | float) and minutes > 0  # else each job refuses it
-    return float(minutes) if is_time else None
 
 
 def _has(config: DictConfig, override: str) -> bool:

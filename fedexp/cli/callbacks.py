@@ -7,11 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig
+from omegaconf import DictConfig, read_write
 
 from fedexp.cli.resume import check_run_folder, check_sweep_folder
 from fedexp.cli.tables import announce_single_cell
 from fedexp.runtime.sweep_interrupts import block_interrupts, end_interrupted_sweep
+
+_OWN_PLUGINS = {
+    "hydra_plugins.hydra_optuna_sweeper.optuna_sweeper.OptunaSweeper": (
+        "hydra_plugins.fedexp_optuna.StudySweeper"
+    ),
+    "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher": (
+        "hydra_plugins.fedexp_submitit.SlurmLauncher"
+    ),
+    "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher": (
+        "hydra_plugins.fedexp_submitit.LocalLauncher"
+    ),
+}
 
 
 class ProtectRuns(Callback):
@@ -25,6 +37,23 @@ class ProtectRuns(Callback):
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Called by Hydra before it creates the sweep's folder."""
         check_sweep_folder(config)
+
+
+class AdaptPlugins(Callback):
+    """Replaces the classes of sweepers and launchers that other packages bring by fedexp's own.
+
+    These add to them what a sweep of fedexp does with failed jobs, signals and time limits. The
+    options, with their names and defaults, are those of the packages.
+    """
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Called by Hydra before it creates the sweeper and the launcher."""
+        with read_write(config):
+            for node in (config.hydra.sweeper, config.hydra.launcher):
+                node._target_ = _OWN_PLUGINS.get(node._target_, node._target_)
+            sampler = config.hydra.sweeper.get("sampler")
+            if sampler is not None and sampler.get("seed", 0) is None:  # of Optuna's choices
+                sampler.seed = config.seed
 
 
 class SweepTable(Callback):

@@ -13,6 +13,11 @@ from omegaconf.errors import OmegaConfBaseException
 from fedexp.errors import InputError
 
 _NO_OPTION = "Config group override must be"  # a group is null, or a number
+_EXTRAS = {
+    "hydra/sweeper/optuna": "optuna",
+    "hydra/launcher/submitit_local": "slurm",
+    "hydra/launcher/submitit_slurm": "slurm",
+}
 _FURTHER_ADVICE = ("\nConfig search path", "\nSee https", "\nTo append to your config")
 
 
@@ -47,7 +52,10 @@ def _suggestion(text: str, folder: Path) -> str:
         return " Write GROUP=OPTION or KEY=VALUE."
     if unknown := _quoted(text, "Could not override '"):
         return _similar_key(unknown, folder)
-    group, _, option = _quoted(text, "Could not find '").partition("/")
+    missing = _quoted(text, "Could not find '")
+    if missing in _EXTRAS:
+        return f" It comes with pip install 'fedexp[{_EXTRAS[missing]}]'."
+    group, _, option = missing.partition("/")
     options = [
         path.relative_to(folder / group).with_suffix("").as_posix()
         for path in sorted((folder / group).glob("**/*.yaml"))

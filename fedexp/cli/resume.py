@@ -16,6 +16,7 @@ from fedexp.errors import InputError
 from fedexp.state import run_folder
 
 _SWEEP = "multirun.yaml"
+_JOBS = ("hydra.sweeper.", "hydra/sweeper=")  # overrides that decide which jobs a sweep has
 
 
 def register_resolvers() -> None:
@@ -151,7 +152,7 @@ def _valid_config(cfg: DictConfig) -> Any:
 
 def _identifying(overrides: Sequence[str], of_hydra: Sequence[str]) -> list[str]:
     """The overrides that identify a sweep, in order, as the jobs' numbers depend on it."""
-    jobs = [each for each in of_hydra if each.lstrip("+").startswith("hydra.sweeper.")]
+    jobs = [each for each in of_hydra if each.lstrip("+").startswith(_JOBS)]
     kept = (o for o in overrides if not run_folder.may_change(run_folder.override_key(o)))
     return [*kept, *jobs]
 

@@ -128,7 +128,7 @@ class Table:
 
 
 def announce_single_cell(config: DictConfig) -> None:
-    """Say that a table without ``-m`` is its first cell alone.
+    """Say that without ``-m`` a table is its first cell alone, and that nothing is searched.
 
     Args:
         config: the whole config, with Hydra's node.
@@ -143,6 +143,17 @@ def announce_single_cell(config: DictConfig) -> None:
             f"fedexp -m experiment={name}",
             file=sys.stderr,
         )
+    elif params:
+        print(
+            f"fedexp: nothing is searched without -m hydra/sweeper=optuna: {', '.join(params)}",
+            file=sys.stderr,
+        )
+
+
+def minutes(config: DictConfig) -> float | None:
+    """``limits.minutes`` of a sweep; None if there is no limit, or if its jobs will refuse it."""
+    found = OmegaConf.select(config, "limits.minutes")
+    return float(found) if isinstance(found, int | float) and found > 0 else None
 
 
 def tables(folders: Iterable[Path]) -> Iterator[tuple[str, str]]:

@@ -177,6 +177,7 @@ class Wandb(Group):
     job_type: str | None
     name: str | None
     tags: list[str]
+    artifact: bool
     init_timeout: PositiveFloat
     finish_timeout: PositiveFloat
 

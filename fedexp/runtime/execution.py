@@ -75,7 +75,7 @@ class RunResult:
 def execute(config: Config, folder: Path, launch: Launch) -> RunResult:
     """Run the experiment, or resume it, and write all results to ``folder``.
 
-    It ends early, with what it has so far, at ``limits.minutes``, SIGTERM or SIGUSR1.
+    It ends early, with what it has so far, at ``limits.minutes``, SIGTERM, SIGUSR1 or SIGUSR2.
 
     With several processes it starts those of this machine, unless torchrun or SLURM started them:
     then each calls this function, and all return the first one's result, its ``folder`` included.

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGUSR1 while a round is being trained."""
+"""Ctrl-C, SIGTERM, SIGUSR1 and SIGUSR2 while a round is being trained."""
 
 import multiprocessing
 import os
@@ -18,9 +18,10 @@ NOTICE = b"\nfedexp: stopping when this round is done and saved; a second time s
 
 
 class Interrupts:
-    """Defers the first SIGINT, SIGTERM or SIGUSR1 while the block runs.
+    """Defers the first SIGINT, SIGTERM, SIGUSR1 or SIGUSR2 while the block runs.
 
-    A second SIGINT or SIGTERM acts as it does outside the block; a second SIGUSR1 does nothing.
+    A second SIGINT or SIGTERM acts as it does outside the block; a second SIGUSR1 or SIGUSR2 does
+    nothing.
 
     Does nothing outside the main thread, where Python allows no signal handlers.
 

@@ -14,8 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-STOPPING = (signal.SIGTERM, *((signal.SIGUSR1,) if hasattr(signal, "SIGUSR1") else ()))
-"""Signals with which SLURM announces the end of a job."""
+STOPPING = tuple(
+    signal.Signals[name]
+    for name in ("SIGTERM", "SIGUSR1", "SIGUSR2")
+    if name in signal.Signals.__members__
+)
+"""Signals with which SLURM announces the end of a job; submitit asks it for SIGUSR2."""
 
 _DEADLINE = "FEDEXP_DEADLINE"  # seconds since the epoch
 _MINUTES = "FEDEXP_MINUTES"
@@ -78,6 +82,19 @@ def stop_sweep(reason: str) -> None:
     """End every job of this process's sweep, if any, after its round."""
     if name := os.environ.get(_STOP_FILE):
         Path(name).write_text(reason, encoding="utf-8")
+
+
+def end_job_or_sweep(reason: str) -> None:
+    """Once a job of a sweep has stopped: end the others, unless the job alone got a signal.
+
+    In a cluster's queue each job has a time limit of its own. There the signal, which training
+    deferred until the round was saved, now goes to submitit, which queues the job again and exits.
+    """
+    alone = reason in signal.Signals.__members__ and reason_to_stop_sweep() is None
+    if alone and "SUBMITIT_EXECUTOR" in os.environ:
+        signal.raise_signal(signal.Signals[reason])
+    else:
+        stop_sweep(reason)
 
 
 def _stop_at_signal(number: int, frame: FrameType | None) -> None:

@@ -35,12 +35,12 @@ class _State:
 
 
 def block_interrupts() -> None:
-    """Block Ctrl-C, SIGTERM and SIGUSR1 in the parent of a sweep until its jobs are done.
+    """Block Ctrl-C and the signals in STOPPING in the parent of a sweep until its jobs are done.
 
     A terminal, or SLURM, sends them to every process, and in the parent, or in a worker that is
     idle or starting, they would end the pool. So they are blocked here, and workers inherit that.
     Each job unblocks Ctrl-C (``unblock_interrupts``), and the third one interrupts the parent, too.
-    The other two reach the jobs by way of the parent, which stops the sweep.
+    The others reach the jobs by way of the parent, which stops the sweep.
     """
     if _MASKS:
         resource_tracker.ensure_running()  # starting it later would unblock the signal

@@ -34,7 +34,7 @@ from fedexp.errors import InputError
 from fedexp.state.atomic import write_atomically
 from fedexp.state.client_state import ClientState
 from fedexp.state.client_store import ClientStore
-from fedexp.state.run_folder import CHECKPOINTS, METRICS
+from fedexp.state.run_folder import CHECKPOINTS, METRICS, final_weights
 
 LOGGER = logging.getLogger(__name__)
 
@@ -251,7 +251,7 @@ class _FixedState(Mapping[str, Tensors]):
 
 def save_weights(weights: Tensors, folder: Path) -> Path:
     """Write the global weights, tensors by name, to ``folder/checkpoints/final.pt``."""
-    path = folder / CHECKPOINTS / "final.pt"
+    path = final_weights(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, _dump({name: value.cpu() for name, value in weights.items()}))
     return path

@@ -140,6 +140,11 @@ def find_unfinished(root: Path, config: Config) -> Path | None:
     return None
 
 
+def final_weights(folder: Path) -> Path:
+    """The file of the final global weights."""
+    return folder / CHECKPOINTS / "final.pt"
+
+
 def has_checkpoint(folder: Path) -> bool:
     """Whether there is a checkpoint, complete or damaged."""
     return any((folder / CHECKPOINTS).glob("round_*"))

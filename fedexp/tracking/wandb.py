@@ -9,8 +9,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedexp.config.schema import Wandb
+from fedexp.state.run_folder import final_weights
 from fedexp.tracking.figures import pixels, saved_figures
 from fedexp.tracking.jsonl import PER_CLASS
+from fedexp.tracking.run_name import columns, run_name
 from fedexp.tracking.tracker import Record, RunInfo, Tracker
 
 if TYPE_CHECKING:
@@ -27,14 +29,16 @@ class WandbTracker(Tracker):
     other failure turns this tracker off. Each is one warning.
 
     Args:
-        run: ``run.config`` becomes the W&B config, with ``run.choices`` under ``choices``; the name
-            of a sweep becomes the group, unless ``settings`` names one.
+        run: ``run.config`` becomes the W&B config, with ``run.choices`` under ``choices`` and, so
+            that dashboards can group by them, as columns (``run_name.columns``); the name of a
+            sweep becomes the group, and ``run_name`` the name, unless ``settings`` has them.
         settings: mode, project, names and so on.
     """
 
     def __init__(self, run: RunInfo, settings: Wandb) -> None:
         self._run: wandb.Run | None = None
         self._per_class: Mapping[str, float] = {}
+        self._weights = final_weights(run.folder) if settings.artifact else None
         start = partial(_start, run, settings)
         if settings.mode == "online":
             with self._guard("cannot go online, recording offline for `wandb sync`"):
@@ -60,6 +64,8 @@ class WandbTracker(Tracker):
             if self._per_class:
                 self._run.summary[PER_CLASS] = _table(self._per_class)
             self._run.summary.update(_flatten(summary or {}))
+            if self._weights and summary is not None:
+                self._run.log_artifact(self._weights, f"model-{self._run.id}", type="model")
             self._run.finish(exit_code=int(summary is None))
 
     def _log_past(self, run: RunInfo) -> None:
@@ -100,12 +106,12 @@ def _start(run: RunInfo, settings: Wandb, mode: Literal["online", "offline"]) ->
         mode=mode,
         id=run.run_id,
         resume="allow" if run.resumed and mode == "online" else None,
-        config={**run.config, "choices": dict(run.choices)},
+        config={**run.config, **columns(run), "choices": dict(run.choices)},
         project=settings.project,
         entity=settings.entity,
         group=settings.group or run.sweep,
         job_type=settings.job_type,
-        name=settings.name,
+        name=settings.name or run_name(run),
         tags=[tag[:_TAG_LENGTH] for tag in settings.tags],
         force=mode == "online",  # no key is an error, not a silent offline run
         reinit="finish_previous",

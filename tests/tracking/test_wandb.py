@@ -4,11 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import wandb
 import wandb_log
 from matplotlib.figure import Figure
 
 from fedexp.config.schema import Wandb
+from fedexp.state.checkpoint import save_weights
 from fedexp.tracking.figures import FigureFiles
 from fedexp.tracking.jsonl import JsonLines, read_metrics
 from fedexp.tracking.tracker import Record, RunInfo, Trackers
@@ -32,6 +34,7 @@ def settings(**changes: Any) -> Wandb:
         "job_type": "fedavg",
         "name": None,
         "tags": ["short", "x" * 70],
+        "artifact": False,
         "init_timeout": 5,
         "finish_timeout": 30,
     }
@@ -50,7 +53,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 def test_offline_record_equals_metrics_jsonl(tmp_path: Path) -> None:
     config = {"seed": 3, "partition": {"beta": 0.3, "options": [1, None]}}
-    run = RunInfo(tmp_path, config=config, choices={"model": "mlp"})
+    run = RunInfo(tmp_path, config=config, choices={"algorithm": "fednh", "partition": "iid"})
     tracker = Trackers([JsonLines(run), WandbTracker(run, settings())])
     tracker.log(Record(0, figures={"heatmap/partition": figure()}))
     for each in (1, 2, 3):
@@ -64,7 +67,35 @@ def test_offline_record_equals_metrics_jsonl(tmp_path: Path) -> None:
     assert first["round"] == 0
     assert first["heatmap/partition/_type"] == "image-file"
     assert rounds == frame.to_dict("records")
-    assert wandb_log.config(path) == config | {"choices": {"model": "mlp"}}
+    choices = {"algorithm": "fednh", "partition": "iid"}
+    columns = {"algorithm": "fednh", "partition_option": "iid"}
+    assert wandb_log.config(path) == config | columns | {"choices": choices}
+
+
+@pytest.mark.parametrize(("name", "expected"), [(None, "fednh-digits-dir0.1-s2"), ("own", "own")])
+def test_a_run_says_what_it_is(name: str | None, expected: str, tmp_path: Path) -> None:
+    choices = {"algorithm": "fednh", "data": "digits", "partition": "dirichlet"}
+    run = RunInfo(tmp_path, config={"seed": 2, "partition": {"beta": 0.1}}, choices=choices)
+    WandbTracker(run, settings(name=name)).finish(SUMMARY)
+    (path,) = wandb_log.run_files(tmp_path)
+    (started,) = [each.run for each in wandb_log.records(path) if each.HasField("run")]
+    assert started.display_name == expected
+
+
+@pytest.mark.parametrize("artifact", [True, False])
+def test_the_final_model_is_an_artifact_if_asked_for(artifact: bool, tmp_path: Path) -> None:
+    weights = save_weights({"w": torch.ones(2)}, tmp_path)
+    run = RunInfo(tmp_path, run_id="abc123")
+    WandbTracker(run, settings(artifact=artifact)).finish(SUMMARY)
+    (path,) = wandb_log.run_files(tmp_path)
+    found = [each.artifact for each in wandb_log.records(path) if each.HasField("artifact")]
+    if not artifact:
+        assert found == []
+        return
+    (logged,) = found
+    assert (logged.name, logged.type) == ("model-abc123", "model")
+    (entry,) = logged.manifest.contents
+    assert (entry.path, entry.size) == (weights.name, weights.stat().st_size)
 
 
 def test_summary_has_headlines_and_the_last_class_accuracies(tmp_path: Path) -> None:

@@ -1,0 +1,64 @@
+"""A run's name for dashboards: method, data, partition, seed, and what else differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fedexp.state import run_folder
+from fedexp.tracking.tracker import RunInfo
+
+_LONGEST = 128  # W&B refuses longer names
+_SKEW = ("beta", "classes_per_client")  # the value of a partition that its name carries
+_NAMED = ("algorithm", "data", "partition", "seed", *(f"partition.{key}" for key in _SKEW))
+_SILENT = (*run_folder.RECORDS, *run_folder.COSTS, "objective", "data.root", "hydra", "paper")
+
+
+def run_name(run: RunInfo) -> str | None:
+    """For example ``fednh-digits-dir0.3-s0``; ``fednh-digits-dir0.3-s0-rho0.9`` after head.rho=0.9.
+
+    What follows the seed is what the command line, or the sweep, changed besides the method, data,
+    partition and seed, without what leaves results as they are. None if nothing is known of how
+    the run was started.
+    """
+    if not run.choices:
+        return None
+    chosen = (run.choices.get(group) for group in ("algorithm", "data"))
+    parts = [*filter(None, chosen), _partition(run), f"s{run.config.get('seed', 0)}"]
+    return "-".join([*filter(None, parts), *_changes(run)])[:_LONGEST]
+
+
+def columns(run: RunInfo) -> dict[str, str]:
+    """Config group -> its option, under keys that ``run.config`` leaves free.
+
+    ``algorithm`` keeps its name; ``data``, which has values of its own in the config, becomes
+    ``data_option``.
+    """
+    return {
+        f"{group}_option" if group in run.config else group: option
+        for group, option in run.choices.items()
+        if option is not None and not group.startswith(("method", "hydra"))
+    }
+
+
+def _partition(run: RunInfo) -> str:
+    option = (run.choices.get("partition") or "").replace("dirichlet", "dir")
+    values: Mapping[str, Any] = run.config.get("partition", {})
+    return option + next((_text(values[key]) for key in _SKEW if key in values), "")
+
+
+def _changes(run: RunInfo) -> Iterator[str]:
+    for override in run.overrides:
+        key = run_folder.override_key(override)
+        if key in _NAMED or run_folder.is_below(key.replace("/", "."), _SILENT):
+            continue
+        value = override.partition("=")[2]
+        yield value if key in run.choices else f"{key.rpartition('.')[2]}{_text(value)}"
+
+
+def _text(value: object) -> str:
+    """A number as short as it can be: 0.30000000000000004 is 0.3."""
+    try:
+        return f"{float(str(value)):g}"
+    except ValueError:
+        return str(value)

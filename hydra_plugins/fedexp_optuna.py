@@ -1,0 +1,159 @@
+"""``hydra/sweeper=optuna``: a search for settings, with the study of hydra-optuna-sweeper.
+
+Hydra imports this file at every start, with or without the extra ``optuna``: so that is imported
+where it is used.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra._internal.core_plugins.basic_launcher import BasicLauncher
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.plugins.launcher import Launcher
+from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf
+
+from fedexp.cli.tables import CELLS, minutes
+from fedexp.errors import InputError
+from fedexp.runtime.limits import how_to_go_on, limited_sweep, reason_to_stop_sweep
+from fedexp.tracking.headlines import HEADLINES
+
+_RESULTS = "optimization_results.yaml"  # written by hydra-optuna-sweeper
+
+
+class StudySweeper(Sweeper):
+    """Runs the trials of a study; the objective of a trial is what its job returns.
+
+    A trial that fails counts as failed and the study goes on. The choices depend on the sampler's
+    seed and on the results alone, so that a study that is begun again in the same folder with
+    ``resume`` repeats the finished trials from their files and then goes on.
+
+    Args:
+        params: key -> where to search it, in Hydra's syntax of sweeps.
+        options: those of hydra-optuna-sweeper; what cannot be chosen here has no effect (the
+            direction follows from the objective), and jobs that run one by one have ``n_jobs`` 1.
+    """
+
+    config: DictConfig
+    hydra_context: HydraContext
+
+    def __init__(self, params: Mapping[str, Any] | None, **options: Any) -> None:
+        self._params = params or {}
+        self._options = options
+
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
+        """Called by Hydra before ``sweep``."""
+        self.config, self.hydra_context = config, hydra_context
+        self.trials = _TrialLauncher(
+            Plugins.instance().instantiate_launcher(
+                hydra_context=hydra_context, task_function=task_function, config=config
+            )
+        )
+
+    def sweep(self, arguments: list[str]) -> None:
+        """Run the study; Hydra gives the overrides of the command line."""
+        objective = self._checked_objective(arguments)
+        study = self._study("minimize" if HEADLINES.get(objective) is min else "maximize")
+        folder = Path(self.config.hydra.sweep.dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(self.config, folder / "multirun.yaml")
+        with limited_sweep(folder, minutes(self.config)):
+            try:
+                study.sweep(arguments)
+            except _StoppedError as stopped:
+                line = how_to_go_on(str(stopped), "the search stopped", folder)
+                print(f"fedexp: {line}", file=sys.stderr)
+                return
+            except ValueError:
+                if self.trials.succeeded:
+                    raise
+                raise InputError("no trial of the search has succeeded") from None
+        best = OmegaConf.load(folder / _RESULTS)
+        found = " ".join(f"{key}={value}" for key, value in best.best_params.items())
+        print(f"Best of {self.trials.succeeded} trials: {objective}={best.best_value:g}: {found}")
+
+    def _checked_objective(self, arguments: Sequence[str]) -> str:
+        """The objective. Raises InputError if this search makes no sense."""
+        parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
+        swept = [o for o in parser.parse_overrides(list(arguments)) if o.is_sweep_override()]
+        objective = str(OmegaConf.select(self.config, "objective"))
+        if CELLS in self._params:
+            raise InputError(
+                "hydra/sweeper=optuna: searches for the settings of one experiment, not of a table"
+            )
+        if any(override.get_key_element() == "seed" for override in swept):
+            raise InputError("seed: would be searched for the best one; give one seed")
+        if not (self._params or swept):
+            raise InputError(
+                "hydra/sweeper=optuna: nothing to search; take search=lr, or KEY=interval(LOW,HIGH)"
+            )
+        if not objective.startswith("validation/"):
+            raise InputError(
+                f"objective={objective}: settings are chosen on validation data, not on the test "
+                "split; set objective=validation/accuracy data.validation=0.1"
+            )
+        return objective
+
+    def _study(self, direction: str) -> Any:
+        """The sweeper of hydra-optuna-sweeper."""
+        logging.getLogger("alembic").setLevel(logging.WARNING)  # it names each of its plugins
+        from hydra_plugins.hydra_optuna_sweeper._impl import OptunaSweeperImpl
+
+        fixed: dict[str, Any] = {"direction": direction, "max_failure_rate": 1.0}
+        if self.trials.runs_one_by_one:
+            fixed["n_jobs"] = 1
+        params = OmegaConf.create(dict(self._params)) if self._params else None
+        study = OptunaSweeperImpl(**{**self._options, **fixed, "params": params})
+        study.config, study.hydra_context = self.config, self.hydra_context
+        study.launcher = self.trials
+        return study
+
+
+class _StoppedError(Exception):
+    """The sweep is to stop: at a signal, or as its time is up."""
+
+
+class _TrialLauncher(Launcher):
+    """A launcher whose failed jobs are failed trials.
+
+    Attributes:
+        succeeded: the number of trials with a result.
+        runs_one_by_one: whether it runs no two jobs at a time.
+    """
+
+    def __init__(self, launcher: Launcher) -> None:
+        self._launcher = launcher
+        self.succeeded = 0
+        self.runs_one_by_one = isinstance(launcher, BasicLauncher)
+
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
+        """Nothing to do: the launcher that it wraps is set up."""
+
+    def launch(
+        self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
+    ) -> Sequence[JobReturn]:
+        """Run some trials. Raises _StoppedError if the sweep stops: they may not be whole."""
+        if reason := reason_to_stop_sweep():
+            raise _StoppedError(reason)
+        results = self._launcher.launch(job_overrides, initial_job_idx)
+        if reason := reason_to_stop_sweep():
+            raise _StoppedError(reason)
+        for result in results:
+            if result.status is JobStatus.COMPLETED and math.isnan(result.return_value):
+                result.return_value = None  # a study takes NaN for an error of its own
+            else:
+                self.succeeded += result.status is JobStatus.COMPLETED
+        return results

@@ -1,0 +1,119 @@
+"""``hydra/launcher=submitit_local``, and what ``hydra/launcher=slurm`` asks of SLURM."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import hydra
+import pytest
+from omegaconf import DictConfig, OmegaConf
+
+from fedexp.cli.callbacks import AdaptPlugins
+from fedexp.cli.command import config_folder
+from fedexp.runtime import limits
+from hydra_plugins.fedexp_submitit import LocalLauncher, SlurmLauncher
+
+submitit = pytest.importorskip("submitit")
+launchers = pytest.importorskip("hydra_plugins.hydra_submitit_launcher.submitit_launcher")
+
+TINY = ["algorithm=fedavg", "clients.count=4", "clients.per_round=2", "local.epochs=1"]
+TINY += ["evaluation.personal=off", "tracking.wandb.mode=disabled", "data.subset=300"]
+
+
+def composed(folder: Path, launcher: str) -> DictConfig:
+    overrides = [f"hydra/launcher={launcher}", f"hydra.sweep.dir={folder}"]
+    with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
+        config = hydra.compose("config", overrides, return_hydra_config=True)
+    AdaptPlugins().on_multirun_start(config)
+    return config
+
+
+def test_what_slurm_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "srun").touch(mode=0o755)  # where there is none, submitit says so
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    asked: list[str] = []
+
+    def submit(executor: Any, function: Any, *arguments: Any) -> list[Any]:
+        asked.append(executor._executor._make_submission_file_text("command", "id"))
+        return []
+
+    monkeypatch.setattr(submitit.AutoExecutor, "map_array", submit)
+    config = composed(tmp_path, "slurm")
+    options: Any = OmegaConf.to_container(config.hydra.launcher, resolve=True)
+    assert options.pop("_target_") == "hydra_plugins.fedexp_submitit.SlurmLauncher"
+    launcher = SlurmLauncher(**options)
+    launcher.config = config
+    assert launcher.launch([["seed=0"], ["seed=1"]], 0) == []
+    (script,) = asked
+    for line in ("--time=240", "--signal=USR2@300", "--gpus-per-node=1", "--mem=16GB"):
+        assert f"#SBATCH {line}\n" in script
+
+
+def test_the_local_launcher_is_fedexp_s_own_too(tmp_path: Path) -> None:
+    launcher = composed(tmp_path, "submitit_local").hydra.launcher
+    assert launcher._target_ == "hydra_plugins.fedexp_submitit.LocalLauncher"
+
+
+def test_a_job_that_is_queued_again_resumes() -> None:
+    again = LocalLauncher().checkpoint(["seed=1", "resume=DIR"], "key", 3, "id", {})
+    assert again.args == (["seed=1", "resume=auto"], "key", 3, "id", {})
+
+
+@pytest.mark.parametrize("queued", [True, False])
+def test_a_signal_to_a_queued_job_ends_that_job_alone(
+    queued: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    received: list[int] = []
+    monkeypatch.delenv("SUBMITIT_EXECUTOR", raising=False)
+    with limits.limited_sweep(tmp_path, None):
+        if queued:
+            monkeypatch.setenv("SUBMITIT_EXECUTOR", "local")
+        signal.signal(signal.SIGUSR2, lambda number, _: received.append(number))
+        limits.end_job_or_sweep("SIGUSR2")
+        assert received == ([signal.SIGUSR2] if queued else [])
+        assert limits.reason_to_stop_sweep() == (None if queued else "SIGUSR2")
+        limits.end_job_or_sweep("limits.minutes=5")  # is the whole sweep's
+        assert limits.reason_to_stop_sweep() is not None
+
+
+def workers(sweep: Path) -> list[int]:
+    """The processes that train the jobs: children of the controllers that submitit starts."""
+    table = subprocess.run(["ps", "-eo", "pid=,args="], capture_output=True, text=True).stdout
+    rows = [row.split(maxsplit=1) for row in table.splitlines()]
+    return [
+        int(pid) for pid, args in rows if "submitit.core._submit" in args and str(sweep) in args
+    ]
+
+
+@pytest.mark.slow
+def test_a_job_whose_time_is_up_is_queued_again_and_goes_on(
+    tmp_path: Path,
+) -> None:
+    """submitit's own signal in the middle of a run, for which the sweep waits."""
+    sweep = tmp_path / "sweep"
+    command = [sys.executable, "-m", "fedexp.train", "-m", "seed=0", *TINY, "rounds=100"]
+    command += ["hydra/launcher=submitit_local", f"hydra.sweep.dir={sweep}"]
+    run = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    metrics = sweep / "0" / "metrics.jsonl"
+    while not (metrics.exists() and metrics.stat().st_size):
+        assert run.poll() is None, run.communicate()
+        time.sleep(0.1)
+    (worker,) = workers(sweep)
+    os.kill(worker, signal.SIGUSR2)
+    out, error = run.communicate(timeout=500)
+    assert run.returncode == 0, error
+    assert (sweep / "sweep.csv").exists()
+    assert "Failed" not in out
+    overrides = OmegaConf.load(sweep / "0" / ".hydra" / "overrides.yaml")
+    assert "resume=auto" in overrides  # it was queued again
+    summary = json.loads((sweep / "0" / "summary.json").read_text())
+    assert summary["rounds"] == 100
+    rounds = [json.loads(line)["round"] for line in metrics.read_text().splitlines()]
+    assert rounds == list(range(1, 101))  # and went on where it was

@@ -1,0 +1,83 @@
+"""Losses and regularizers that break one rule of the contract of a part each."""
+
+import itertools
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedexp.core.client_protocol import Client
+from fedexp.core.forward import Forward
+from fedexp.core.messages import Message, Tensors, Update
+from fedexp.core.part import Memory, Setting
+from fedexp.core.sockets import Loss
+
+_CALLS = itertools.count()
+
+
+def mean_cross_entropy(batch: Forward) -> Tensor:
+    return batch.mean(F.cross_entropy(batch.logits, batch.targets, reduction="none"))
+
+
+class WithoutKey(Loss):
+    """Its draws come from a state that all runs of the process share."""
+
+    def forward(self, batch: Forward) -> Tensor:
+        return mean_cross_entropy(batch) * (1 + next(_CALLS) % 7)
+
+
+class SideChannel(Loss):
+    """The server's half reads what the clients' half has not sent."""
+
+    samples = 0
+
+    def report(self, client: Client, memory: Memory) -> Tensors:
+        self.samples += client.data.num_samples
+        return {}
+
+    def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
+        return {name: value * (1 - self.samples / 1e4) for name, value in merged.items()}
+
+    def forward(self, batch: Forward) -> Tensor:
+        return mean_cross_entropy(batch)
+
+
+class LeftBehind(Loss):
+    """A client finds what the one before it has left."""
+
+    turns = 0
+
+    def begin(self, client: Client, message: Message, memory: Memory) -> None:
+        self.turns += 1
+
+    def forward(self, batch: Forward) -> Tensor:
+        return mean_cross_entropy(batch) / self.turns
+
+
+class Forgetful(Loss):
+    """The server's state is in no checkpoint."""
+
+    rounds = 0
+
+    def setup(self, setting: Setting) -> None:
+        self.register_buffer("scale", torch.ones(()), persistent=False)
+
+    def broadcast(self, round: int) -> Tensors:
+        return {"scale": torch.tensor(1.0 + self.rounds)}
+
+    def receive(self, message: Message) -> None:
+        self.scale.copy_(message.extras["loss"]["scale"])
+
+    def aggregate(self, updates: Sequence[Update]) -> None:
+        self.rounds += 1
+
+    def forward(self, batch: Forward) -> Tensor:
+        return mean_cross_entropy(batch) * self.scale
+
+
+class Padded(Loss):
+    """A stacked batch's padding counts as samples."""
+
+    def forward(self, batch: Forward) -> Tensor:
+        return F.cross_entropy(batch.logits, batch.targets)
