@@ -5,6 +5,7 @@ time on imports. What a process must do by itself (imports, signals, a clean sta
 ``subprocess`` instead.
 """
 
+import importlib
 import multiprocessing
 import os
 import sys
@@ -54,4 +55,4 @@ def _main(
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = [module, *arguments]
-    sys.modules[module].main()
+    importlib.import_module(module).main()
