@@ -11,8 +11,8 @@ from fedexp.train import main
 
 MISTAKES = {
     "head=nope": "In 'config': Could not find 'head/nope' "
-    "Available options in 'head': adapted_linear cosine etf fixed_uniform identity linear linear_nobias "
-    "prototype prototype_paper retrained",
+    "Available options in 'head': adapted_linear cosine etf fixed_uniform identity linear "
+    "linear_nobias prototype prototype_paper retrained",
     "schedule=cosin": "In 'config': Could not find 'schedule/cosin' Available options in "
     "'schedule': constant cosine exponential step warm_up Did you mean schedule=cosine?",
     "experiment=hics/fmnist": "In 'config': Could not find 'experiment/hics/fmnist' "

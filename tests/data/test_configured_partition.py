@@ -42,11 +42,14 @@ def run(
 
 
 OPTIONS = sorted(path.stem for path in CONF.glob("*.yaml"))
-SMALL = {"legacy_dirichlet": {"min_size": 10}}  # of 1,000 samples
+SMALL: dict[str, dict[str, Any]] = {"legacy_dirichlet": {"min_size": 10}}  # of 1,000 samples
+SMALL["flwr"] = {"partitioner": {"_target_": "flwr_datasets.partitioner.IidPartitioner"}}
 
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_every_shipped_option_builds_and_runs(name: str) -> None:
+    if name == "flwr":
+        pytest.importorskip("flwr_datasets")
     options = yaml_node(name) | SMALL.get(name, {})
     assert_complete(run(options, users=np.arange(1000) // 200), 1000, 5)
 
