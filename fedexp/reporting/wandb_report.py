@@ -73,7 +73,7 @@ def build(report: Report, entity: str, project: str) -> Any:
         v2: Any = import_module("wandb_workspaces.reports.v2")
     except ImportError as error:
         raise InputError(
-            f"--wandb: needs {error.name}; pip install 'fedexp[wandb-report]'"
+            "--wandb: needs wandb-workspaces; pip install 'fedexp[wandb-report]'"
         ) from error
     *tables, _ = report.tables()
     blocks: list[Any] = [v2.MarkdownBlock(markdown(table)) for table in tables]

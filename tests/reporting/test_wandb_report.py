@@ -80,11 +80,11 @@ def lines(error: pytest.ExceptionInfo[SystemExit]) -> list[str]:
 def test_a_missing_package_is_one_line(
     made: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "wandb_workspaces", None)
+    monkeypatch.setitem(sys.modules, "wandb_workspaces.expr", None)
     with pytest.raises(SystemExit) as error:
         main([str(tmp_path), "--wandb", "lab/digits"])
     (line,) = lines(error)
-    assert line == "Error: --wandb: needs wandb_workspaces; pip install 'fedexp[wandb-report]'"
+    assert line == "Error: --wandb: needs wandb-workspaces; pip install 'fedexp[wandb-report]'"
 
 
 def test_no_login_is_one_line(
