@@ -146,7 +146,7 @@ def _run(config: Config, folder: Path, launch: Launch) -> tuple[RunResult, Messa
             seconds = time.perf_counter() - start
             summary = _summary(config, launch, history, model, str(fabric.device), seconds)
             if ranks.is_first:
-                save_weights(model.weights, folder)
+                save_weights(model.state_dict(), folder)
                 write_summary(folder, summary)
             tracker.finish(summary)
     metrics, summary = ranks.from_first(lambda: (read_metrics(folder), summary))

@@ -250,7 +250,7 @@ class _FixedState(Mapping[str, Tensors]):
 
 
 def save_weights(weights: Tensors, folder: Path) -> Path:
-    """Write the global weights, tensors by name, to ``folder/checkpoints/final.pt``."""
+    """Write the global model's state dict to ``folder/checkpoints/final.pt``."""
     path = final_weights(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, _dump({name: value.cpu() for name, value in weights.items()}))
@@ -258,7 +258,7 @@ def save_weights(weights: Tensors, folder: Path) -> Path:
 
 
 def load_weights(path: Path) -> Tensors:
-    """The weights that ``save_weights`` wrote, on the CPU."""
+    """The state dict that ``save_weights`` wrote, on the CPU."""
     weights: Tensors = _load(path, torch.device("cpu"))
     return weights
 
