@@ -1,6 +1,7 @@
 """Shared fixtures."""
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,18 @@ import pytest
 from PIL import Image
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is imported: no test may download
+
+
+@pytest.hookimpl(tryfirst=True)  # before what is slow is left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Every fourth case of a test marked ``matrix`` always runs; the others are slow."""
+    cases: Counter[str] = Counter()
+    for item in items:
+        if item.get_closest_marker("matrix"):
+            test = item.nodeid.partition("[")[0]
+            if cases[test] % 4:
+                item.add_marker(pytest.mark.slow)
+            cases[test] += 1
 
 
 @pytest.fixture(autouse=True)

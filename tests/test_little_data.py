@@ -34,6 +34,7 @@ METHODS = [
 ]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method[0])
 @pytest.mark.parametrize("world", WORLDS)
 def test_little_data_is_enough(world: str, method: list[str]) -> None:

@@ -16,6 +16,7 @@ LOSSES = sorted(path.stem for path in (CONF / "loss").glob("*.yaml"))
 SMALL = ["clients.count=5", "clients.per_round=3", "local.epochs=1", "data.subset=300"]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("head", HEADS)
 def test_every_head_with_every_loss(head: str, loss: str) -> None:

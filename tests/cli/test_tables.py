@@ -122,6 +122,7 @@ def test_every_table_has_a_title_that_names_it() -> None:
         assert title.endswith("."), name
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", TABLES)
 def test_without_m_a_table_is_its_first_cell(name: str) -> None:
     (default,) = preset(name)["defaults"]
@@ -145,6 +146,7 @@ def test_both_ends_of_every_part_compose(name: str) -> None:
 PUBLISHED = [name for name in TABLES if "/table" in name and name != "fedgela/table10"]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_table_runs_every_published_row(name: str) -> None:
     """Each row's method and overrides are among the jobs of its cell, whatever else they set."""

@@ -171,6 +171,7 @@ def test_a_rank_that_dies_ends_the_run_with_its_number(how: str, line: str) -> N
         spawn(die, 2, how)
 
 
+@pytest.mark.slow
 def test_a_run_in_two_processes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "run"
     tiny = ["rounds=2", "clients.count=4", "clients.per_round=2", "local.epochs=1"]
@@ -194,6 +195,7 @@ TINY = ["clients.count=6", "clients.per_round=3", "local.epochs=1", "data.subset
 QUIET = ["tracking.wandb.mode=disabled", "tracking.progress=false", "engine.device=cpu"]
 
 
+@pytest.mark.slow
 def test_what_two_processes_have_saved_one_or_two_go_on_with(tmp_path: Path) -> None:
     """SCAFFOLD's clients keep something, and so are at home at one of the ranks."""
     scaffold = [*TINY, *QUIET, "algorithm=scaffold"]

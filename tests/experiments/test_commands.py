@@ -60,6 +60,7 @@ def test_a_row_is_one_command() -> None:
     assert all("notebooks/" in row or "scripts/" in row for row in others)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_last_job_of_each_command_composes(command: str) -> None:
     compose(*jobs(command)[-1])

@@ -43,12 +43,14 @@ def try_two_rounds(personalization: str, *overrides: str) -> None:
         assert 0 <= metrics["personal/accuracy_local"] <= 1
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("head", options("head"))
 @pytest.mark.parametrize("personalization", PERSONAL)
 def test_every_head(personalization: str, head: str) -> None:
     try_two_rounds(personalization, f"head={head}")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("sampler", options("sampler"))
 @pytest.mark.parametrize("personalization", ["local", "fedper"])
 def test_every_sampler_where_little_or_nothing_is_shared(
@@ -57,6 +59,7 @@ def test_every_sampler_where_little_or_nothing_is_shared(
     try_two_rounds(personalization, f"sampler={sampler}", "evaluation.step_cosine=true")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("regularizer", options("regularizer"))
 @pytest.mark.parametrize("personalization", ["local", "fedper", "fedrep"])
 def test_every_regularizer_where_little_or_nothing_is_shared(
@@ -66,6 +69,7 @@ def test_every_regularizer_where_little_or_nothing_is_shared(
     try_two_rounds(personalization, f"regularizer={regularizer}", *brief)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("aggregator", options("aggregator"))
 @pytest.mark.parametrize("personalization", ["local", "fedper"])
 def test_every_aggregator_where_little_or_nothing_is_shared(
@@ -74,6 +78,7 @@ def test_every_aggregator_where_little_or_nothing_is_shared(
     try_two_rounds(personalization, f"aggregator={aggregator}")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("loss", options("loss"))
 @pytest.mark.parametrize("personalization", ["finetune", "fedrod", "ditto"])
 def test_every_loss_where_more_than_the_shared_model_trains(

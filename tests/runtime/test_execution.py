@@ -96,6 +96,7 @@ OF_EXTRAS = ("data=hf", "partition=flwr")
 ALWAYS = [each for each in options(*SMALL_GROUPS) + SETS_AT_HAND if each not in OF_EXTRAS]
 
 
+@pytest.mark.matrix
 @pytest.mark.usefixtures("image_sets")
 @pytest.mark.parametrize("override", ALWAYS)
 def test_every_option_runs_a_tiny_round(
@@ -148,6 +149,7 @@ SMALL_MODELS = {
 }
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("override", options("model"))
 def test_every_model_runs_a_tiny_round(
     override: str, tmp_path: Path, image_tree: Path, natural_sets: dict[str, list[str]]

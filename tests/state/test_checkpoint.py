@@ -104,6 +104,7 @@ def check_resume_to_the_same_bits(folder: Path, *overrides: str) -> None:
     assert state(resumed) == state(whole)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("override", WITH_STATE)
 def test_every_part_resumes_to_the_same_bits(override: str, tmp_path: Path) -> None:
     plain = PLAIN if "control" in override or "scaffold" in override else []

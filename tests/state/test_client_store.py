@@ -494,6 +494,7 @@ def test_scaffold_cannot_tell_where_memory_lies(written: list[int]) -> None:
     assert len(written) == 2 * 3
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("option", CLIENT_SIDE)
 def test_what_a_part_remembers_is_its_own(option: str) -> None:
     """A tensor of the resident module would change with the next client, and not on disk."""
