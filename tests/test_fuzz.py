@@ -75,7 +75,7 @@ WORK = {
     "evaluation.membership.epochs": 1,
 }
 QUIET = {"tracking.wandb.mode": "disabled", "tracking.progress": "false"}
-PRESETS = {"algorithm", "experiment", "personalization", "search"}
+PRESETS = {"algorithm", "experiment", "method", "personalization", "protocol", "search"}
 TINY_SETS = {"digits": "20", "spiral": "20", "tabular": "20"}  # the others are tiny already
 
 FAIR = {
