@@ -96,6 +96,7 @@ class Model(Common):
     """What every backbone has."""
 
     init: Init
+    start_from: str | None
     train: Annotated[list[str], Field(min_length=1)] | None
     lora: LoRA
 
