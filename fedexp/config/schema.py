@@ -142,6 +142,12 @@ class Episodes(Group):
     episodes: Annotated[int, Field(ge=2, le=10_000)]
 
 
+PersonalMetrics = Annotated[
+    list[Literal["uniform", "local", "test_split", "whole", "angles"]], Field(min_length=1)
+]
+"""What is measured of personal models; see ``fedexp.evaluation.personal``."""
+
+
 class Evaluation(Group):
     """What is measured, and when."""
 
@@ -149,6 +155,8 @@ class Evaluation(Group):
     targets: list[Annotated[float, Field(gt=0, le=1)]]
     personal: Literal["all", "cohort", "off"]
     personal_every: PositiveInt
+    personal_metrics: PersonalMetrics
+    personal_samples: PositiveInt | None
     batch_size: PositiveInt
     step_cosine: bool
     fewshot: Episodes

@@ -1,7 +1,7 @@
 """What every engine does: local training, answers to the sampler, and evaluation."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -16,8 +16,10 @@ from fedexp.core.randomness import seed_layers
 from fedexp.core.sockets import Phase
 from fedexp.data.federated import ClientData, Samples, Subset
 from fedexp.engines.kept_optimizer import optimizer_state, restore_optimizer
-from fedexp.engines.predictions import Predictions, score
+from fedexp.engines.predictions import Predictions, Select, Selection, score, score_selected
 from fedexp.engines.resources import Resources
+from fedexp.engines.stack import Stack
+from fedexp.engines.stacked_scores import StackedScores
 from fedexp.faults.quarantine import is_finite
 from fedexp.state.client_state import ClientState
 
@@ -38,6 +40,7 @@ class Engine:
 
     def __init__(self, resources: Resources) -> None:
         self.resources = resources
+        self._stacked_scores = StackedScores(resources, self.personal_outputs)
 
     def compile(self) -> None:
         """Compile what every training step computes with ``torch.compile``."""
@@ -76,31 +79,81 @@ class Engine:
         return self.predict(personal=False, samples=samples)
 
     def evaluate_personal(
-        self, message: Message, tune: bool = True
+        self, message: Message, tune: bool = True, select: Select = lambda client: None
     ) -> Iterator[tuple[int, Predictions]]:
-        """The personal model of every client that has one, on the whole test split.
+        """The personal model of every client that has one, on the test split; in any order.
 
-        If clients hold out samples for validation, each model is also scored on its client's.
+        If clients hold out samples for validation, each model is also scored on its client's. Its
+        model is in the resident module when a client's predictions are yielded.
 
         Args:
             message: a round's global model.
             tune: whether models that are tuned before they are scored are; if not, what tuning
                 would start from is scored.
+            select: which samples of the test split each client's model is scored on.
         """
         resources = self.resources
-        tuning = resources.personalization.tuning()
         resources.load_global(message)  # the parts receive the round's message
-        for client in resources.store.clients_with_model:
-            if tuning:
-                module = self.begin_tuning(client, message)
-                if tune:
-                    self.fit(module, tuning)
+        clients = resources.store.clients_with_model
+        selections = {client: select(resources.data.clients[client]) for client in clients}
+        clients.sort(key=lambda client: _length(selections[client]))  # stacks of equal lengths
+        size = self._stacked_scores.size if len(clients) > 1 else 1
+        for start in range(0, len(clients), size):
+            group = clients[start : start + size]
+            if size > 1:
+                stack = self.begin_all(group, lambda c: self._load_personal(c, message, tune))
+                yield from self.score_stack(stack, group, selections)
             else:
-                resources.module.load(resources.store.model(client))
-            yield (
-                client,
-                replace(self.predict(personal=True), validation=self.validate_personal(client)),
-            )
+                self._load_personal(group[0], message, tune)
+                yield group[0], self.score_personal(group[0], selections[group[0]])
+
+    def score_stack(
+        self, stack: Stack, clients: Sequence[int], selections: Mapping[int, Selection | None]
+    ) -> Iterator[tuple[int, Predictions]]:
+        """(client, predictions) of each row of the stack, the personal model of that client."""
+        size = self._stacked_scores.size
+        for start in range(0, len(clients), size):
+            part, group = stack.part(start, start + size), clients[start : start + size]
+            if size == 1:
+                part.load_row(0)
+                yield group[0], self.score_personal(group[0], selections[group[0]])
+                continue
+            found = self._stacked_scores(part, [selections[client] for client in group])
+            for client, predictions in zip(group, found, strict=True):
+                yield client, replace(predictions, validation=self.validate_personal(client))
+
+    @torch.inference_mode()
+    def score_personal(self, client: int, selection: Selection | None) -> Predictions:
+        """The resident module as the personal model of ``client``, on selected test samples."""
+        test, module = self.resources.data.test, self.resources.module
+        score_head = self.resources.personalization.scores_head
+        samples = test if selection is None else Subset(test, selection.index)
+        if not len(samples):
+            nothing = torch.zeros(len(test), dtype=torch.bool)
+            found = Predictions(nothing, math.nan, scored=nothing)
+        else:
+            z, logits = self._outputs(personal=True, samples=samples)
+            found = score_selected(z, logits, test.labels, module.head, score_head, selection)
+        return replace(found, validation=self.validate_personal(client))
+
+    def _load_personal(self, client: int, message: Message, tune: bool) -> None:
+        """Load the personal model of ``client`` into the resident module, tuned if asked."""
+        resources = self.resources
+        if tuning := resources.personalization.tuning():
+            module = self.begin_tuning(client, message)
+            if tune:
+                self.fit(module, tuning)
+        else:
+            resources.module.begin_turn(resources.data.clients[client], message.round)
+            resources.module.load(resources.store.model(client))
+
+    def begin_all(self, clients: Sequence[int], begin: Callable[[int], object]) -> Stack:
+        """A stack with a row for each of ``clients``; ``begin`` loads one into the module."""
+        stack = Stack(self.resources.module, len(clients))
+        for row, client in enumerate(clients):
+            begin(client)
+            stack.save_row(row)
+        return stack
 
     def begin(self, client: int, message: Message, state: ClientState) -> ClientModule:
         """Load this client's shared model into the resident module, ready for local training."""
@@ -228,16 +281,19 @@ class Engine:
     @torch.inference_mode()
     def predict(self, personal: bool, samples: Samples | Subset | None = None) -> Predictions:
         """The resident module, as a personal or the global model, on the test split or others."""
-        module = self.resources.module.eval()
         samples = self.resources.data.test if samples is None else samples
+        z, logits = self._outputs(personal, samples)
+        return score(z, logits, samples.labels, self.resources.module.head)
+
+    def _outputs(self, personal: bool, samples: Samples | Subset) -> Outputs:
+        """Features and logits of all ``samples``, at least one, under the resident module."""
+        module = self.resources.module.eval()
         outputs = self.personal_outputs if personal else module.outputs
         found = []
         for inputs, _ in samples.batches(self.resources.eval_batch_size):
             with self.resources.fabric.autocast():
                 found.append(outputs(inputs))
-        z, logits = (torch.cat(each) for each in zip(*found, strict=True))
-        score_head = personal and self.resources.personalization.scores_head
-        return score(z, logits, samples.labels, module.head, score_head)
+        return Outputs(*map(torch.cat, zip(*found, strict=True)))
 
     def validate_personal(self, client: int) -> Tensor:
         """``Predictions.validation`` of the resident module as the personal model of ``client``."""
@@ -266,6 +322,10 @@ class Engine:
         )
         for name in names:
             self.resources.parts[name].begin(module, message, state.memory(name))
+
+
+def _length(selection: Selection | None) -> int:
+    return 0 if selection is None else len(selection.index)
 
 
 def fit_metrics(losses: Sequence[Tensor], module: ClientModule) -> Tensors:

@@ -114,6 +114,7 @@ def plan(config: Config) -> Plan:
             f"evaluation.personal=off: objective={config.objective} is then not measured; take "
             "evaluation.personal=all or cohort, or another objective, such as train/loss"
         )
+    _check_personal_objective(config)
     check_trackers(config.tracking.trackers)
     others = ("loss", "regularizer", "personalization", "sampler", "aggregator")
     parts = {name: build(name, getattr(config, name)) for name in others}
@@ -265,6 +266,19 @@ def _check_test_classes(config: Config, about: Description) -> None:
         raise InputError(
             f"data: {about.name}'s test classes differ from its training classes, so that no "
             f"accuracy over its test split exists; set {' '.join(needed)}"
+        )
+
+
+def _check_personal_objective(config: Config) -> None:
+    """Raise InputError if the objective is an accuracy of personal models that is not measured."""
+    kind = config.objective.removeprefix("personal/accuracy_")
+    if config.objective in ("personal/std", "personal/worst_decile"):
+        kind = "local"
+    measured = config.evaluation.personal_metrics
+    if config.objective.startswith("personal/") and kind not in measured:
+        raise InputError(
+            f"evaluation.personal_metrics=[{','.join(measured)}]: objective={config.objective} is "
+            f"then not measured; should contain {kind}"
         )
 
 
