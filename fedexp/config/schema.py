@@ -113,6 +113,7 @@ class Engine(Common):
     device: Literal["auto", "cpu", "cuda", "mps"]
     devices: Annotated[int, Field(ge=1, le=1024)]  # a larger number is a typing error
     num_nodes: PositiveInt
+    threads: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)]
     precision: Literal["32-true", "bf16-mixed"]
     channels_last: Literal["auto"] | bool
     compile: bool

@@ -1,13 +1,15 @@
 """The processes of a run: Fabric in each of them, and how they are started on one machine."""
 
+import json
 import logging
 import os
 import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from logging.handlers import QueueHandler, QueueListener
 from multiprocessing import connection, get_context
@@ -45,7 +47,7 @@ _FORWARDED = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)
 )
 
-_RESULT, _FAILURE = "result.pt", "failure.txt"
+_RESULT, _FAILURE = "result.pt", "failure.json"
 
 
 def make_fabric(engine: Engine) -> Fabric:
@@ -183,12 +185,20 @@ def _terminate(processes: Sequence[BaseProcess]) -> None:
 
 
 def _reason(failed: Mapping[int, int], folder: Path) -> str:
-    """Why the run failed, in one line: a killed rank comes first, as the others fail after it."""
+    """Why the run failed, in one line; logs the traceback if it was an unexpected exception.
+
+    A killed rank comes first: the others fail after it, as they lose the connection.
+    """
     rank, code = min(failed.items(), key=lambda item: item[1])
     if code < 0:
         return f"rank {rank} was killed by {signal.Signals(-code).name}"
-    message = folder / _FAILURE
-    return message.read_text() if message.exists() else f"rank {rank} ended with exit code {code}"
+    try:
+        failure = json.loads((folder / _FAILURE).read_text())
+    except FileNotFoundError:
+        return f"rank {rank} ended with exit code {code}"
+    if failure["traceback"]:
+        LOGGER.error("rank %d failed\n%s", failure["rank"], failure["traceback"])
+    return str(failure["line"])
 
 
 def _run_rank(
@@ -227,13 +237,14 @@ def _torchrun_variables(rank: int, size: int, port: int) -> dict[str, str]:
 
 def _write_failure(error: Exception, rank: int, folder: Path) -> None:
     """Write why this rank failed, unless another rank failed first and caused it."""
-    try:
-        with (folder / _FAILURE).open("x") as file:
-            if isinstance(error, InputError):
-                file.write(str(error))
-                return
-            first_line = str(error).partition("\n")[0]
-            file.write(f"rank {rank} failed ({type(error).__name__}: {first_line})")
-    except FileExistsError:
-        return
-    LOGGER.error("rank %d failed", rank, exc_info=error)
+    expected = isinstance(error, InputError)
+    first_line = str(error).partition("\n")[0]
+    failure = {
+        "rank": rank,
+        "line": str(error)
+        if expected
+        else f"rank {rank} failed ({type(error).__name__}: {first_line})",
+        "traceback": "" if expected else "".join(traceback.format_exception(error)).rstrip(),
+    }
+    with suppress(FileExistsError), (folder / _FAILURE).open("x") as file:
+        json.dump(failure, file)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -41,6 +42,12 @@ class Engine:
     def __init__(self, resources: Resources) -> None:
         self.resources = resources
         self._stacked_scores = StackedScores(resources, self.personal_outputs)
+
+    def on_trial(self, resources: Resources) -> "Engine":
+        """This engine with other resources, of the same resident module; see ``engines.trial``."""
+        other = copy(self)
+        other.resources = resources
+        return other
 
     def compile(self) -> None:
         """Compile what every training step computes with ``torch.compile``."""

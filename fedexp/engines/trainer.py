@@ -54,6 +54,10 @@ class Trainer(Serial):
         self._options = dict(options)
         self._trainer(Phase(epochs=1))  # finds a wrong option before training
 
+    def on_trial(self, resources: Resources) -> Serial:
+        """The same training without a Trainer, whose callbacks would see the trial."""
+        return Serial(resources)
+
     def fit(
         self, module: ClientModule, phases: Sequence[Phase], kept: Memory | None = None
     ) -> Tensors:

@@ -23,10 +23,12 @@ from fedexp.data.partition_table import PARTITION, write_partition
 from fedexp.distributed import launcher
 from fedexp.distributed.processes import make_fabric, spawn
 from fedexp.distributed.ranks import Ranks, ranks_of
+from fedexp.engines.threads import restored_threads
 from fedexp.errors import InputError
 from fedexp.runtime.assembly import assemble
 from fedexp.runtime.limits import TimeLimit
 from fedexp.runtime.plan import load_data, plan
+from fedexp.runtime.threads import Threads
 from fedexp.runtime.training import train
 from fedexp.state.checkpoint import Checkpoint, Checkpoints, save_weights
 from fedexp.state.run_folder import SUMMARY, Identity, check, claim, objective, rounds_finished
@@ -118,6 +120,7 @@ def _rebuild_model(config: Config, message: Message) -> ClientModule:
 def _run(config: Config, folder: Path, launch: Launch) -> tuple[RunResult, Message]:
     """The run in this process, or its share of it; returns the result and the final message."""
     start, limit = time.perf_counter(), TimeLimit(config.limits.minutes)
+    threads = Threads(config.engine, announce=launch.sweep is None)
     if launcher.this_process().rank == 0:
         check(folder, config)
     planned = plan(config)
@@ -127,6 +130,7 @@ def _run(config: Config, folder: Path, launch: Launch) -> tuple[RunResult, Messa
     with fabric.rank_zero_first(local=True):  # the others then find the caches
         data = load_data(config, planned.source, fabric.device)
     with (
+        restored_threads(),
         _report_full_disk(folder),
         claim(folder, config) if ranks.is_first else nullcontext() as run,
     ):
@@ -136,12 +140,13 @@ def _run(config: Config, folder: Path, launch: Launch) -> tuple[RunResult, Messa
         start -= checkpoint.seconds if checkpoint else 0
         past = parse_records(checkpoint.metrics) if checkpoint else []
         history = History(past)
+        threads.prepare(ranks, fabric.device, checkpoint)
         with follow(config, folder, launch, run, past) as tracker:
             trackers = Trackers([history, tracker])
             clients = folder / _CLIENTS.format(ranks.rank)
             federation = assemble(planned, fabric, data, trackers, clients)
             with _removed(clients):
-                last, stopped = train(federation, config, checkpoint, folder, start, limit)
+                last, stopped = train(federation, config, checkpoint, folder, start, limit, threads)
             model = federation.global_model(last)
             seconds = time.perf_counter() - start
             summary = _summary(config, launch, history, model, str(fabric.device), seconds)

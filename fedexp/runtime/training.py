@@ -2,6 +2,7 @@
 
 import signal
 import time
+from collections.abc import Mapping
 from contextlib import closing, nullcontext
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from fedexp.errors import Interrupted
 from fedexp.federation import Federation
 from fedexp.runtime.interrupts import Interrupts
 from fedexp.runtime.limits import TimeLimit
+from fedexp.runtime.threads import Threads
 from fedexp.state.checkpoint import Checkpoint, Checkpoints
 
 
@@ -20,6 +22,7 @@ def train(
     folder: Path,
     start: float,
     limit: TimeLimit,
+    threads: Threads,
 ) -> tuple[int, str | None]:
     """Train all rounds, or those after a checkpoint.
 
@@ -30,6 +33,7 @@ def train(
         folder: of the run, for checkpoints.
         start: ``time.perf_counter()`` at the start of the run, less the time before ``done``.
         limit: of its time.
+        threads: that it computes with.
 
     Returns:
         The last round, and why it is not that of the config; None if it is.
@@ -42,8 +46,10 @@ def train(
     with closing(federation.engine.resources.store):
         if done:
             _restore(federation, done)
+        threads.choose(federation.engine, ranks, federation.server.broadcast)
         with Interrupts(announce=ranks.is_first) if saves else nullcontext() as interrupts:
-            after_round = _AfterRound(federation, config, folder, start, limit, interrupts)
+            chosen = threads.chosen(ranks)
+            after_round = _AfterRound(federation, config, folder, start, limit, interrupts, chosen)
             last = federation.run(config.rounds, done.round if done else 0, after_round)
     return last, after_round.stopped
 
@@ -78,11 +84,13 @@ class _AfterRound:
         start: float,
         limit: TimeLimit,
         interrupts: Interrupts | None,
+        chosen: Mapping[str, int | str],
     ) -> None:
         self._federation, self._rounds = federation, config.rounds
         self._every = config.checkpoint.every
         self._checkpoints = Checkpoints(folder, config.checkpoint.keep)
         self._start, self._limit, self._interrupts = start, limit, interrupts
+        self._chosen = chosen
         self.stopped: str | None = None
 
     def __call__(self, round: int) -> bool:
@@ -115,4 +123,5 @@ class _AfterRound:
             federation.evaluator,
             ranks.iterate_gathered(store.states()),
             ranks.is_first,
+            self._chosen,
         )

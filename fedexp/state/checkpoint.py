@@ -8,7 +8,7 @@ A checkpoint is a folder, ``checkpoints/round_0010``:
 * ``fixed/<socket>/<name>.pt``: what a part's server half keeps and never changes, if there is any;
   the same file in all checkpoints that have it, by hard links where the disk allows them;
 * ``metrics.jsonl``: the rounds so far;
-* ``checkpoint.json``: the round, and the digests of these files.
+* ``checkpoint.json``: the round, what the run chose by trials, and the digests of these files.
 
 ``torch.load`` reads the ``.pt`` files with ``weights_only=True``. No state of random
 generators is needed: every draw is keyed by the seed, its purpose, the round and the client.
@@ -21,8 +21,9 @@ import os
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
@@ -45,11 +46,12 @@ _UNFINISHED = ".tmp"
 
 
 class _Manifest(BaseModel):
-    """``checkpoint.json``; ``files`` is name -> digest."""
+    """``checkpoint.json``; ``files`` is name -> digest, ``chosen`` that of ``Checkpoint``."""
 
     round: int
     seconds: float
     files: dict[str, str]
+    chosen: dict[str, int | str] = {}
 
 
 class Stateful(Protocol):
@@ -70,11 +72,13 @@ class Checkpoint:
         folder: its folder.
         round: the last round in it.
         seconds: the run's time up to then.
+        chosen: name -> what the run chose by a trial and keeps, such as ``threads``.
     """
 
     folder: Path
     round: int
     seconds: float
+    chosen: Mapping[str, int | str] = field(default_factory=dict)
 
     @property
     def metrics(self) -> bytes:
@@ -128,6 +132,7 @@ class Checkpoints:
         evaluator: Stateful,
         states: Iterable[tuple[int, ClientState]],
         write: bool = True,
+        chosen: Mapping[str, int | str] = MappingProxyType({}),
     ) -> None:
         """Write a checkpoint, completely or not at all.
 
@@ -138,6 +143,7 @@ class Checkpoints:
             evaluator: its state is saved, if it has any.
             states: (client, state), one by one, so that RAM need not hold all.
             write: whether this rank writes; others only iterate over ``states``.
+            chosen: that of ``Checkpoint``.
 
         Raises:
             InputError: the disk is full, or fails; earlier checkpoints are unchanged.
@@ -155,7 +161,7 @@ class Checkpoints:
                 for name, content in self._contents(server, evaluator, states)
             }
             digests |= self._write_fixed(unfinished, server)
-            manifest = _Manifest(round=round, seconds=seconds, files=digests)
+            manifest = _Manifest(round=round, seconds=seconds, files=digests, chosen=dict(chosen))
             _write(unfinished / _MANIFEST, manifest.model_dump_json().encode())
             folders = {str(Path(name).parent) for name in digests} | {_CLIENTS, "."}
             for name in (*digests, _MANIFEST, *sorted(folders)):
@@ -279,7 +285,7 @@ def _verified(folder: Path) -> Checkpoint:
             raise ValueError(f"{name} has changed")
     if folder.name != _name(manifest.round):
         raise ValueError(f"{_MANIFEST} has changed")
-    return Checkpoint(folder, manifest.round, manifest.seconds)
+    return Checkpoint(folder, manifest.round, manifest.seconds, manifest.chosen)
 
 
 def _name(round: int) -> str:

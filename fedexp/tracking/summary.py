@@ -65,6 +65,7 @@ def summarize(
         "weights_digest": digest(weights),
         "versions": _versions(),
         "device": device,
+        "threads": torch.get_num_threads(),
         "wall_time_s": wall_time_s,
     }
 

@@ -50,6 +50,7 @@ def engine(devices: int, num_nodes: int = 1) -> Engine:
         device="cpu",
         devices=devices,
         num_nodes=num_nodes,
+        threads="auto",
         precision="32-true",
         channels_last=False,
         compile=False,

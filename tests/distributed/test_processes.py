@@ -172,9 +172,18 @@ def die(how: str) -> None:
         pytest.param("fails", r"^rank 1 failed \(KeyError: 'oops'\)$", marks=pytest.mark.slow),
     ],
 )
-def test_a_rank_that_dies_ends_the_run_with_its_number(how: str, line: str) -> None:
+def test_a_rank_that_dies_ends_the_run_with_its_number(
+    how: str,
+    line: str,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with pytest.raises(InputError, match=line):
         spawn(die, 2, how)
+    # The other rank loses the connection: that is no news. An unexpected error has a traceback.
+    assert "Traceback" not in capfd.readouterr().err
+    assert caplog.text.count("Traceback") == (how == "fails")
+    assert ("KeyError" in caplog.text) == (how == "fails")
 
 
 @pytest.mark.slow

@@ -1,0 +1,140 @@
+"""``engine.threads``: who decides, and what a resumed run takes."""
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from federations import compose, federate
+
+import fedexp
+from fedexp.distributed.ranks import Ranks
+from fedexp.engines.threads import restored_threads
+from fedexp.runtime import threads as module
+from fedexp.runtime.threads import Threads
+from fedexp.state.checkpoint import Checkpoint
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def four_free_of_eight(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(module.FreeCores, "__call__", lambda self, ranks: 4)
+    with restored_threads():
+        torch.set_num_threads(8)
+        yield
+
+
+def prepared(*overrides: str, done: Checkpoint | None = None, device: str = "cpu") -> Threads:
+    threads = Threads(compose(*overrides).engine, announce=True)
+    threads.prepare(Ranks(), torch.device(device), done)
+    return threads
+
+
+def chosen(threads: Threads) -> int:
+    federation = federate("clients.count=4", "clients.per_round=2", "data.subset=300")
+    threads.choose(federation.engine, Ranks(), federation.server.broadcast)
+    return torch.get_num_threads()
+
+
+def test_a_trial_decides_among_those_that_are_free(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = {1: 0.004, 2: 0.002, 4: 0.0019}
+    monkeypatch.setattr(module, "seconds_by_threads", lambda *_: found)
+    threads = prepared()
+    assert torch.get_num_threads() == 4
+    with caplog.at_level(logging.INFO):
+        assert chosen(threads) == 2
+    assert caplog.messages == [
+        "engine.threads=auto: 2 of 4 free; a few steps took 4.0 ms with 1, 2.0 ms with 2, "
+        "1.9 ms with 4"
+    ]
+    assert threads.chosen(Ranks()) == {"threads": 2, "processes": 1}
+
+
+def test_the_slowest_rank_counts_and_the_one_with_the_fewest_cores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Two(Ranks):
+        size = 2
+
+        def all_gather(self, value: Any) -> list[Any]:
+            if isinstance(value, dict):
+                return [value, {1: 0.004, 2: 0.004}]
+            return [value, 2] if type(value) is int else [value, value]
+
+    asked: list[int] = []
+
+    def seconds(engine: Any, message: Any, most: int) -> dict[int, float]:
+        asked.append(most)
+        return {1: 0.004, 2: 0.002}
+
+    monkeypatch.setattr(module, "seconds_by_threads", seconds)
+    threads = Threads(compose().engine, announce=False)
+    threads.prepare(Two(), CPU, None)
+    federation = federate("clients.count=4", "clients.per_round=2", "data.subset=300")
+    threads.choose(federation.engine, Two(), federation.server.broadcast)
+    assert (asked, torch.get_num_threads()) == ([2], 1)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "environment", "device", "count"),
+    [
+        (["engine.threads=3"], {}, "cpu", 3),
+        (["engine.threads=3"], {"OMP_NUM_THREADS": "8"}, "cpu", 3),
+        ([], {"OMP_NUM_THREADS": "8"}, "cpu", 8),
+        ([], {}, "cuda", 8),
+    ],
+)
+def test_what_is_known_needs_no_trial(
+    overrides: list[str],
+    environment: dict[str, str],
+    device: str,
+    count: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with caplog.at_level(logging.INFO):
+        assert chosen(prepared(*overrides, device=device)) == count
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize(
+    ("recorded", "count"),
+    [
+        ({"threads": 3, "processes": 1}, 3),
+        ({"threads": 3, "processes": 2}, 8),  # of two processes, each: no rule for one
+        ({}, 8),  # of a version that made no trials
+    ],
+)
+def test_a_resumed_run_makes_no_trial(
+    recorded: dict[str, int | str], count: int, tmp_path: Path
+) -> None:
+    done = Checkpoint(tmp_path, 1, 0.0, recorded)
+    assert chosen(prepared(done=done)) == count
+
+
+def test_a_run_says_how_many_keeps_them_and_gives_them_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "seconds_by_threads", lambda *_: {1: 0.4, 2: 0.2, 4: 0.2})
+    tiny = ["clients.count=4", "clients.per_round=2", "local.epochs=1", "data.subset=300"]
+    quiet = ["tracking.wandb.mode=disabled", "tracking.progress=false", "evaluation.personal=off"]
+    run = [*tiny, *quiet, "engine.device=cpu"]
+    fedexp.run([*run, "rounds=1", f"hydra.run.dir={tmp_path}"])
+    assert json.loads((tmp_path / "summary.json").read_text())["threads"] == 2
+    assert torch.get_num_threads() == 8
+
+    def no_trial(*_: Any) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(module, "seconds_by_threads", no_trial)
+    resumed = fedexp.run([*run, "rounds=2", f"resume={tmp_path}"])
+    assert resumed.summary["threads"] == 2
