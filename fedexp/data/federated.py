@@ -134,7 +134,9 @@ def joined(clients: Sequence[LocalBatches]) -> Sequence[LocalBatches]:
     are, and so do those of clients that share samples.
     """
     inputs = clients[0].samples.inputs
-    if not all(c.shares_samples for c in clients) or all(c.samples.inputs is inputs for c in clients):
+    if not all(c.shares_samples for c in clients) or all(
+        c.samples.inputs is inputs for c in clients
+    ):
         return clients
     whole = copy(clients[0].samples)
     whole.inputs = torch.cat([each.samples.inputs for each in clients])

@@ -1,4 +1,4 @@
-"""Synthetic(alpha, beta) of FedProx (Li et al., MLSys 2020): every client has a model of its own."""
+"""Synthetic(alpha, beta) of FedProx (Li et al., MLSys 2020): a model for every client."""
 
 from typing import Annotated
 

@@ -6,7 +6,6 @@ import numpy as np
 
 from fedexp.distributed.ranks import Contribution, Ranks, Tensors
 
-
 Sizes = Sequence[int] | np.ndarray
 """client -> its samples; an array in a large population."""
 

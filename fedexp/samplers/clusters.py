@@ -41,9 +41,7 @@ def ward_tree(distances: np.ndarray, linkage_on: LinkageOn) -> np.ndarray:
     return tree
 
 
-def nearest_clusters(
-    distances: Tensor, labels: Tensor, weights: Tensor | None = None
-) -> Tensor:
+def nearest_clusters(distances: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
     """[n] int64: the cluster with the smallest mean distance of its members to each point.
 
     Args:

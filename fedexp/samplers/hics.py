@@ -58,9 +58,9 @@ class HiCS(Sampler):
 
     A large population is never through with these rounds: ``warm_up_rounds`` ends them sooner. The
     clients that have not been selected by then have zero signals and so are all the same, one
-    cluster (or a part of one) that the draws explore. They cost next to nothing: the time of a
-    round is that of the clients that have been heard (up to ``exact_up_to``, about its cube; beyond,
-    their number times ``landmarks``), beside some passes over N numbers.
+    cluster (or a part of one) that the draws explore. They cost some passes over N numbers; the
+    rest of a round's time is that of the clients that have been heard: up to ``exact_up_to``, about
+    their number cubed, and beyond it their number times ``landmarks``.
 
     Memory at the server: N C numbers; with ``angle_on=head`` also N D, D the size of the head.
 

@@ -45,8 +45,8 @@ class LastUpdates(Sampler):
         super().setup(setting)
         if (clients := len(self.eligible)) > _MOST_CLIENTS:
             raise InputError(
-                f"sampler: compares all pairs of clients with data, of which there are {clients:,}; "
-                f"at most {_MOST_CLIENTS:,} are allowed; use another, such as random or hics"
+                f"sampler: compares all pairs of clients with data, and there are {clients:,} of "
+                f"them; at most {_MOST_CLIENTS:,} are allowed; use another, such as random or hics"
             )
         shapes = setting.parameter_shapes
         self.names = [name for name in shapes if name in setting.shared]

@@ -37,8 +37,8 @@ class ClientStore:
     ``with store.open(client) as state`` gives the state to be read and changed. Afterwards its size
     is measured, and the states unused for the longest time are written to disk until the others fit
     into the bound; opening one reads it back. Open states are not counted. Reading a state without
-    opening it moves nothing. A client whose state is empty takes no memory, so that the cost is that
-    of the clients that keep something, whatever the population.
+    opening it moves nothing. An empty state takes no memory, so that the cost is that of the
+    clients that keep something, whatever the population.
 
     A state must own its tensors: one that shares memory with the resident module, or with another
     state, no longer does once the state has been written to disk.

@@ -15,7 +15,6 @@ from fedexp.tracking.loss_surface import LossSurfaces
 from fedexp.tracking.model_features import draw_features
 from fedexp.tracking.named_classes import superclass_pairs
 
-
 _ALL_CLIENTS = 10_000
 """The partition of more clients than this is drawn of ``_SOME_CLIENTS`` alone."""
 
@@ -41,7 +40,7 @@ class Pictures:
 
     def __call__(self, message: Message) -> dict[str, Figure]:
         """Name -> figure for the global model in ``message``; empty if none is due."""
-        about, is_last = self.resources.data.description, message.round == self.rounds
+        is_last = message.round == self.rounds
         if message.round == 0:
             return {"heatmap/partition": partition_picture(self.resources.data)}
         figures: dict[str, Figure] = {}
@@ -92,6 +91,4 @@ def partition_picture(data: FederatedData) -> Figure:
         places = torch.linspace(0, len(clients) - 1, _SOME_CLIENTS, dtype=torch.float64)
         chosen = places.round().long()
         clients, counts = clients[chosen], counts[chosen]
-    return partition_heatmap(
-        counts, data.description.classes, clients.tolist(), len(data.clients)
-    )
+    return partition_heatmap(counts, data.description.classes, clients.tolist(), len(data.clients))

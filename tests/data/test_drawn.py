@@ -77,7 +77,9 @@ def test_class_counts_are_known_of_some_and_found_for_the_others() -> None:
     found = data.classes_of(torch.tensor([5, 20, 0, 30]))  # client 5 trains on 5 of its 7
     assert found.tolist() == [[2, 2, 1], [6, 5, 5], [1, 0, 0], [8, 8, 8]]
     assert source.drawn == [5]
-    with pytest.raises(InputError, match=r"^data.test_clients=4: the classes of only so many of 31"):
+    with pytest.raises(
+        InputError, match=r"^data.test_clients=4: the classes of only so many of 31"
+    ):
         data.class_counts  # noqa: B018
     small, _ = population(3)
     assert small.class_counts.tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]

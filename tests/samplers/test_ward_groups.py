@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy.cluster.hierarchy import linkage
 
-from fedexp.samplers.clusters import LinkageOn
 from fedexp.samplers.client_clusters import ClientClusters
+from fedexp.samplers.clusters import LinkageOn
 from fedexp.samplers.heterogeneity import Profiles, estimated_entropy
 from fedexp.samplers.ward_groups import group_tree
 
