@@ -13,7 +13,10 @@ from fedexp.data.drawn import DrawnSource
 from fedexp.data.train_test import TestFraction
 
 FEATURES, CLASSES = 60, 10
-Size = Annotated[int, Field(ge=2)]
+LARGEST = 2_000_000
+"""Samples of a client at most: they take 0.5 GB."""
+
+Size = Annotated[int, Field(ge=2, le=LARGEST)]
 STD = np.arange(1, FEATURES + 1) ** -0.6
 """[60] the square root of Sigma's diagonal, Sigma_jj = j^-1.2."""
 
@@ -44,8 +47,8 @@ class Synthetic(DrawnSource):
         size_mean: of the logarithm of the sizes.
         size_std: likewise.
         size_min: what is added to each size, at least 2.
-        size_max: larger sizes become this one; None leaves them. Of a million published sizes the
-            largest is about a million.
+        size_max: larger sizes become this one; None is ``LARGEST``. Of a million published sizes
+            the largest is 0.7 million.
         test_fraction: see ``DrawnSource``.
         test_clients: see ``DrawnSource``.
         seed: of the samples; independent of the seed of the run.
@@ -56,8 +59,8 @@ class Synthetic(DrawnSource):
         alpha: NonNegativeFloat,
         beta: NonNegativeFloat,
         iid: bool,
-        size_mean: float,
-        size_std: NonNegativeFloat,
+        size_mean: Annotated[float, Field(ge=0, le=12)],
+        size_std: Annotated[float, Field(ge=0, le=4)],
         size_min: Size,
         size_max: Size | None,
         test_fraction: TestFraction,
@@ -78,7 +81,7 @@ class Synthetic(DrawnSource):
         """n_k of each client; the first ones are the same whatever their number."""
         draw = numpy_generator(self.seed, "synthetic/sizes")
         sizes = draw.lognormal(self.size_mean, self.size_std, num_clients)
-        bound = np.iinfo(np.int32).max if self.size_max is None else self.size_max
+        bound = LARGEST if self.size_max is None else self.size_max
         return np.minimum(np.floor(sizes) + self.size_min, bound).astype(np.int64)
 
     def draw(self, client: int, total: int) -> Split:

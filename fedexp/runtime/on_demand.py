@@ -12,9 +12,10 @@ def check_on_demand(config: Config, partition: object) -> None:
         config: of a run whose data are a ``DrawnSource``.
         partition: the function of the partition that it asks for.
     """
+    name = getattr(partition, "__name__", "another")
     attack, surface = config.evaluation.membership.attack, config.tracking.loss_surface.rounds
     for key, value, allowed in (
-        ("partition", "another" if partition is not natural else "natural", "natural"),
+        ("partition", "natural" if partition is natural else name, "natural"),
         ("partition.test_split", config.partition.test_split, "users"),
         ("partition.long_tail", config.partition.long_tail, None),
         ("data.subset", config.data.subset, None),

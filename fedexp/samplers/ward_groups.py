@@ -36,7 +36,8 @@ def ward_beside_equals(
 
     Returns:
         [m + 1] int64 labels 0, 1, ..., the last one that of the equal points. There are fewer than
-        ``clusters`` of them, as from ``ward``, where more would divide the equal points.
+        ``clusters`` of them where more would divide the equal points; ``ward`` then divides them
+        arbitrarily, as all of them join at one height and rounding decides which one is first.
     """
     points = len(to_equals)
     if linkage_on == "rows":

@@ -172,7 +172,7 @@ def test_flipped_labels_and_stragglers_of_drawn_clients() -> None:
 @pytest.mark.parametrize(
     ("override", "line"),
     [
-        ("partition=iid", "partition=another: should be natural"),
+        ("partition=iid", "partition=iid: should be natural"),
         ("partition.test_split=classes", "partition.test_split=classes: should be users"),
         ("partition.long_tail=10", "partition.long_tail=10.0: should be null"),
         ("data.subset=100", "data.subset=100: should be null"),
