@@ -1,6 +1,7 @@
 """A partitioned dataset: one tensor on the device, index tensors for the clients."""
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -158,6 +159,30 @@ class LocalBatches(IterableDataset[Batch]):
         return torch.split(self.index[permutation.to(self.index.device)], self.batch_size)
 
 
+def joined(clients: Sequence[LocalBatches]) -> Sequence[LocalBatches]:
+    """The same batches, all of them of one ``Samples``, from which one gather takes them.
+
+    Clients that do not share samples get copies whose samples are those of all, one client after
+    another. Their generators are not copied. Batches with ``shares_samples`` false stay as they
+    are, and so do those of clients that share samples.
+    """
+    inputs = clients[0].samples.inputs
+    if not all(c.shares_samples for c in clients) or all(
+        c.samples.inputs is inputs for c in clients
+    ):
+        return clients
+    whole = copy(clients[0].samples)
+    whole.inputs = torch.cat([each.samples.inputs for each in clients])
+    whole.labels = torch.cat([each.samples.labels for each in clients])
+    moved, start = [], 0
+    for each in clients:
+        own = copy(each)
+        own.samples, own.index = whole, each.index + start
+        start += len(each.samples)
+        moved.append(own)
+    return moved
+
+
 def _no_samples() -> Tensor:
     return torch.empty(0, dtype=torch.int64)
 
@@ -193,6 +218,11 @@ class ClientData:
     def labels(self) -> Tensor:
         """[n_k] the class of each training sample."""
         return self.federation.train.labels[self.train_index]
+
+    @property
+    def held_out(self) -> Subset:
+        """The samples that it holds out for validation."""
+        return Subset(self.federation.train, self.validation_index)
 
     def inputs(self, positions: Tensor, augment: Generator | None = None) -> Tensor:
         """The inputs [B, *input_shape] at ``positions`` among its samples.
@@ -244,6 +274,9 @@ class FederatedData:
         clients: each client's data.
     """
 
+    class_counts: Tensor
+    clients: Sequence[ClientData]
+
     def __init__(
         self,
         dataset: Dataset,
@@ -290,3 +323,22 @@ class FederatedData:
                 )
             )
         ]
+
+    @property
+    def sizes(self) -> Tensor:
+        """[N] int64: the samples that each client trains on."""
+        return self.class_counts.sum(dim=1)
+
+    @property
+    def counted(self) -> Tensor:
+        """[n] int64, in order: the clients whose classes are counted from the start; here all."""
+        return torch.arange(len(self.clients))
+
+    @property
+    def counted_classes(self) -> Tensor:
+        """[n, C] class counts of the clients in ``counted``."""
+        return self.class_counts
+
+    def classes_of(self, clients: Tensor) -> Tensor:
+        """[n, C] class counts of ``clients`` [n], which are counted now if they are not yet."""
+        return self.class_counts[clients]

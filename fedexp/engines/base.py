@@ -304,8 +304,7 @@ class Engine:
 
     def validate_personal(self, client: int) -> Tensor:
         """``Predictions.validation`` of the resident module as the personal model of ``client``."""
-        data = self.resources.data
-        held_out = Subset(data.train, data.clients[client].validation_index)
+        held_out = self.resources.data.clients[client].held_out
         if not len(held_out):
             return torch.zeros(0, dtype=torch.bool)
         return self.predict(personal=True, samples=held_out).correct

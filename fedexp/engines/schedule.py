@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from fedexp.data.federated import LocalBatches
+from fedexp.data.federated import LocalBatches, joined
 
 
 class Schedule:
@@ -22,7 +22,7 @@ class Schedule:
     """
 
     def __init__(self, clients: Sequence[LocalBatches], epochs: int) -> None:
-        self._clients = clients
+        self._clients = clients = joined(clients)
         chunks = [[chunk for _ in range(epochs) for chunk in each.chunks()] for each in clients]
         self.steps = [len(each) for each in chunks]
         takers = [chunks[: self.rows(step)] for step in range(len(self))]

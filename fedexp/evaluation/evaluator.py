@@ -171,7 +171,7 @@ class Evaluator:
         correct, total = per_class(predictions.correct, self.labels, len(classes))
         scores.metrics["global/accuracy"] = predictions.correct.double().mean().item()
         scores.metrics["global/loss"] = predictions.loss
-        scores.metrics |= global_angles(predictions, self.data.class_counts)
+        scores.metrics |= global_angles(predictions, self.data.counted_classes)
         scores.per_class = {
             name: hits.item() / of.item()
             for name, hits, of in zip(classes, correct, total, strict=True)

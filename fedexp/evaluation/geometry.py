@@ -57,7 +57,8 @@ def global_angles(predictions: Predictions, class_counts: Tensor) -> dict[str, f
 
     Args:
         predictions: of the global model on the test split.
-        class_counts: [N, C] training samples of each class at each client.
+        class_counts: [N, C] training samples of each class at each client; in a population that is
+            drawn on demand, of those clients whose classes are counted.
     """
     holds = class_counts.cpu()[class_counts.cpu().sum(dim=1) > 0] > 0
     angles = {}

@@ -33,8 +33,8 @@ from fedexp.runtime.training import train
 from fedexp.state.checkpoint import Checkpoint, Checkpoints, save_weights
 from fedexp.state.run_folder import SUMMARY, Identity, check, claim, objective, rounds_finished
 from fedexp.tracking.follow import History, follow
-from fedexp.tracking.heatmaps import partition_heatmap
 from fedexp.tracking.jsonl import parse_records, read_metrics
+from fedexp.tracking.pictures import partition_picture
 from fedexp.tracking.summary import summarize, write_summary
 from fedexp.tracking.tracker import Tracker, Trackers
 
@@ -135,7 +135,7 @@ def _run(config: Config, folder: Path, launch: Launch) -> tuple[RunResult, Messa
         claim(folder, config) if ranks.is_first else nullcontext() as run,
     ):
         if ranks.is_first:
-            write_partition(folder / PARTITION, data.class_counts, data.description.classes)
+            write_partition(folder / PARTITION, data)
         checkpoint = ranks.from_first(partial(_resume_point, config, folder, run, launch))
         start -= checkpoint.seconds if checkpoint else 0
         past = parse_records(checkpoint.metrics) if checkpoint else []
@@ -245,9 +245,8 @@ def draw_partition(config: Config, folder: Path) -> list[Path]:
     Returns the two paths, ``partition.png`` and ``partition.csv``. Raises InputError.
     """
     data = load_data(config, plan(config).source, torch.device("cpu"))
-    classes = data.description.classes
     folder.mkdir(parents=True, exist_ok=True)
     picture, table = folder / "partition.png", folder / PARTITION
-    partition_heatmap(data.class_counts, classes).savefig(picture)
-    write_partition(table, data.class_counts, classes)
+    partition_picture(data).savefig(picture)
+    write_partition(table, data)
     return [picture, table]

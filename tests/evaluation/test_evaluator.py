@@ -45,7 +45,7 @@ def evaluator(
         validation=validation or [],
         description=SimpleNamespace(classes=("cat", "dog", "eel"), num_classes=3),
         clients=[client],
-        class_counts=client.class_counts[None],
+        counted_classes=client.class_counts[None],
     )
     schedule = Evaluation.model_validate(
         {
