@@ -116,6 +116,7 @@ class Engine(Common):
     channels_last: Literal["auto"] | bool
     compile: bool
     deterministic: bool
+    graph: Literal["auto"] | bool
 
     @property
     def processes(self) -> int:
