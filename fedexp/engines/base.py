@@ -16,6 +16,7 @@ from fedexp.core.part import Memory
 from fedexp.core.randomness import seed_layers
 from fedexp.core.sockets import Phase
 from fedexp.data.federated import ClientData, Samples, Subset
+from fedexp.engines.graph import Graphs
 from fedexp.engines.kept_optimizer import optimizer_state, restore_optimizer
 from fedexp.engines.predictions import Predictions, score
 from fedexp.engines.resources import Resources
@@ -50,12 +51,16 @@ class Engine:
 
     Attributes:
         shares_cohort: whether it can run in several processes that share the cohort.
+        captures_steps: whether ``engine.graph`` is for it.
+        graphs: training steps captured in CUDA graphs; None captures none.
     """
 
     shares_cohort: ClassVar[bool] = True
+    captures_steps: ClassVar[bool] = False
 
     def __init__(self, resources: Resources) -> None:
         self.resources = resources
+        self.graphs: Graphs | None = None
 
     def compile(self) -> None:
         """Compile what every training step computes with ``torch.compile``."""
@@ -193,6 +198,8 @@ class Engine:
         """How the client in the resident module trains in this phase."""
         resources, local = self.resources, self.resources.local
         grad_clip = local.grad_clip if phase.clipped else None
+        if self.graphs is not None:
+            return self.graphs.steps(phase, optimizer, grad_clip)
         return EagerSteps(resources.fabric, resources.module, optimizer, grad_clip)
 
     def finish(self, state: ClientState, fitted: Tensors, draws: int) -> Update:

@@ -12,6 +12,8 @@ from fedexp.state.client_state import ClientState
 class Serial(Engine):
     """Trains clients one after another, each with the whole device."""
 
+    captures_steps = True
+
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
         """Train the clients in the cohort's order."""
         self.resources.store.begin_round()
