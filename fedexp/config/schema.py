@@ -112,6 +112,7 @@ class Engine(Common):
     device: Literal["auto", "cpu", "cuda", "mps"]
     devices: Annotated[int, Field(ge=1, le=1024)]  # a larger number is a typing error
     num_nodes: PositiveInt
+    processes_per_device: Annotated[int, Field(ge=1, le=64)]
     precision: Literal["32-true", "bf16-mixed"]
     channels_last: Literal["auto"] | bool
     compile: bool
@@ -120,8 +121,8 @@ class Engine(Common):
 
     @property
     def processes(self) -> int:
-        """One for each device."""
-        return self.devices * self.num_nodes
+        """One for each device, or ``processes_per_device``."""
+        return self.devices * self.processes_per_device * self.num_nodes
 
 
 class Membership(Group):
