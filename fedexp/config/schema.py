@@ -114,15 +114,17 @@ class Engine(Common):
     devices: Annotated[int, Field(ge=1, le=1024)]  # a larger number is a typing error
     num_nodes: PositiveInt
     threads: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)]
+    processes_per_device: Annotated[int, Field(ge=1, le=64)]
     precision: Literal["32-true", "bf16-mixed"]
     channels_last: Literal["auto"] | bool
     compile: bool
     deterministic: bool
+    graph: Literal["auto"] | bool
 
     @property
     def processes(self) -> int:
-        """One for each device."""
-        return self.devices * self.num_nodes
+        """One for each device, or ``processes_per_device``."""
+        return self.devices * self.processes_per_device * self.num_nodes
 
 
 class Membership(Group):

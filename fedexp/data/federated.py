@@ -12,6 +12,7 @@ from torch.utils.data import IterableDataset
 
 from fedexp.core.client_protocol import Batch
 from fedexp.core.randomness import torch_generator
+from fedexp.core.transfer import to_device
 from fedexp.data.augment import Augmentation, augmentation
 from fedexp.data.dataset import TOKEN_TYPES, Dataset, Split
 from fedexp.data.split import class_counts
@@ -156,7 +157,7 @@ class LocalBatches(IterableDataset[Batch]):
     def chunks(self) -> Sequence[Tensor]:
         """The samples of each of the next epoch's batches, [B] and a shorter last one."""
         permutation = torch.randperm(len(self.index), generator=self.order)
-        return torch.split(self.index[permutation.to(self.index.device)], self.batch_size)
+        return torch.split(self.index[to_device(permutation, self.index.device)], self.batch_size)
 
 
 def joined(clients: Sequence[LocalBatches]) -> Sequence[LocalBatches]:
@@ -293,7 +294,7 @@ class FederatedData:
         self.train = Samples(dataset.train, dataset.mean, dataset.std, device)
         self.test = Samples(dataset.test, dataset.mean, dataset.std, device, keep_normalised=True)
         # Only uint8 images have a mean: others are normalised, so that it is zero.
-        fill = torch.tensor([round(255 * mean) for mean in dataset.mean] or [0])
+        fill = torch.tensor([round(255 * mean) for mean in dataset.mean] or [0]).to(device)
         self.augment = augmentation(augment, fill)
         self.seed = seed
         counts = class_counts(

@@ -4,10 +4,11 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from fedexp.core.client import ClientModule
 from fedexp.core.frozen_copies import Outputs, full_precision
@@ -16,16 +17,34 @@ from fedexp.core.part import Memory
 from fedexp.core.randomness import seed_layers
 from fedexp.core.sockets import Phase
 from fedexp.data.federated import ClientData, Samples, Subset
+from fedexp.engines.graph import Graphs
 from fedexp.engines.kept_optimizer import optimizer_state, restore_optimizer
 from fedexp.engines.predictions import Predictions, Select, Selection, score, score_selected
 from fedexp.engines.resources import Resources
 from fedexp.engines.stack import Stack
 from fedexp.engines.stacked_scores import StackedScores
-from fedexp.faults.quarantine import is_finite
+from fedexp.engines.steps import EagerSteps, Steps
+from fedexp.faults.quarantine import has_finite_sums, is_finite
 from fedexp.state.client_state import ClientState
 
 _PERSONAL_PARTS = ("head", "loss", "personalization")
 """The parts that begin for a personal model: the regularizer belongs to the shared model."""
+
+
+class Turn(NamedTuple):
+    """A client's turn after local training.
+
+    Attributes:
+        update: without the metrics that ``fit`` returned.
+        fitted: these metrics, scalars on the device.
+        state: what the client keeps.
+        before: a copy of it from the start of the round.
+    """
+
+    update: Update
+    fitted: Tensors
+    state: ClientState
+    before: ClientState
 
 
 class Engine:
@@ -35,13 +54,17 @@ class Engine:
 
     Attributes:
         shares_cohort: whether it can run in several processes that share the cohort.
+        captures_steps: whether ``engine.graph`` is for it.
+        graphs: training steps captured in CUDA graphs; None captures none.
     """
 
     shares_cohort: ClassVar[bool] = True
+    captures_steps: ClassVar[bool] = False
 
     def __init__(self, resources: Resources) -> None:
         self.resources = resources
         self._stacked_scores = StackedScores(resources, self.personal_outputs)
+        self.graphs: Graphs | None = None
 
     def on_trial(self, resources: Resources) -> "Engine":
         """This engine with other resources, of the same resident module; see ``engines.trial``."""
@@ -213,7 +236,7 @@ class Engine:
             Scalars on the device: ``loss``, the mean objective over all steps, and
             ``cross_entropy``, the mean cross-entropy over the steps of the last phase's last epoch.
         """
-        fabric, local = self.resources.fabric, self.resources.local
+        local = self.resources.local
         batches = module.data.local_batches(module.round, local.batch_size)
         losses = []
         for phase in phases:
@@ -222,31 +245,32 @@ class Engine:
             trained = dict(module.trained_parameters())
             if kept is not None:
                 restore_optimizer(optimizer, [(trained, kept)])
+            take_step = self._steps(phase, optimizer)
             for epoch in range(phase.epochs):
                 if phase is phases[-1] and epoch == phase.epochs - 1:
                     module.cross_entropies = []
-                for step, batch in enumerate(batches):
-                    with fabric.autocast():
-                        loss = module.training_step(batch, step)
-                    fabric.backward(loss)
-                    if local.grad_clip is not None and phase.clipped:
-                        fabric.clip_gradients(module, optimizer, max_norm=local.grad_clip)
-                    module.add_unclipped_gradient()
-                    optimizer.step()
-                    optimizer.zero_grad()
-                    losses.append(loss.detach())
+                losses += [take_step(batch, number) for number, batch in enumerate(batches)]
             if kept is not None:
                 kept.update(optimizer_state(optimizer, trained))
         return fit_metrics(losses, module)
 
-    def finish(self, state: ClientState, metrics: Mapping[str, float], draws: int) -> Update:
+    def _steps(self, phase: Phase, optimizer: Optimizer) -> Steps:
+        """How the client in the resident module trains in this phase."""
+        resources, local = self.resources, self.resources.local
+        grad_clip = local.grad_clip if phase.clipped else None
+        if self.graphs is not None:
+            return self.graphs.steps(phase, optimizer, grad_clip)
+        return EagerSteps(resources.fabric, resources.module, optimizer, grad_clip)
+
+    def finish(self, state: ClientState, fitted: Tensors, draws: int) -> Update:
         """The update of the client whose trained model is in the resident module.
 
-        Also stores its private weights and its personal model in ``state``. ``metrics`` are those
-        of ``fit``.
+        Also stores its private weights and its personal model in ``state``. ``fitted`` is what
+        ``fit`` returned; ``end_turns`` adds it to the metrics.
         """
         module, parts = self.resources.module, self.resources.parts
-        module.cross_entropy = metrics.get("cross_entropy", math.nan)
+        unknown = torch.full((), math.nan, device=module.device)
+        module.cross_entropy = fitted.get("cross_entropy", unknown)
         reports = {name: part.report(module, state.memory(name)) for name, part in parts.items()}
         state.personal_model = {name: value.clone() for name, value in module.weights.items()}
         shared, state.private = self.resources.split(state.personal_model)
@@ -255,27 +279,28 @@ class Engine:
             num_samples=module.data.num_samples,
             weights=shared,
             extras={name: report for name, report in reports.items() if report},
-            metrics={**metrics, **module.logged},
+            metrics=dict(module.logged),
             directions=module.directions,
             draws=draws,
         )
 
-    def end_turn(
-        self, update: Update, message: Message, state: ClientState, before: ClientState
-    ) -> Update:
-        """The update as the server receives it, with injected faults.
+    def end_turns(self, turns: Sequence[Turn], message: Message) -> list[Update]:
+        """The updates as the server receives them, with injected faults.
 
-        If it is not finite, the server will reject it, and ``state`` goes back to ``before``, a
-        copy of it from the start of the round. What the client stores is added to the metrics.
+        If one is not finite, the server will reject it, and its client's state goes back to what it
+        was before. What ``fit`` returned and what the client stores are added to the metrics. This
+        is where turns wait for the device, once for all of them.
         """
-        arrived = self.resources.faults.corrupt(update, message)
-        if not is_finite(arrived):
-            vars(state).update(vars(before))
-        stored = {
-            "cost/client_memory_bytes": float(state.method_nbytes),
-            "cost/stored_parameters": float(self.resources.module.stored_parameters),
-        }
-        return replace(arrived, metrics={**arrived.metrics, **stored})
+        module = self.resources.module
+        arrived = [self.resources.faults.corrupt(turn.update, message) for turn in turns]
+        scalars = [
+            torch.stack([*turn.fitted.values(), has_finite_sums(update, module.device).float()])
+            for turn, update in zip(turns, arrived, strict=True)
+        ]
+        return [
+            _ended(turn, update, values, module.stored_parameters)
+            for turn, update, values in zip(turns, arrived, on_host(scalars), strict=True)
+        ]
 
     def finish_personal(self, state: ClientState) -> None:
         """Store the separate model in the resident module as the client's personal model."""
@@ -332,6 +357,27 @@ class Engine:
 
 def _length(selection: Selection | None) -> int:
     return 0 if selection is None else len(selection.index)
+
+
+def on_host(rows: Sequence[Tensor]) -> list[list[float]]:
+    """The numbers of all ``rows``, which waits for the device."""
+    found: list[list[float]] = torch.stack(list(rows)).tolist()
+    return found
+
+
+def _ended(turn: Turn, arrived: Update, values: Sequence[float], stored: int) -> Update:
+    """The update that arrived, given the numbers of ``turn.fitted`` and whether sums are finite."""
+    *fitted, sums_are_finite = values
+    finite = bool(sums_are_finite) or is_finite(arrived)
+    if not finite:
+        vars(turn.state).update(vars(turn.before))
+    metrics = {
+        **dict(zip(turn.fitted, fitted, strict=True)),
+        **arrived.metrics,
+        "cost/client_memory_bytes": float(turn.state.method_nbytes),
+        "cost/stored_parameters": float(stored),
+    }
+    return replace(arrived, metrics=metrics, is_finite=finite)
 
 
 def fit_metrics(losses: Sequence[Tensor], module: ClientModule) -> Tensors:

@@ -17,8 +17,9 @@ from fedexp.core.local_optimizer import is_elementwise
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Memory
 from fedexp.core.sockets import Phase
+from fedexp.core.transfer import to_device
 from fedexp.data.federated import ClientData
-from fedexp.engines.base import Engine
+from fedexp.engines.base import Engine, Turn
 from fedexp.engines.footprint import clients_that_fit
 from fedexp.engines.kept_optimizer import PERSONAL_MODEL, SHARED_MODEL
 from fedexp.engines.predictions import Predictions, Select
@@ -138,18 +139,18 @@ class Vectorized(Engine):
     ) -> list[Update]:
         """Train the shared models, and then the clients' separate models if they have any."""
         personalization, epochs = self.resources.personalization, self.resources.local.epochs
-        updates = []
+        turns = []
         with ExitStack() as open_states:
             states = {c: open_states.enter_context(self.resources.store.open(c)) for c in clients}
             before = {client: state.copy() for client, state in states.items()}
             stack = self.begin_all(clients, lambda c: self.begin(c, message, states[c]))
             kept = self._kept_optimizers(SHARED_MODEL, states)
             fitted = self._fit_all(stack, personalization.phases(epochs), kept)
-            columns = {name: values.tolist() for name, values in fitted.items()}
             for row, client in enumerate(clients):
                 stack.load_row(row)
-                metrics = {name: column[row] for name, column in columns.items()}
-                updates.append(self.finish(states[client], metrics, draws[client]))
+                own = {name: values[row] for name, values in fitted.items()}
+                update = self.finish(states[client], own, draws[client])
+                turns.append(Turn(update, own, states[client], before[client]))
             if personal_phases := personalization.personal_phases(epochs):
                 stack = self.begin_all(
                     clients, lambda c: self.begin_personal(c, message, states[c])
@@ -158,7 +159,7 @@ class Vectorized(Engine):
                 for row, client in enumerate(clients):
                     stack.load_row(row)
                     self.finish_personal(states[client])
-            return [self.end_turn(u, message, states[u.client], before[u.client]) for u in updates]
+            return self.end_turns(turns, message)
 
     def _kept_optimizers(
         self, model: str, states: Mapping[int, ClientState]
@@ -183,7 +184,7 @@ class Vectorized(Engine):
         sums: dict[str, Tensors] = {}
         for phase in phases:
             module.begin_phase(phase)
-            taken = torch.tensor([turn["steps"] for turn in turns], device=module.device)
+            taken = to_device(torch.tensor([turn["steps"] for turn in turns]), module.device)
             schedule = Schedule(batches, phase.epochs)
             grad_clip = local.grad_clip if phase.clipped else None
             optimizer = (
@@ -216,8 +217,8 @@ class Vectorized(Engine):
                 socket: {name: value[row].clone() for name, value in tensors.items()}
                 for socket, tensors in sums.items()
             }
-        all_steps = totals.new_tensor([turn["steps"] for turn in turns])
-        steps_of_last_epoch = totals.new_tensor([len(each) for each in batches])
+        steps = [[turn["steps"] for turn in turns], [len(each) for each in batches]]
+        all_steps, steps_of_last_epoch = to_device(torch.tensor(steps).float(), module.device)
         return {"loss": totals / all_steps, "cross_entropy": cross_entropies / steps_of_last_epoch}
 
     def _objective(

@@ -127,7 +127,8 @@ class AdaptedHead(Head):
         """Phi_k [C] of the client with these ``counts`` [C]."""
         if self.phi_normalization == "client":
             return adaptation(counts, self.form)
-        return self.gamma.to(counts.device) * FORMS[self.form](_shares(counts))
+        self.gamma = self.gamma.to(counts.device)
+        return self.gamma * FORMS[self.form](_shares(counts))
 
 
 def _shares(counts: Tensor) -> Tensor:

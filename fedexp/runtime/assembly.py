@@ -23,6 +23,7 @@ from fedexp.distributed.placement import Placement
 from fedexp.distributed.ranks import Ranks, ranks_of
 from fedexp.engines.allocator import keep_freed_memory
 from fedexp.engines.base import Engine
+from fedexp.engines.graph import Graphs, uses_graphs
 from fedexp.engines.layout import check_compiler, prefers_channels_last
 from fedexp.engines.resources import Resources
 from fedexp.errors import InputError
@@ -176,11 +177,13 @@ def _resources(
 
 
 def _engine(config: EngineConfig, resources: Resources) -> Engine:
-    """The engine, which compiles its steps if ``engine.compile`` says so."""
+    """The engine, which compiles or captures its steps if ``engine`` says so."""
     engine: Engine = build("engine", config.node, supplied=ENGINE_SUPPLIED)(resources=resources)
     if config.compile:
         check_compiler(resources.fabric.device)
         engine.compile()
+    if uses_graphs(config, engine.captures_steps, resources.fabric.device):
+        engine.graphs = Graphs(resources)
     return engine
 
 

@@ -96,7 +96,7 @@ def execute(config: Config, folder: Path, launch: Launch) -> RunResult:
         return _run(config, folder, launch)[0]
     check(folder, config)
     plan(config)  # finds errors before processes are started
-    summary, stopped, message = spawn(_run_as_rank, config.engine.devices, config, folder, launch)
+    summary, stopped, message = spawn(_run_as_rank, config.engine.processes, config, folder, launch)
     model = partial(_rebuild_model, config, message)
     return RunResult(folder, read_metrics(folder), summary, model, stopped)
 
