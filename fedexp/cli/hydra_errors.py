@@ -15,6 +15,7 @@ from fedexp.errors import InputError
 _NO_OPTION = "Config group override must be"  # a group is null, or a number
 _EXTRAS = {
     "hydra/sweeper/optuna": "optuna",
+    "hydra/launcher/ray": "ray",
     "hydra/launcher/submitit_local": "slurm",
     "hydra/launcher/submitit_slurm": "slurm",
 }
