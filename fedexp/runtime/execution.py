@@ -6,7 +6,7 @@ import errno
 import logging
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -137,7 +137,7 @@ def _rebuild_model(config: Config, message: Message) -> ClientModule:
 def _run(config: Config, folder: Path, launch: Launch) -> tuple[RunResult, Message]:
     """The run in this process, or its share of it; returns the result and the final message."""
     start, limit = time.perf_counter(), TimeLimit(config.limits.minutes)
-    threads = Threads(config.engine, announce=launch.sweep is None)
+    threads = Threads(config.engine, log=launch.sweep is None)
     if launcher.this_process().rank == 0:
         check(folder, config)
     planned = plan(config)
@@ -163,10 +163,12 @@ def _run(config: Config, folder: Path, launch: Launch) -> tuple[RunResult, Messa
             clients = folder / _CLIENTS.format(ranks.rank)
             federation = assemble(planned, fabric, data, trackers, clients)
             with _removed(clients):
-                last, stopped = train(federation, config, checkpoint, folder, start, limit, threads)
+                last, stopped, chosen = train(
+                    federation, config, checkpoint, folder, start, limit, threads
+                )
             model = federation.global_model(last)
             seconds = time.perf_counter() - start
-            summary = _summary(config, launch, history, model, str(fabric.device), seconds)
+            summary = _summary(config, launch, history, model, str(fabric.device), seconds, chosen)
             if ranks.is_first:
                 save_weights(model.state_dict(), folder)
                 write_summary(folder, summary)
@@ -220,6 +222,7 @@ def _summary(
     model: ClientModule,
     device: str,
     seconds: float,
+    chosen: Mapping[str, int | str],
 ) -> dict[str, Any]:
     """The content of ``summary.json``."""
     return summarize(
@@ -230,6 +233,7 @@ def _summary(
         model.weights,
         device,
         seconds,
+        chosen,
     )
 
 
