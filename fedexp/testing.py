@@ -161,7 +161,7 @@ def _cohort(server: Federation, clients: Federation, message: Message) -> Sequen
 def _train_in_vain(federation: Federation, client: int, message: Message) -> None:
     """Train a client other than this one, and put its state back."""
     resources = federation.engine.resources
-    sizes = resources.data.class_counts.sum(dim=1).tolist()
+    sizes = resources.data.sizes.tolist()
     other = next(c for c, size in enumerate(sizes) if size and c != client)
     before = _sent(dict(resources.store.states()))
     list(federation.engine.train([other], message))

@@ -258,7 +258,7 @@ def reproducible(examples: int) -> settings:
     )
 
 
-@reproducible(15)
+@reproducible(8)
 @given(st.data())
 def test_a_config_trains_or_says_why_it_cannot(world: World, data: st.DataObject) -> None:
     attempt(data.draw(configs(world)), world)

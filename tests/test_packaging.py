@@ -51,6 +51,7 @@ def test_every_key_has_a_comment() -> None:
     assert without == []
 
 
+@pytest.mark.slow
 def test_the_default_experiment_learns(tmp_path: Path) -> None:
     result = fedexp.run([f"hydra.run.dir={tmp_path / 'run'}"])
     assert len(result.metrics) == 30

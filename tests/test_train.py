@@ -180,6 +180,7 @@ def test_an_interrupted_run_is_saved_and_goes_on(number: signal.Signals, tmp_pat
     assert len(list(tmp_path.glob("outputs/*/*"))) == 1
 
 
+@pytest.mark.slow
 def test_a_sweep_of_two_processes(tmp_path: Path) -> None:
     done = python(
         *[

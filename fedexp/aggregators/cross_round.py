@@ -132,7 +132,7 @@ class CrossRound(Gathered):
 
     def report(self, client: Client, memory: Memory) -> Tensors:
         """F: the mean cross-entropy of the last local epoch, while the weights moved."""
-        return {"loss": torch.tensor(client.cross_entropy, device=client.device)}
+        return {"loss": client.cross_entropy}
 
     def combine(self, updates: Sequence[Update], current: Tensors) -> Tensors:
         """The mean of the selected models; in the warm-up, of the cohort's."""

@@ -96,6 +96,7 @@ class Model(Common):
     """What every backbone has."""
 
     init: Init
+    start_from: str | None
     train: Annotated[list[str], Field(min_length=1)] | None
     lora: LoRA
 
@@ -113,15 +114,17 @@ class Engine(Common):
     devices: Annotated[int, Field(ge=1, le=1024)]  # a larger number is a typing error
     num_nodes: PositiveInt
     threads: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)]
+    processes_per_device: Annotated[int, Field(ge=1, le=64)]
     precision: Literal["32-true", "bf16-mixed"]
     channels_last: Literal["auto"] | bool
     compile: bool
     deterministic: bool
+    graph: Literal["auto"] | bool
 
     @property
     def processes(self) -> int:
-        """One for each device."""
-        return self.devices * self.num_nodes
+        """One for each device, or ``processes_per_device``."""
+        return self.devices * self.processes_per_device * self.num_nodes
 
 
 class Membership(Group):
@@ -142,6 +145,12 @@ class Episodes(Group):
     episodes: Annotated[int, Field(ge=2, le=10_000)]
 
 
+PersonalMetrics = Annotated[
+    list[Literal["uniform", "local", "test_split", "whole", "angles"]], Field(min_length=1)
+]
+"""What is measured of personal models; see ``fedexp.evaluation.personal``."""
+
+
 class Evaluation(Group):
     """What is measured, and when."""
 
@@ -149,6 +158,8 @@ class Evaluation(Group):
     targets: list[Annotated[float, Field(gt=0, le=1)]]
     personal: Literal["all", "cohort", "off"]
     personal_every: PositiveInt
+    personal_metrics: PersonalMetrics
+    personal_samples: PositiveInt | None
     batch_size: PositiveInt
     step_cosine: bool
     fewshot: Episodes

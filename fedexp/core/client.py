@@ -49,7 +49,7 @@ class ClientModule(LightningModule):
     is_personal: bool  # whether a personal model is trained, not the shared one
     learning_rate: float  # of this round's local optimizer
     steps: int  # gradient steps taken in this round
-    cross_entropy: float  # mean over the last epoch's steps, set before the parts report
+    cross_entropy: Tensor  # mean over the last epoch's steps, set before the parts report
     measured: dict[str, Tensors]  # socket -> what its part measures, summed over the steps
     cross_entropies: list[Tensor] | None  # of each step of the last epoch; None before it
     logged: dict[str, float]  # name -> value, set by parts for the log

@@ -63,7 +63,8 @@ class Client(Protocol):
         is_personal: whether a personal model is trained, not the shared one.
         learning_rate: of this round's local optimizer.
         steps: gradient steps taken in this round.
-        cross_entropy: mean over the steps of the last local epoch; known when parts report.
+        cross_entropy: mean over the steps of the last local epoch, a scalar on the device; known
+            when parts report.
         measured: socket -> what its part measured, summed over the steps.
         logged: name -> value; parts set it, and its mean over clients is logged.
         directions: name -> a step in parameter space, for comparison with the global step.
@@ -75,7 +76,7 @@ class Client(Protocol):
     is_personal: bool
     learning_rate: float
     steps: int
-    cross_entropy: float
+    cross_entropy: Tensor
     measured: dict[str, Tensors]
     logged: dict[str, float]
     directions: dict[str, Tensors]

@@ -69,6 +69,11 @@ class LocalOptimizer:
         """A fresh optimizer over ``parameters`` for this round, from 1."""
         return self._make(parameters, lr=self.learning_rate(round))
 
+    @property
+    def is_constant(self) -> bool:
+        """Whether every round has the same learning rate."""
+        return self._round_decay == 1 and len(set(self._rates)) == 1
+
     def learning_rate(self, round: int) -> float:
         """lr_t, the schedule's learning rate times ``round_decay ** (round - 1)``."""
         scheduled = self._rates[min(max(round, 1), len(self._rates)) - 1]

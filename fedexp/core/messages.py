@@ -40,6 +40,7 @@ class Update:
         metrics: name -> value: ``loss``, ``cross_entropy``, and those in ``ClientModule.logged``.
         directions: name -> a step in parameter space, to be compared with the global step.
         draws: how often the sampler drew this client; it trains once and has this multiplicity.
+        is_finite: whether weights and extras hold neither NaN nor infinity; None: not checked.
     """
 
     client: int
@@ -49,6 +50,7 @@ class Update:
     metrics: Mapping[str, float] = field(default_factory=dict)
     directions: Mapping[str, Tensors] = field(default_factory=dict)
     draws: int = 1
+    is_finite: bool | None = None
 
     @property
     def nbytes(self) -> int:

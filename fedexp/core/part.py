@@ -19,6 +19,7 @@ from fedexp.core.client_protocol import Client
 from fedexp.core.description import Description
 from fedexp.core.forward import Forward
 from fedexp.core.messages import Message, Tensors, Update
+from fedexp.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,7 +49,9 @@ class Setting:
         feature_dim: d, the width of the backbone's features.
         num_clients: N, the size of the population.
         clients_per_round: K, the size of a cohort.
-        class_counts: [N, C] training samples of each class at each client, int64.
+        class_counts: [N, C] training samples of each class at each client, int64; None where they
+            are not counted, in a large population whose clients are drawn when they are asked for.
+            Use ``client_sizes``, ``classes_of`` and ``all_class_counts``.
         parameter_shapes: name -> shape of every parameter of the model that is trained.
         shared: names of the weights that are sent; the others are private to the client.
         input_shape: shape of one input.
@@ -59,6 +62,8 @@ class Setting:
             them on the CPU up to a bound, and the rest on disk.
         head: round -> the head of that round's global model as a function (weights, features z
             [B, d]) -> logits [B, C], for a server half that runs it with every head weight.
+        sizes: [N] training samples of each client; None: the sums of ``class_counts``.
+        count_classes: clients [n] -> their class counts [n, C]; None: rows of ``class_counts``.
     """
 
     seed: int
@@ -67,7 +72,7 @@ class Setting:
     feature_dim: int
     num_clients: int
     clients_per_round: int
-    class_counts: Tensor
+    class_counts: Tensor | None
     parameter_shapes: dict[str, Size]
     shared: frozenset[str] = frozenset()
     input_shape: tuple[int, ...] = ()
@@ -75,11 +80,33 @@ class Setting:
     make_store: Callable[[str], TensorStore] = lambda name: {}
     vocabulary: int = 0
     head: Callable[[int], Functional] | None = None
+    sizes: Tensor | None = None
+    count_classes: Callable[[Tensor], Tensor] | None = None
 
     @property
     def client_sizes(self) -> Tensor:
         """[N] training samples of each client."""
-        return self.class_counts.sum(dim=1)
+        return self.all_class_counts("").sum(dim=1) if self.sizes is None else self.sizes
+
+    def classes_of(self, clients: Tensor) -> Tensor:
+        """[n, C] class counts of these clients [n], which are counted now if they are not yet."""
+        if self.class_counts is not None:
+            return self.class_counts[clients]
+        assert self.count_classes is not None
+        return self.count_classes(clients)
+
+    def all_class_counts(self, wanted: str) -> Tensor:
+        """``class_counts``, for what needs those of all clients.
+
+        Raises:
+            InputError: they are not counted; ``wanted`` is the key and value that needs them.
+        """
+        if self.class_counts is None:
+            raise InputError(
+                f"{wanted}: needs the class counts of all clients, which are not counted in a "
+                f"population of {self.num_clients:,} that is drawn on demand"
+            )
+        return self.class_counts
 
 
 class Part:

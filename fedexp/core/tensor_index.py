@@ -31,6 +31,16 @@ class TensorIndex:
         """As ``named_parameters``, of those that are trained."""
         return ((name, tensors[key]) for name, tensors, key in self._parameters)
 
+    def buffers(self) -> Iterator[tuple[str, Tensor]]:
+        """As ``named_buffers``, of those that are not fixed."""
+        return ((name, tensors[key]) for name, tensors, key in self._buffers)
+
+    def set_buffer(self, name: str, value: Tensor) -> None:
+        """Put ``value`` in the place of the buffer of this name."""
+        for each, tensors, key in self._buffers:
+            if each == name:
+                tensors[key] = value
+
     def everything(self) -> Iterator[tuple[str, Tensor]]:
         """As ``named_parameters`` and ``named_buffers``, without what is fixed."""
         for places in (self._parameters, self._buffers):

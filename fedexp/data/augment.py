@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
+from fedexp.core.transfer import to_device
+
 Augmentation = Callable[[Tensor, Generator], Tensor]
 
 MAX_DEGREES = 15
@@ -17,7 +19,7 @@ MAX_DEGREES = 15
 def flip(images: Tensor, generator: Generator) -> Tensor:
     """Mirror each of ``images`` [B, C, H, W] left to right with probability one half."""
     mirrored = torch.rand(len(images), 1, 1, 1, generator=generator) < 0.5
-    return torch.where(mirrored.to(images.device), images.flip(-1), images)
+    return torch.where(to_device(mirrored, images.device), images.flip(-1), images)
 
 
 def crop(
@@ -37,8 +39,8 @@ def crop(
         padded = fill.to(images).view(1, -1, 1, 1).expand_as(padded).clone()
         padded[..., padding : padding + height, padding : padding + width] = images
     offset = torch.randint(0, 2 * padding + 1, (2, batch, 1), generator=generator)
-    rows = (offset[0] + torch.arange(height)).to(images.device)
-    columns = (offset[1] + torch.arange(width)).to(images.device)
+    rows = to_device(offset[0] + torch.arange(height), images.device)
+    columns = to_device(offset[1] + torch.arange(width), images.device)
     sample = torch.arange(batch, device=images.device)
     # Advanced indices around a slice put the sliced axis (the channels) last.
     shifted = padded[sample[:, None, None], :, rows[:, :, None], columns[:, None, :]]
@@ -52,7 +54,7 @@ def rotate(images: Tensor, generator: Generator, degrees: float = MAX_DEGREES) -
     """
     batch, channels, height, width = images.shape
     angle = (2 * torch.rand(batch, 1, 1, generator=generator) - 1) * math.radians(degrees)
-    cosine, sine = angle.cos().to(images.device), angle.sin().to(images.device)
+    cosine, sine = (to_device(each, images.device) for each in (angle.cos(), angle.sin()))
     y = torch.arange(height, device=images.device).view(-1, 1) - (height - 1) / 2
     x = torch.arange(width, device=images.device).view(1, -1) - (width - 1) / 2
     row = (cosine * y - sine * x + (height - 1) / 2).round().long()
@@ -73,7 +75,7 @@ def half_crop_flip(images: Tensor, generator: Generator, fill: Tensor) -> Tensor
     flipped = flip(images, generator)
     cropped = crop(flipped, generator, fill=fill)
     chosen = torch.rand(len(images), 1, 1, 1, generator=generator) < 0.5
-    return torch.where(chosen.to(images.device), cropped, flipped)
+    return torch.where(to_device(chosen, images.device), cropped, flipped)
 
 
 def crop_flip_rotate(images: Tensor, generator: Generator) -> Tensor:

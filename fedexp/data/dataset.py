@@ -114,15 +114,16 @@ def _misfit_of_type(inputs: Tensor, vocabulary: int) -> str | None:
     return None
 
 
-class Source(ABC):
-    """A reader: describes a dataset cheaply, then loads it.
-
-    Constructor arguments are the keys of its YAML file. Nothing is ever written below ``root``.
-    """
+class Describer(ABC):
+    """Describes a dataset cheaply. Constructor arguments are the keys of its YAML file."""
 
     @abstractmethod
     def describe(self) -> Description:
         """Shape and classes, without decoding. Raises InputError if the files cannot be found."""
+
+
+class Source(Describer):
+    """A reader: describes a dataset cheaply, then loads it. Nothing is written below ``root``."""
 
     @abstractmethod
     def load(self, cache: Path) -> Dataset:

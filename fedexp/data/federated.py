@@ -1,6 +1,7 @@
 """A partitioned dataset: one tensor on the device, index tensors for the clients."""
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -11,17 +12,35 @@ from torch.utils.data import IterableDataset
 
 from fedexp.core.client_protocol import Batch
 from fedexp.core.randomness import torch_generator
+from fedexp.core.transfer import to_device
 from fedexp.data.augment import Augmentation, augmentation
 from fedexp.data.dataset import TOKEN_TYPES, Dataset, Split
 from fedexp.data.split import class_counts
 
+KEEP_BELOW = 2**29
+"""Bytes of normalised images that ``Samples`` keeps at most: 512 MiB; CIFAR's test set has 117."""
+
 
 class Samples:
-    """One split on a device; uint8 images are normalised batch by batch, token ids become int64."""
+    """One split on a device; uint8 images are normalised batch by batch, token ids become int64.
+
+    Args:
+        split: the samples.
+        mean: of each channel, of images.
+        std: likewise.
+        device: of the tensors.
+        keep_normalised: whether ``batches`` normalises all images once and keeps them, if they take
+            at most ``KEEP_BELOW`` bytes: for a split that many models are scored on.
+    """
 
     def __init__(
-        self, split: Split, mean: Sequence[float], std: Sequence[float], device: torch.device
-    ):
+        self,
+        split: Split,
+        mean: Sequence[float],
+        std: Sequence[float],
+        device: torch.device,
+        keep_normalised: bool = False,
+    ) -> None:
         self.inputs = split.inputs.to(device)
         self.labels = split.labels.to(device)
         # (x / 255 - mean) / std, as one multiplication and one addition per batch.
@@ -29,6 +48,9 @@ class Samples:
         shift = -torch.tensor(mean, dtype=torch.float32) / torch.tensor(std, dtype=torch.float32)
         self.scale = scale.view(1, -1, 1, 1).to(device)
         self.shift = shift.view(1, -1, 1, 1).to(device)
+        images = self.inputs.dtype == torch.uint8
+        self._keeps = keep_normalised and images and 4 * self.inputs.numel() <= KEEP_BELOW
+        self._kept: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -42,18 +64,31 @@ class Samples:
         inputs = self.inputs.index_select(0, index)
         if augment is not None:
             inputs = augment(inputs)
-        if inputs.dtype == torch.uint8:
-            inputs = torch.addcmul(self.shift, inputs.float(), self.scale)
-        elif inputs.dtype in TOKEN_TYPES:
-            inputs = inputs.long()
-        return inputs, self.labels.index_select(0, index)
+        return self._prepared(inputs), self.labels.index_select(0, index)
 
     def batches(self, batch_size: int, index: Tensor | None = None) -> Iterator[Batch]:
         """All samples, or those at ``index``, in order and without augmentation."""
         if index is None:
             index = torch.arange(len(self), device=self.labels.device)
         for chunk in torch.split(index, batch_size):
-            yield self.gather(chunk)
+            if self._keeps:
+                yield self._normalised().index_select(0, chunk), self.labels.index_select(0, chunk)
+            else:
+                yield self.gather(chunk)
+
+    def _prepared(self, inputs: Tensor) -> Tensor:
+        """Some of the inputs as a model takes them."""
+        if inputs.dtype == torch.uint8:
+            return torch.addcmul(self.shift, inputs.float(), self.scale)
+        return inputs.long() if inputs.dtype in TOKEN_TYPES else inputs
+
+    def _normalised(self) -> Tensor:
+        """All images as a model takes them; callers copy from it, as a model may change a batch."""
+        if self._kept is None:
+            with torch.inference_mode(False):  # also for passes with gradients
+                pieces = torch.split(self.inputs, 1000)
+                self._kept = torch.cat([self._prepared(piece) for piece in pieces])
+        return self._kept
 
 
 class Subset:
@@ -122,7 +157,31 @@ class LocalBatches(IterableDataset[Batch]):
     def chunks(self) -> Sequence[Tensor]:
         """The samples of each of the next epoch's batches, [B] and a shorter last one."""
         permutation = torch.randperm(len(self.index), generator=self.order)
-        return torch.split(self.index[permutation.to(self.index.device)], self.batch_size)
+        return torch.split(self.index[to_device(permutation, self.index.device)], self.batch_size)
+
+
+def joined(clients: Sequence[LocalBatches]) -> Sequence[LocalBatches]:
+    """The same batches, all of them of one ``Samples``, from which one gather takes them.
+
+    Clients that do not share samples get copies whose samples are those of all, one client after
+    another. Their generators are not copied. Batches with ``shares_samples`` false stay as they
+    are, and so do those of clients that share samples.
+    """
+    inputs = clients[0].samples.inputs
+    if not all(c.shares_samples for c in clients) or all(
+        c.samples.inputs is inputs for c in clients
+    ):
+        return clients
+    whole = copy(clients[0].samples)
+    whole.inputs = torch.cat([each.samples.inputs for each in clients])
+    whole.labels = torch.cat([each.samples.labels for each in clients])
+    moved, start = [], 0
+    for each in clients:
+        own = copy(each)
+        own.samples, own.index = whole, each.index + start
+        start += len(each.samples)
+        moved.append(own)
+    return moved
 
 
 def _no_samples() -> Tensor:
@@ -160,6 +219,11 @@ class ClientData:
     def labels(self) -> Tensor:
         """[n_k] the class of each training sample."""
         return self.federation.train.labels[self.train_index]
+
+    @property
+    def held_out(self) -> Subset:
+        """The samples that it holds out for validation."""
+        return Subset(self.federation.train, self.validation_index)
 
     def inputs(self, positions: Tensor, augment: Generator | None = None) -> Tensor:
         """The inputs [B, *input_shape] at ``positions`` among its samples.
@@ -211,6 +275,9 @@ class FederatedData:
         clients: each client's data.
     """
 
+    class_counts: Tensor
+    clients: Sequence[ClientData]
+
     def __init__(
         self,
         dataset: Dataset,
@@ -225,9 +292,9 @@ class FederatedData:
             validation_indices = [np.empty(0, dtype=np.int64)] * len(train_indices)
         self.description = dataset.description
         self.train = Samples(dataset.train, dataset.mean, dataset.std, device)
-        self.test = Samples(dataset.test, dataset.mean, dataset.std, device)
+        self.test = Samples(dataset.test, dataset.mean, dataset.std, device, keep_normalised=True)
         # Only uint8 images have a mean: others are normalised, so that it is zero.
-        fill = torch.tensor([round(255 * mean) for mean in dataset.mean] or [0])
+        fill = torch.tensor([round(255 * mean) for mean in dataset.mean] or [0]).to(device)
         self.augment = augmentation(augment, fill)
         self.seed = seed
         counts = class_counts(
@@ -257,3 +324,22 @@ class FederatedData:
                 )
             )
         ]
+
+    @property
+    def sizes(self) -> Tensor:
+        """[N] int64: the samples that each client trains on."""
+        return self.class_counts.sum(dim=1)
+
+    @property
+    def counted(self) -> Tensor:
+        """[n] int64, in order: the clients whose classes are counted from the start; here all."""
+        return torch.arange(len(self.clients))
+
+    @property
+    def counted_classes(self) -> Tensor:
+        """[n, C] class counts of the clients in ``counted``."""
+        return self.class_counts
+
+    def classes_of(self, clients: Tensor) -> Tensor:
+        """[n, C] class counts of ``clients`` [n], which are counted now if they are not yet."""
+        return self.class_counts[clients]

@@ -1,23 +1,30 @@
 """``partition.csv``: how many samples of each class every client holds."""
 
 import csv
-from collections.abc import Sequence
 from pathlib import Path
 
-from torch import Tensor
+import torch
+
+from fedexp.data.federated import FederatedData
 
 PARTITION = "partition.csv"
 
+_BLOCK = 10_000
+"""Clients that are written at a time: bounds the memory."""
 
-def write_partition(path: Path, counts: Tensor, classes: Sequence[str]) -> None:
+
+def write_partition(path: Path, data: FederatedData) -> None:
     """Write one row for each client and one column for each class.
+
+    In a population that is drawn on demand, the clients are those whose classes are counted.
 
     Args:
         path: the file; overwritten.
-        counts: [N, C] samples of each class at each client.
-        classes: C names, the headings of the columns after ``client``.
+        data: its names of classes are the headings of the columns after ``client``.
     """
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["client", *classes])
-        writer.writerows([client, *row] for client, row in enumerate(counts.tolist()))
+        writer.writerow(["client", *data.description.classes])
+        blocks = zip(data.counted.split(_BLOCK), data.counted_classes.split(_BLOCK), strict=True)
+        for clients, counts in blocks:
+            writer.writerows(torch.cat((clients[:, None], counts), dim=1).tolist())

@@ -49,6 +49,8 @@ def must_spawn(engine: Engine) -> bool:
     """
     found, wanted = this_process(), engine.processes
     asked = f"engine.devices={engine.devices} engine.num_nodes={engine.num_nodes}"
+    if engine.processes_per_device > 1:
+        asked += f" engine.processes_per_device={engine.processes_per_device}"
     if found.size not in (1, wanted):
         raise InputError(
             f"{asked}: {found.started_by} has started {found.size} processes, not {wanted}"

@@ -2,11 +2,16 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import numpy as np
+
 from fedexp.distributed.ranks import Contribution, Ranks, Tensors
+
+Sizes = Sequence[int] | np.ndarray
+"""client -> its samples; an array in a large population."""
 
 
 def place(
-    clients: Iterable[int], sizes: Sequence[int], homes: Mapping[int, int], num_ranks: int
+    clients: Iterable[int], sizes: Sizes, homes: Mapping[int, int], num_ranks: int
 ) -> dict[int, int]:
     """Client -> rank: clients with a home rank stay there, the others balance the load.
 
@@ -40,7 +45,7 @@ class Placement:
     """
 
     def __init__(
-        self, ranks: Ranks, sizes: Sequence[int], clients_with_state: Callable[[], list[int]]
+        self, ranks: Ranks, sizes: Sizes, clients_with_state: Callable[[], list[int]]
     ) -> None:
         self._ranks, self._sizes, self._clients_with_state = ranks, sizes, clients_with_state
         self._homes: dict[int, int] = {}

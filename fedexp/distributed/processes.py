@@ -17,7 +17,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 from lightning.fabric import Fabric
@@ -60,6 +60,13 @@ def make_fabric(engine: Engine) -> Fabric:
     """
     for name in ("lightning.fabric", "lightning.pytorch"):  # they log every process
         logging.getLogger(name).setLevel(logging.WARNING)
+    if engine.processes_per_device > 1 and (
+        engine.device not in ("auto", "cuda") or not torch.cuda.is_available()
+    ):
+        raise InputError(
+            f"engine.processes_per_device={engine.processes_per_device}: is for GPUs with CUDA, of "
+            "which this run has none; should be 1, with engine.devices for processes on a CPU"
+        )
     if engine.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts
         torch.use_deterministic_algorithms(True)
@@ -69,7 +76,7 @@ def make_fabric(engine: Engine) -> Fabric:
             devices=engine.devices,
             num_nodes=engine.num_nodes,
             precision=engine.precision,
-            strategy=DDPStrategy(timeout=_TIMEOUT) if engine.processes > 1 else "auto",
+            strategy=_strategy(engine),
             plugins=[_environment(engine.processes)],
         )
         if engine.processes > 1:
@@ -83,6 +90,20 @@ def make_fabric(engine: Engine) -> Fabric:
     if fabric.global_rank > 0:
         logging.getLogger("fedexp").setLevel(logging.ERROR)  # the first rank logs for all
     return fabric
+
+
+def _strategy(engine: Engine) -> DDPStrategy | Literal["auto"]:
+    """How the processes are connected, and the device of each."""
+    if engine.processes == 1:
+        return "auto"
+    if engine.processes_per_device == 1:
+        return DDPStrategy(timeout=_TIMEOUT)
+    devices = [torch.device("cuda", device) for device in range(engine.devices)]
+    return DDPStrategy(
+        parallel_devices=[each for each in devices for _ in range(engine.processes_per_device)],
+        process_group_backend="gloo",  # NCCL wants a GPU for each process
+        timeout=_TIMEOUT,
+    )
 
 
 def _environment(processes: int) -> ClusterEnvironment:

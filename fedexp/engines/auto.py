@@ -8,7 +8,7 @@ import torch
 from fedexp.core.messages import Message, Update
 from fedexp.distributed.ranks import Ranks
 from fedexp.engines.base import Engine
-from fedexp.engines.predictions import Predictions
+from fedexp.engines.predictions import Predictions, Select
 from fedexp.engines.resources import Resources
 from fedexp.engines.serial import Serial
 from fedexp.engines.threads import restored_threads
@@ -89,10 +89,10 @@ class Auto(Engine):
         return self._engine.train(cohort, message)
 
     def evaluate_personal(
-        self, message: Message, tune: bool = True
+        self, message: Message, tune: bool = True, select: Select = lambda client: None
     ) -> Iterator[tuple[int, Predictions]]:
         """Score personal models with the engine that is used."""
-        return self._engine.evaluate_personal(message, tune)
+        return self._engine.evaluate_personal(message, tune, select)
 
     def _try(self, clients: Sequence[int], message: Message) -> dict[str, float] | str:
         """Engine -> seconds of a trial; or why there is none, as clients cannot be stacked."""

@@ -1,13 +1,14 @@
 """What every engine does: local training, answers to the sampler, and evaluation."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from fedexp.core.client import ClientModule
 from fedexp.core.frozen_copies import Outputs, full_precision
@@ -16,14 +17,34 @@ from fedexp.core.part import Memory
 from fedexp.core.randomness import seed_layers
 from fedexp.core.sockets import Phase
 from fedexp.data.federated import ClientData, Samples, Subset
+from fedexp.engines.graph import Graphs
 from fedexp.engines.kept_optimizer import optimizer_state, restore_optimizer
-from fedexp.engines.predictions import Predictions, score
+from fedexp.engines.predictions import Predictions, Select, Selection, score, score_selected
 from fedexp.engines.resources import Resources
-from fedexp.faults.quarantine import is_finite
+from fedexp.engines.stack import Stack
+from fedexp.engines.stacked_scores import StackedScores
+from fedexp.engines.steps import EagerSteps, Steps
+from fedexp.faults.quarantine import has_finite_sums, is_finite
 from fedexp.state.client_state import ClientState
 
 _PERSONAL_PARTS = ("head", "loss", "personalization")
 """The parts that begin for a personal model: the regularizer belongs to the shared model."""
+
+
+class Turn(NamedTuple):
+    """A client's turn after local training.
+
+    Attributes:
+        update: without the metrics that ``fit`` returned.
+        fitted: these metrics, scalars on the device.
+        state: what the client keeps.
+        before: a copy of it from the start of the round.
+    """
+
+    update: Update
+    fitted: Tensors
+    state: ClientState
+    before: ClientState
 
 
 class Engine:
@@ -33,12 +54,17 @@ class Engine:
 
     Attributes:
         shares_cohort: whether it can run in several processes that share the cohort.
+        captures_steps: whether ``engine.graph`` is for it.
+        graphs: training steps captured in CUDA graphs; None captures none.
     """
 
     shares_cohort: ClassVar[bool] = True
+    captures_steps: ClassVar[bool] = False
 
     def __init__(self, resources: Resources) -> None:
         self.resources = resources
+        self._stacked_scores = StackedScores(resources, self.personal_outputs)
+        self.graphs: Graphs | None = None
 
     def on_trial(self, resources: Resources) -> "Engine":
         """This engine with other resources, of the same resident module; see ``engines.trial``."""
@@ -83,31 +109,81 @@ class Engine:
         return self.predict(personal=False, samples=samples)
 
     def evaluate_personal(
-        self, message: Message, tune: bool = True
+        self, message: Message, tune: bool = True, select: Select = lambda client: None
     ) -> Iterator[tuple[int, Predictions]]:
-        """The personal model of every client that has one, on the whole test split.
+        """The personal model of every client that has one, on the test split; in any order.
 
-        If clients hold out samples for validation, each model is also scored on its client's.
+        If clients hold out samples for validation, each model is also scored on its client's. Its
+        model is in the resident module when a client's predictions are yielded.
 
         Args:
             message: a round's global model.
             tune: whether models that are tuned before they are scored are; if not, what tuning
                 would start from is scored.
+            select: which samples of the test split each client's model is scored on.
         """
         resources = self.resources
-        tuning = resources.personalization.tuning()
         resources.load_global(message)  # the parts receive the round's message
-        for client in resources.store.clients_with_model:
-            if tuning:
-                module = self.begin_tuning(client, message)
-                if tune:
-                    self.fit(module, tuning)
+        clients = resources.store.clients_with_model
+        selections = {client: select(resources.data.clients[client]) for client in clients}
+        clients.sort(key=lambda client: _length(selections[client]))  # stacks of equal lengths
+        size = self._stacked_scores.size if len(clients) > 1 else 1
+        for start in range(0, len(clients), size):
+            group = clients[start : start + size]
+            if size > 1:
+                stack = self.begin_all(group, lambda c: self._load_personal(c, message, tune))
+                yield from self.score_stack(stack, group, selections)
             else:
-                resources.module.load(resources.store.model(client))
-            yield (
-                client,
-                replace(self.predict(personal=True), validation=self.validate_personal(client)),
-            )
+                self._load_personal(group[0], message, tune)
+                yield group[0], self.score_personal(group[0], selections[group[0]])
+
+    def score_stack(
+        self, stack: Stack, clients: Sequence[int], selections: Mapping[int, Selection | None]
+    ) -> Iterator[tuple[int, Predictions]]:
+        """(client, predictions) of each row of the stack, the personal model of that client."""
+        size = self._stacked_scores.size
+        for start in range(0, len(clients), size):
+            part, group = stack.part(start, start + size), clients[start : start + size]
+            if size == 1:
+                part.load_row(0)
+                yield group[0], self.score_personal(group[0], selections[group[0]])
+                continue
+            found = self._stacked_scores(part, [selections[client] for client in group])
+            for client, predictions in zip(group, found, strict=True):
+                yield client, replace(predictions, validation=self.validate_personal(client))
+
+    @torch.inference_mode()
+    def score_personal(self, client: int, selection: Selection | None) -> Predictions:
+        """The resident module as the personal model of ``client``, on selected test samples."""
+        test, module = self.resources.data.test, self.resources.module
+        score_head = self.resources.personalization.scores_head
+        samples = test if selection is None else Subset(test, selection.index)
+        if not len(samples):
+            nothing = torch.zeros(len(test), dtype=torch.bool)
+            found = Predictions(nothing, math.nan, scored=nothing)
+        else:
+            z, logits = self._outputs(personal=True, samples=samples)
+            found = score_selected(z, logits, test.labels, module.head, score_head, selection)
+        return replace(found, validation=self.validate_personal(client))
+
+    def _load_personal(self, client: int, message: Message, tune: bool) -> None:
+        """Load the personal model of ``client`` into the resident module, tuned if asked."""
+        resources = self.resources
+        if tuning := resources.personalization.tuning():
+            module = self.begin_tuning(client, message)
+            if tune:
+                self.fit(module, tuning)
+        else:
+            resources.module.begin_turn(resources.data.clients[client], message.round)
+            resources.module.load(resources.store.model(client))
+
+    def begin_all(self, clients: Sequence[int], begin: Callable[[int], object]) -> Stack:
+        """A stack with a row for each of ``clients``; ``begin`` loads one into the module."""
+        stack = Stack(self.resources.module, len(clients))
+        for row, client in enumerate(clients):
+            begin(client)
+            stack.save_row(row)
+        return stack
 
     def begin(self, client: int, message: Message, state: ClientState) -> ClientModule:
         """Load this client's shared model into the resident module, ready for local training."""
@@ -160,7 +236,7 @@ class Engine:
             Scalars on the device: ``loss``, the mean objective over all steps, and
             ``cross_entropy``, the mean cross-entropy over the steps of the last phase's last epoch.
         """
-        fabric, local = self.resources.fabric, self.resources.local
+        local = self.resources.local
         batches = module.data.local_batches(module.round, local.batch_size)
         losses = []
         for phase in phases:
@@ -169,31 +245,32 @@ class Engine:
             trained = dict(module.trained_parameters())
             if kept is not None:
                 restore_optimizer(optimizer, [(trained, kept)])
+            take_step = self._steps(phase, optimizer)
             for epoch in range(phase.epochs):
                 if phase is phases[-1] and epoch == phase.epochs - 1:
                     module.cross_entropies = []
-                for step, batch in enumerate(batches):
-                    with fabric.autocast():
-                        loss = module.training_step(batch, step)
-                    fabric.backward(loss)
-                    if local.grad_clip is not None and phase.clipped:
-                        fabric.clip_gradients(module, optimizer, max_norm=local.grad_clip)
-                    module.add_unclipped_gradient()
-                    optimizer.step()
-                    optimizer.zero_grad()
-                    losses.append(loss.detach())
+                losses += [take_step(batch, number) for number, batch in enumerate(batches)]
             if kept is not None:
                 kept.update(optimizer_state(optimizer, trained))
         return fit_metrics(losses, module)
 
-    def finish(self, state: ClientState, metrics: Mapping[str, float], draws: int) -> Update:
+    def _steps(self, phase: Phase, optimizer: Optimizer) -> Steps:
+        """How the client in the resident module trains in this phase."""
+        resources, local = self.resources, self.resources.local
+        grad_clip = local.grad_clip if phase.clipped else None
+        if self.graphs is not None:
+            return self.graphs.steps(phase, optimizer, grad_clip)
+        return EagerSteps(resources.fabric, resources.module, optimizer, grad_clip)
+
+    def finish(self, state: ClientState, fitted: Tensors, draws: int) -> Update:
         """The update of the client whose trained model is in the resident module.
 
-        Also stores its private weights and its personal model in ``state``. ``metrics`` are those
-        of ``fit``.
+        Also stores its private weights and its personal model in ``state``. ``fitted`` is what
+        ``fit`` returned; ``end_turns`` adds it to the metrics.
         """
         module, parts = self.resources.module, self.resources.parts
-        module.cross_entropy = metrics.get("cross_entropy", math.nan)
+        unknown = torch.full((), math.nan, device=module.device)
+        module.cross_entropy = fitted.get("cross_entropy", unknown)
         reports = {name: part.report(module, state.memory(name)) for name, part in parts.items()}
         state.personal_model = {name: value.clone() for name, value in module.weights.items()}
         shared, state.private = self.resources.split(state.personal_model)
@@ -202,27 +279,28 @@ class Engine:
             num_samples=module.data.num_samples,
             weights=shared,
             extras={name: report for name, report in reports.items() if report},
-            metrics={**metrics, **module.logged},
+            metrics=dict(module.logged),
             directions=module.directions,
             draws=draws,
         )
 
-    def end_turn(
-        self, update: Update, message: Message, state: ClientState, before: ClientState
-    ) -> Update:
-        """The update as the server receives it, with injected faults.
+    def end_turns(self, turns: Sequence[Turn], message: Message) -> list[Update]:
+        """The updates as the server receives them, with injected faults.
 
-        If it is not finite, the server will reject it, and ``state`` goes back to ``before``, a
-        copy of it from the start of the round. What the client stores is added to the metrics.
+        If one is not finite, the server will reject it, and its client's state goes back to what it
+        was before. What ``fit`` returned and what the client stores are added to the metrics. This
+        is where turns wait for the device, once for all of them.
         """
-        arrived = self.resources.faults.corrupt(update, message)
-        if not is_finite(arrived):
-            vars(state).update(vars(before))
-        stored = {
-            "cost/client_memory_bytes": float(state.method_nbytes),
-            "cost/stored_parameters": float(self.resources.module.stored_parameters),
-        }
-        return replace(arrived, metrics={**arrived.metrics, **stored})
+        module = self.resources.module
+        arrived = [self.resources.faults.corrupt(turn.update, message) for turn in turns]
+        scalars = [
+            torch.stack([*turn.fitted.values(), has_finite_sums(update, module.device).float()])
+            for turn, update in zip(turns, arrived, strict=True)
+        ]
+        return [
+            _ended(turn, update, values, module.stored_parameters)
+            for turn, update, values in zip(turns, arrived, on_host(scalars), strict=True)
+        ]
 
     def finish_personal(self, state: ClientState) -> None:
         """Store the separate model in the resident module as the client's personal model."""
@@ -235,21 +313,23 @@ class Engine:
     @torch.inference_mode()
     def predict(self, personal: bool, samples: Samples | Subset | None = None) -> Predictions:
         """The resident module, as a personal or the global model, on the test split or others."""
-        module = self.resources.module.eval()
         samples = self.resources.data.test if samples is None else samples
+        z, logits = self._outputs(personal, samples)
+        return score(z, logits, samples.labels, self.resources.module.head)
+
+    def _outputs(self, personal: bool, samples: Samples | Subset) -> Outputs:
+        """Features and logits of all ``samples``, at least one, under the resident module."""
+        module = self.resources.module.eval()
         outputs = self.personal_outputs if personal else module.outputs
         found = []
         for inputs, _ in samples.batches(self.resources.eval_batch_size):
             with self.resources.fabric.autocast():
                 found.append(outputs(inputs))
-        z, logits = (torch.cat(each) for each in zip(*found, strict=True))
-        score_head = personal and self.resources.personalization.scores_head
-        return score(z, logits, samples.labels, module.head, score_head)
+        return Outputs(*map(torch.cat, zip(*found, strict=True)))
 
     def validate_personal(self, client: int) -> Tensor:
         """``Predictions.validation`` of the resident module as the personal model of ``client``."""
-        data = self.resources.data
-        held_out = Subset(data.train, data.clients[client].validation_index)
+        held_out = self.resources.data.clients[client].held_out
         if not len(held_out):
             return torch.zeros(0, dtype=torch.bool)
         return self.predict(personal=True, samples=held_out).correct
@@ -273,6 +353,31 @@ class Engine:
         )
         for name in names:
             self.resources.parts[name].begin(module, message, state.memory(name))
+
+
+def _length(selection: Selection | None) -> int:
+    return 0 if selection is None else len(selection.index)
+
+
+def on_host(rows: Sequence[Tensor]) -> list[list[float]]:
+    """The numbers of all ``rows``, which waits for the device."""
+    found: list[list[float]] = torch.stack(list(rows)).tolist()
+    return found
+
+
+def _ended(turn: Turn, arrived: Update, values: Sequence[float], stored: int) -> Update:
+    """The update that arrived, given the numbers of ``turn.fitted`` and whether sums are finite."""
+    *fitted, sums_are_finite = values
+    finite = bool(sums_are_finite) or is_finite(arrived)
+    if not finite:
+        vars(turn.state).update(vars(turn.before))
+    metrics = {
+        **dict(zip(turn.fitted, fitted, strict=True)),
+        **arrived.metrics,
+        "cost/client_memory_bytes": float(turn.state.method_nbytes),
+        "cost/stored_parameters": float(stored),
+    }
+    return replace(arrived, metrics=metrics, is_finite=finite)
 
 
 def fit_metrics(losses: Sequence[Tensor], module: ClientModule) -> Tensors:

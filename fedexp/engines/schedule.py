@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from fedexp.data.federated import LocalBatches
+from fedexp.core.transfer import to_device
+from fedexp.data.federated import LocalBatches, joined
 
 
 class Schedule:
@@ -22,7 +23,7 @@ class Schedule:
     """
 
     def __init__(self, clients: Sequence[LocalBatches], epochs: int) -> None:
-        self._clients = clients
+        self._clients = clients = joined(clients)
         chunks = [[chunk for _ in range(epochs) for chunk in each.chunks()] for each in clients]
         self.steps = [len(each) for each in chunks]
         takers = [chunks[: self.rows(step)] for step in range(len(self))]
@@ -31,7 +32,7 @@ class Schedule:
         index = pad_sequence(
             [c[step] for step, taking in enumerate(takers) for c in taking], batch_first=True
         )
-        lengths = torch.tensor(list(chain(*self._lengths)), device=index.device)
+        lengths = to_device(torch.tensor(list(chain(*self._lengths))), index.device)
         real = torch.arange(index.shape[1], device=index.device) < lengths[:, None]
         rows = [len(each) for each in self._lengths]
         self._index = torch.split(torch.where(real, index, index[:, :1]), rows)
@@ -42,7 +43,7 @@ class Schedule:
             for step, taking in enumerate(takers)
         ]
         self._has_last_epoch = [any(flags) for flags in in_last_epoch]
-        flags = torch.tensor(list(chain(*in_last_epoch)), device=index.device)
+        flags = to_device(torch.tensor(list(chain(*in_last_epoch))), index.device)
         self._in_last_epoch = torch.split(flags, rows)
 
     def __len__(self) -> int:

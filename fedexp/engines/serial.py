@@ -4,13 +4,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from fedexp.core.messages import Message, Update
-from fedexp.engines.base import Engine
+from fedexp.engines.base import Engine, Turn
 from fedexp.engines.kept_optimizer import PERSONAL_MODEL, SHARED_MODEL
 from fedexp.state.client_state import ClientState
 
 
 class Serial(Engine):
     """Trains clients one after another, each with the whole device."""
+
+    captures_steps = True
 
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
         """Train the clients in the cohort's order."""
@@ -30,10 +32,11 @@ class Serial(Engine):
         before = state.copy()
         module = self.begin(client, message, state)
         kept = self.kept_optimizer(SHARED_MODEL, state)
-        metrics = self.fit(module, personalization.phases(epochs), kept)
-        update = self.finish(state, {name: v.item() for name, v in metrics.items()}, draws)
+        fitted = self.fit(module, personalization.phases(epochs), kept)
+        update = self.finish(state, fitted, draws)
         if personal_phases := personalization.personal_phases(epochs):
             module = self.begin_personal(client, message, state)
             self.fit(module, personal_phases, self.kept_optimizer(PERSONAL_MODEL, state))
             self.finish_personal(state)
-        return self.end_turn(update, message, state, before)
+        (ended,) = self.end_turns([Turn(update, fitted, state, before)], message)
+        return ended

@@ -1,6 +1,7 @@
 """Many copies of one module's state, stacked along a new first dimension."""
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any
 
 import torch
@@ -44,6 +45,13 @@ class Stack:
         self.module.restore_turn(self.turns[row])
         for name, value in self.module.tensor_index.everything():
             value.copy_(self.state[name][row])
+
+    def part(self, start: int, stop: int) -> "Stack":
+        """The rows from ``start`` to before ``stop`` as a stack that shares memory with this."""
+        rows = copy(self)
+        rows.state = {name: value[start:stop] for name, value in self.state.items()}
+        rows.turns = self.turns[start:stop]
+        return rows
 
 
 def _empty_rows(size: int, value: Tensor, transposed: bool) -> Tensor:

@@ -40,6 +40,7 @@ class Trainer(Serial):
     """
 
     shares_cohort = False  # a Trainer would join the process group itself
+    captures_steps = False
 
     def __init__(
         self,

@@ -4,7 +4,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 
 import torch
 from pydantic import PositiveInt
@@ -18,11 +17,12 @@ from fedexp.core.local_optimizer import is_elementwise
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Memory
 from fedexp.core.sockets import Phase
+from fedexp.core.transfer import to_device
 from fedexp.data.federated import ClientData
-from fedexp.engines.base import Engine
+from fedexp.engines.base import Engine, Turn
 from fedexp.engines.footprint import clients_that_fit
 from fedexp.engines.kept_optimizer import PERSONAL_MODEL, SHARED_MODEL
-from fedexp.engines.predictions import Predictions, score
+from fedexp.engines.predictions import Predictions, Select
 from fedexp.engines.resources import Resources
 from fedexp.engines.schedule import Schedule
 from fedexp.engines.stack import Stack, StackedMethod
@@ -78,7 +78,6 @@ class Vectorized(Engine):
             )
         self._clients_per_chunk = clients_per_chunk
         self._step = StackedMethod(resources.module, self._objective)
-        self._outputs = StackedMethod(resources.module, self.personal_outputs, shared=True)
 
     def compile(self) -> None:
         """Compile the step of a stack with ``torch.compile``."""
@@ -98,28 +97,23 @@ class Vectorized(Engine):
             raise
 
     def evaluate_personal(
-        self, message: Message, tune: bool = True
+        self, message: Message, tune: bool = True, select: Select = lambda client: None
     ) -> Iterator[tuple[int, Predictions]]:
-        """As ``Engine.evaluate_personal``, one stack after another."""
-        resources, module = self.resources, self.resources.module
-        tuning = resources.personalization.tuning()
-        resources.load_global(message)  # the parts receive the round's message
+        """As ``Engine.evaluate_personal``; models are tuned in stacks, too."""
+        tuning = self.resources.personalization.tuning()
+        if not (tuning and tune):
+            yield from super().evaluate_personal(message, tune, select)
+            return
+        self.resources.load_global(message)  # the parts receive the round's message
 
         def data(client: int, _: Message) -> ClientData:
-            return resources.data.clients[client]
+            return self.resources.data.clients[client]
 
-        def begin(client: int) -> None:
-            if tuning:
-                self.begin_tuning(client, message)
-            else:
-                module.begin_turn(data(client, message), message.round)
-                module.load(resources.store.model(client))
-
-        for clients in self._chunks(resources.store.clients_with_model, message, data):
-            stack = self._begin_all(clients, begin)
-            if tuning and tune:
-                self._fit_all(stack, tuning)
-            yield from zip(clients, self._score_all(stack, clients), strict=True)
+        for clients in self._chunks(self.resources.store.clients_with_model, message, data):
+            stack = self.begin_all(clients, lambda c: self.begin_tuning(c, message))
+            self._fit_all(stack, tuning)
+            selections = {client: select(data(client, message)) for client in clients}
+            yield from self.score_stack(stack, clients, selections)
 
     def _chunks(
         self,
@@ -145,35 +139,27 @@ class Vectorized(Engine):
     ) -> list[Update]:
         """Train the shared models, and then the clients' separate models if they have any."""
         personalization, epochs = self.resources.personalization, self.resources.local.epochs
-        updates = []
+        turns = []
         with ExitStack() as open_states:
             states = {c: open_states.enter_context(self.resources.store.open(c)) for c in clients}
             before = {client: state.copy() for client, state in states.items()}
-            stack = self._begin_all(clients, lambda c: self.begin(c, message, states[c]))
+            stack = self.begin_all(clients, lambda c: self.begin(c, message, states[c]))
             kept = self._kept_optimizers(SHARED_MODEL, states)
             fitted = self._fit_all(stack, personalization.phases(epochs), kept)
-            columns = {name: values.tolist() for name, values in fitted.items()}
             for row, client in enumerate(clients):
                 stack.load_row(row)
-                metrics = {name: column[row] for name, column in columns.items()}
-                updates.append(self.finish(states[client], metrics, draws[client]))
+                own = {name: values[row] for name, values in fitted.items()}
+                update = self.finish(states[client], own, draws[client])
+                turns.append(Turn(update, own, states[client], before[client]))
             if personal_phases := personalization.personal_phases(epochs):
-                stack = self._begin_all(
+                stack = self.begin_all(
                     clients, lambda c: self.begin_personal(c, message, states[c])
                 )
                 self._fit_all(stack, personal_phases, self._kept_optimizers(PERSONAL_MODEL, states))
                 for row, client in enumerate(clients):
                     stack.load_row(row)
                     self.finish_personal(states[client])
-            return [self.end_turn(u, message, states[u.client], before[u.client]) for u in updates]
-
-    def _begin_all(self, clients: Sequence[int], begin: Callable[[int], object]) -> Stack:
-        """A stack with a row for each of ``clients``; ``begin`` loads one into the module."""
-        stack = Stack(self.resources.module, len(clients))
-        for row, client in enumerate(clients):
-            begin(client)
-            stack.save_row(row)
-        return stack
+            return self.end_turns(turns, message)
 
     def _kept_optimizers(
         self, model: str, states: Mapping[int, ClientState]
@@ -198,7 +184,7 @@ class Vectorized(Engine):
         sums: dict[str, Tensors] = {}
         for phase in phases:
             module.begin_phase(phase)
-            taken = torch.tensor([turn["steps"] for turn in turns], device=module.device)
+            taken = to_device(torch.tensor([turn["steps"] for turn in turns]), module.device)
             schedule = Schedule(batches, phase.epochs)
             grad_clip = local.grad_clip if phase.clipped else None
             optimizer = (
@@ -231,8 +217,8 @@ class Vectorized(Engine):
                 socket: {name: value[row].clone() for name, value in tensors.items()}
                 for socket, tensors in sums.items()
             }
-        all_steps = totals.new_tensor([turn["steps"] for turn in turns])
-        steps_of_last_epoch = totals.new_tensor([len(each) for each in batches])
+        steps = [[turn["steps"] for turn in turns], [len(each) for each in batches]]
+        all_steps, steps_of_last_epoch = to_device(torch.tensor(steps).float(), module.device)
         return {"loss": totals / all_steps, "cross_entropy": cross_entropies / steps_of_last_epoch}
 
     def _objective(
@@ -259,21 +245,6 @@ class Vectorized(Engine):
                 if in_last_epoch is not None:
                     due[socket] = {n: _where(in_last_epoch, each) for n, each in tensors.items()}
         return due
-
-    @torch.inference_mode()
-    def _score_all(self, stack: Stack, clients: Sequence[int]) -> Iterator[Predictions]:
-        """Predictions of each row, the personal model of the client in the same place."""
-        module, test = self.resources.module.eval(), self.resources.data.test
-        score_head = self.resources.personalization.scores_head
-        found = []
-        for inputs, _ in test.batches(self.resources.eval_batch_size):
-            with self.resources.fabric.autocast():
-                found.append(self._outputs.rows(stack.state, inputs))
-        z, logits = (torch.cat(each, dim=1) for each in zip(*found, strict=True))
-        for row, client in enumerate(clients):
-            stack.load_row(row)
-            predictions = score(z[row], logits[row], test.labels, module.head, score_head)
-            yield replace(predictions, validation=self.validate_personal(client))
 
 
 def _drops_layers(layer: nn.Module) -> bool:

@@ -1,9 +1,13 @@
 """The evaluator: which metrics are measured in a round, and their values."""
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from fedexp.config.schema import Evaluation
 from fedexp.core.messages import Message, Tensors, Update
@@ -14,7 +18,16 @@ from fedexp.engines.predictions import Predictions
 from fedexp.evaluation.alignment import Alignment
 from fedexp.evaluation.best_model import BestModel
 from fedexp.evaluation.geometry import global_angles, local_angles, mean_over_clients
-from fedexp.evaluation.personal import per_class, personal_accuracies, personal_metrics
+from fedexp.evaluation.personal import (
+    per_class,
+    personal_accuracies,
+    personal_metrics,
+    standard_errors,
+)
+from fedexp.evaluation.scored_samples import ScoredSamples
+
+_AT_ONCE = 64
+"""Personal models whose accuracies and angles are computed at a time: bounds the memory."""
 
 
 @dataclass
@@ -23,6 +36,22 @@ class Scores:
 
     metrics: dict[str, float] = field(default_factory=dict)
     per_class: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ClientScores:
+    """One client's personal model.
+
+    Attributes:
+        accuracies: ``personal_accuracies``.
+        others: metrics of which only the mean over clients is kept.
+        correct: whether it got each sample right of the share of the test split, if it is scored on
+            a share.
+    """
+
+    accuracies: dict[str, float]
+    others: dict[str, float]
+    correct: Tensor
 
 
 class Evaluator:
@@ -65,6 +94,10 @@ class Evaluator:
         self.best, self.fewshot = best, fewshot
         self.labels = data.test.labels.cpu()
         self._alignment: Alignment | None = None
+        if schedule.personal != "off":
+            self.scored_samples = ScoredSamples(
+                data, schedule.personal_metrics, schedule.personal_samples
+            )
 
     def begin_round(self, message: Message) -> None:
         """Start a round; clients' steps are measured from the weights in ``message``."""
@@ -138,7 +171,7 @@ class Evaluator:
         correct, total = per_class(predictions.correct, self.labels, len(classes))
         scores.metrics["global/accuracy"] = predictions.correct.double().mean().item()
         scores.metrics["global/loss"] = predictions.loss
-        scores.metrics |= global_angles(predictions, self.data.class_counts)
+        scores.metrics |= global_angles(predictions, self.data.counted_classes)
         scores.per_class = {
             name: hits.item() / of.item()
             for name, hits, of in zip(classes, correct, total, strict=True)
@@ -166,29 +199,47 @@ class Evaluator:
 
     def _measure_clients(self, message: Message, tune: bool = True) -> dict[str, float]:
         """Metrics over all clients; see ``Engine.evaluate_personal``."""
-        scored = (
-            (number, self._score_client(number, predictions))
-            for number, predictions in self.engine.evaluate_personal(message, tune)
-        )
-        found = [each for _, each in self.ranks.gather_pairs(scored)]
-        accuracies, others = [each for each, _ in found], [each for _, each in found]
-        return personal_metrics(accuracies) | mean_over_clients(others)
+        scored = self.engine.evaluate_personal(message, tune, self.scored_samples)
+        found = list(self.ranks.gather_pairs(self._score_clients(scored)))
+        metrics = personal_metrics([each.accuracies for _, each in found])
+        metrics |= mean_over_clients([each.others for _, each in found])
+        if self.scored_samples.is_estimate and found:
+            correct = torch.stack([each.correct for _, each in found])
+            metrics |= standard_errors(
+                correct, self.scored_samples, self.data.class_counts[[c for c, _ in found]]
+            )
+        return metrics
 
-    def _score_client(
-        self, number: int, predictions: Predictions
-    ) -> tuple[dict[str, float], dict[str, float]]:
-        """Of one personal model: accuracies; and metrics of which only the mean is kept."""
-        client = self.data.clients[number]
-        accuracies = personal_accuracies(predictions, self.labels, client)
-        others = local_angles(predictions, client.class_counts)
-        if predictions.head_correct is not None:
-            of_head = replace(predictions, correct=predictions.head_correct)
-            for kind, accuracy in personal_accuracies(of_head, self.labels, client).items():
-                others[f"personal/accuracy_head_{kind}"] = accuracy
-        if len(predictions.validation):
-            correct = predictions.validation.double().mean().item()
-            others["validation/personal_accuracy"] = correct
-        return accuracies, others
+    def _score_clients(
+        self, scored: Iterator[tuple[int, Predictions]]
+    ) -> Iterator[tuple[int, ClientScores]]:
+        """(client, scores) of each of the models, computed for many of them at once."""
+        while pairs := list(islice(scored, _AT_ONCE)):
+            numbers, predictions = zip(*pairs, strict=True)
+            yield from zip(numbers, self._score_group(numbers, predictions), strict=True)
+
+    def _score_group(
+        self, numbers: Sequence[int], predictions: Sequence[Predictions]
+    ) -> list[ClientScores]:
+        """The scores of these clients' personal models."""
+        clients, samples = [self.data.clients[number] for number in numbers], self.scored_samples
+        correct = torch.stack([each.correct for each in predictions])
+        others: list[dict[str, float]] = [{} for _ in clients]
+        if "angles" in samples.metrics:
+            counts = torch.stack([client.class_counts for client in clients])
+            others = local_angles(predictions, counts)
+        of_heads = [each.head_correct for each in predictions if each.head_correct is not None]
+        if of_heads:
+            of_head = personal_accuracies(torch.stack(of_heads), samples, clients)
+            for each, accuracies in zip(others, of_head, strict=True):
+                each |= {f"personal/accuracy_head_{kind}": v for kind, v in accuracies.items()}
+        for each, found in zip(others, predictions, strict=True):
+            if len(found.validation):
+                right = found.validation.double().mean().item()
+                each["validation/personal_accuracy"] = right
+        accuracies = personal_accuracies(correct, samples, clients)
+        flags = correct[:, samples.share] if samples.is_estimate else correct[:, :0]
+        return list(map(ClientScores, accuracies, others, flags))
 
 
 def _selection_score(metrics: Mapping[str, float]) -> float:

@@ -29,21 +29,21 @@ def mean_pairwise_angle(vectors: Tensor, keep: Tensor | None = None) -> float:
 
 
 def mean_angles_within(vectors: Tensor, members: Tensor) -> Tensor:
-    """``mean_pairwise_angle`` of each of many sets of classes, from one matrix of angles.
+    """``mean_pairwise_angle`` of each of many sets of classes, from one matrix of angles a model.
 
     Args:
-        vectors: [C, d] one vector for each class; zero vectors are left out.
-        members: [N, C] bool, the classes in each set.
+        vectors: [..., C, d] one vector for each class; zero vectors are left out.
+        members: [..., N, C] bool, the classes in each set.
 
     Returns:
-        [N] degrees, float64; NaN for a set with fewer than two vectors.
+        [..., N] degrees, float64; NaN for a set with fewer than two vectors.
     """
-    unit = F.normalize(vectors.double(), dim=1)
-    angles = _degrees(unit @ unit.T)
-    angles.fill_diagonal_(0)
-    kept = (members & (vectors.norm(dim=1) > 0)).double()
-    sizes = kept.sum(dim=1)
-    means: Tensor = ((kept @ angles) * kept).sum(dim=1) / (sizes * (sizes - 1))
+    unit = F.normalize(vectors.double(), dim=-1)
+    angles = _degrees(unit @ unit.mT)
+    angles.diagonal(dim1=-2, dim2=-1).zero_()
+    kept = (members & (vectors.norm(dim=-1) > 0).unsqueeze(-2)).double()
+    sizes = kept.sum(dim=-1)
+    means: Tensor = ((kept @ angles) * kept).sum(dim=-1) / (sizes * (sizes - 1))
     return means
 
 
@@ -57,7 +57,8 @@ def global_angles(predictions: Predictions, class_counts: Tensor) -> dict[str, f
 
     Args:
         predictions: of the global model on the test split.
-        class_counts: [N, C] training samples of each class at each client.
+        class_counts: [N, C] training samples of each class at each client; in a population that is
+            drawn on demand, of those clients whose classes are counted.
     """
     holds = class_counts.cpu()[class_counts.cpu().sum(dim=1) > 0] > 0
     angles = {}
@@ -69,16 +70,25 @@ def global_angles(predictions: Predictions, class_counts: Tensor) -> dict[str, f
     return _measured(angles)
 
 
-def local_angles(predictions: Predictions, class_counts: Tensor) -> dict[str, float]:
-    """The angles of one client's model, among the classes it holds and among those it lacks."""
-    exists = class_counts.cpu() > 0
-    return _measured(
-        {
-            f"geometry/{kind}_angle_{name}": mean_pairwise_angle(vectors, keep)
-            for kind, vectors in predictions.class_vectors.items()
-            for name, keep in (("existing", exists), ("missing", ~exists))
-        }
-    )
+def local_angles(
+    predictions: Sequence[Predictions], class_counts: Tensor
+) -> list[dict[str, float]]:
+    """The angles of each client's model, among the classes it holds and among those it lacks.
+
+    Args:
+        predictions: of K clients' models.
+        class_counts: [K, C] training samples of each class at each of them.
+    """
+    holds = class_counts.cpu() > 0
+    members = torch.stack([holds, ~holds], dim=1)
+    found: list[dict[str, float]] = [{} for _ in predictions]
+    for kind in predictions[0].class_vectors:
+        vectors = torch.stack([each.class_vectors[kind] for each in predictions])
+        angles = mean_angles_within(vectors, members).tolist()
+        for each, (existing, missing) in zip(found, angles, strict=True):
+            each[f"geometry/{kind}_angle_existing"] = existing
+            each[f"geometry/{kind}_angle_missing"] = missing
+    return [_measured(each) for each in found]
 
 
 def mean_over_clients(clients: Sequence[Mapping[str, float]]) -> dict[str, float]:

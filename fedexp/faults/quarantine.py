@@ -74,7 +74,20 @@ class Quarantine:
 
 def is_finite(update: Update) -> bool:
     """Whether the weights and the reports of parts hold neither NaN nor infinity."""
+    if update.is_finite is not None:
+        return update.is_finite
     return _all_finite(_tensors(update).values())
+
+
+def has_finite_sums(update: Update, device: torch.device) -> Tensor:
+    """Whether the sums of all tensors that ``is_finite`` checks are finite, a bool on ``device``.
+
+    If they are, so is the update; if not, ``is_finite`` knows.
+    """
+    sums = _sums(_tensors(update).values())
+    if not sums:
+        return torch.ones((), dtype=torch.bool, device=device)
+    return torch.stack(sums).isfinite().all()
 
 
 def _tensors(update: Update) -> dict[str, Tensor]:
@@ -89,6 +102,10 @@ def _all_finite(tensors: Iterable[Tensor]) -> bool:
     # If a sum is finite, so are all its terms, and a sum is much cheaper to check. Only if it is
     # not are the terms checked. One check for all tensors, since each waits for the GPU.
     values = [value for value in tensors if value.numel()]
-    if not values or bool(torch.stack([value.sum() for value in values]).isfinite().all()):
+    if not values or bool(torch.stack(_sums(values)).isfinite().all()):
         return True
     return bool(torch.stack([value.isfinite().all() for value in values]).all())
+
+
+def _sums(tensors: Iterable[Tensor]) -> list[Tensor]:
+    return [value.sum() for value in tensors if value.numel()]

@@ -100,8 +100,10 @@ class AdaptedHead(Head):
         self.register_buffer("included", torch.ones(num_classes, dtype=torch.bool))
 
     def setup(self, setting: Setting) -> None:
-        """gamma of the population."""
-        self.gamma = population_gamma(setting.class_counts, self.form)
+        """gamma of the population, if Phi depends on it."""
+        if self.adapt and self.phi_normalization == "population":
+            counts = setting.all_class_counts("head.phi_normalization=population")
+            self.gamma = population_gamma(counts, self.form)
 
     def receive(self, message: Message) -> None:
         """The global model: Phi is 1, no class is left out."""
@@ -125,7 +127,8 @@ class AdaptedHead(Head):
         """Phi_k [C] of the client with these ``counts`` [C]."""
         if self.phi_normalization == "client":
             return adaptation(counts, self.form)
-        return self.gamma.to(counts.device) * FORMS[self.form](_shares(counts))
+        self.gamma = self.gamma.to(counts.device)
+        return self.gamma * FORMS[self.form](_shares(counts))
 
 
 def _shares(counts: Tensor) -> Tensor:

@@ -171,7 +171,8 @@ class Generative(Loss):
             self.get_buffer(name).copy_(tensor)
         factor = self.decay ** (message.round - 1)
         present = [max(_LEAST_WEIGHT, first * factor) for first in self.first_weights]
-        self.weights.copy_(torch.tensor(present if received else [0.0, 0.0]))
+        for place, weight in enumerate(present if received else [0.0, 0.0]):
+            self.weights[place].fill_(weight)  # a copy from the CPU would wait for the device
         self.key.fill_(key(self.setting.seed, "generated_features", message.round))
 
     def begin(self, client: Client, message: Message, memory: Memory) -> None:

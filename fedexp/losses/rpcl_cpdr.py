@@ -98,8 +98,10 @@ class RpclCpdr(PrototypeLoss):
 
     def receive(self, message: Message) -> None:
         """Set the prototypes to the server's."""
+        device = self.spread.device
+        self._nothing = {name: tensor.to(device) for name, tensor in self._nothing.items()}
         for name, tensor in message.extras.get("loss", self._nothing).items():
-            setattr(self, name, tensor.to(self.spread.device))
+            setattr(self, name, tensor.to(device))
 
     def begin(self, client: Client, message: Message, memory: Memory) -> None:
         """With ``normalizer=dataset``: U(r) of this client."""

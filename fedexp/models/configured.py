@@ -11,10 +11,11 @@ from fedexp.errors import InputError
 from fedexp.models.init import initialize
 from fedexp.models.lora import add_low_rank_updates
 from fedexp.models.trained import HEAD, split_paths, train_head, train_layers
+from fedexp.models.weights import start_from
 
 
 def configured(build: Callable[..., nn.Module], config: Model) -> Callable[..., nn.Module]:
-    """``build`` with ``model.init``, ``model.train`` and ``model.lora`` applied to what it gives.
+    """``build`` with ``model``'s ``init``, ``start_from``, ``train`` and ``lora`` applied.
 
     Args:
         build: a backbone's factory with its hyper-parameters bound. It need not have an argument
@@ -32,6 +33,8 @@ def configured(build: Callable[..., nn.Module], config: Model) -> Callable[..., 
         if not isinstance(backbone, nn.Module):
             raise InputError(f"model._target_: gives a {type(backbone).__name__}, no nn.Module")
         initialize(backbone, config.init)
+        if config.start_from is not None:
+            start_from(backbone, config.start_from)
         if (paths := trained_paths(config)) is not None:
             train_layers(backbone, split_paths(paths)[0])
         if config.lora.rank is not None:

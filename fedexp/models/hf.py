@@ -202,8 +202,8 @@ def _network(
             name, config=settings, dtype=torch.float32, output_loading_info=True, **options
         )
     except _FAILURES as error:
-        if isinstance(error, NotImplementedError):
-            raise  # of the meta device
+        if on_meta and isinstance(error, RuntimeError):
+            raise  # it is tried again with data
         raise InputError(
             f"model.name={name}: transformers cannot make it ({_first_line(error)})"
         ) from error

@@ -50,14 +50,14 @@ def timm_model(
         close = get_close_matches(name, timm.list_models())
         hint = f"did you mean {', '.join(close)}?" if close else "see timm.list_models()"
         raise InputError(f"model.name={name}: timm has no such network; {hint}")
-    # A network on PyTorch's meta device has no data: it is only tried.
-    loads = weights == PRETRAINED and torch.get_default_device().type != "meta"
+    on_meta = torch.get_default_device().type == "meta"  # a network without data is only tried
+    loads = weights == PRETRAINED and not on_meta
     arguments = {"in_chans": channels, **(options or {}), "num_classes": 0}
     try:
         network: Any = timm.create_model(name, pretrained=loads, **arguments)
     except (TypeError, RuntimeError, ValueError, AssertionError, OSError) as error:
-        if isinstance(error, NotImplementedError):
-            raise  # of the meta device
+        if on_meta and isinstance(error, RuntimeError):
+            raise  # it is tried again with data
         reason = str(error).partition("\n")[0]
         raise InputError(f"model.name={name}: timm cannot make it ({reason})") from error
     network = without_inplace(network)
@@ -66,7 +66,7 @@ def timm_model(
         classifiers = network.pretrained_cfg.get("classifier") or ()
         names = [classifiers] if isinstance(classifiers, str) else list(classifiers)
         replaced = [f"{each}." for each in names]
-        load_file(network, path, weights, name, replaced, PRETRAINED)
+        load_file(network, path, f"model.weights={weights}", name, replaced, PRETRAINED)
     backbone = project(network, network.head_hidden_size, feature_dim, projection)
     if channels == 1 and arguments["in_chans"] == 3:
         return nn.Sequential(GreyToColour(), backbone)

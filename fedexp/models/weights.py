@@ -12,6 +12,7 @@ from torchvision import models
 from fedexp.errors import InputError
 
 _UNUSED = ("aux1.", "aux2.", "AuxLogits.")  # auxiliary classifiers, which backbones do not have
+_BACKBONE = "backbone."  # in the names of a whole model
 _COUNTER = ".num_batches_tracked"  # of BatchNorm; absent from old files, and unused with a momentum
 
 
@@ -31,30 +32,42 @@ def load_weights(network: nn.Module, weights: str, name: str, replaced: Sequence
         InputError: the file is not there, is not a state dict or is one of another network.
     """
     path = _imagenet_file(name) if weights == "imagenet" else Path(weights).expanduser()
-    load_file(network, path, weights, name, replaced, alternative="imagenet")
+    load_file(network, path, f"model.weights={weights}", name, replaced, "imagenet")
+
+
+def start_from(backbone: nn.Module, file: str) -> None:
+    """Copy into ``backbone`` the weights of a state dict, or those of a run's ``final.pt``.
+
+    Raises:
+        InputError: the file is not there, is not a state dict or is one of another network.
+    """
+    load_file(backbone, Path(file).expanduser(), f"model.start_from={file}", "the backbone")
 
 
 def load_file(
     network: nn.Module,
     path: Path,
-    weights: str,
+    setting: str,
     name: str,
-    replaced: Sequence[str],
-    alternative: str,
+    replaced: Sequence[str] = (),
+    alternative: str | None = None,
 ) -> None:
     """As ``load_weights``, from the state dict at ``path``.
 
-    Errors name ``weights``, the value of ``model.weights``, and ``alternative``, the value that
-    takes the library's own weights.
+    If it is that of a whole model, as in a run's ``final.pt``, its backbone is taken. Errors name
+    ``setting``, the key and its value, and ``alternative``, the value that takes the library's own
+    weights.
     """
-    kept, state, own = tuple(replaced), _read(path, weights, alternative), network.state_dict()
+    kept, state, own = tuple(replaced), _read(path, setting, alternative), network.state_dict()
+    if whole := {key: value for key, value in state.items() if key.startswith(_BACKBONE)}:
+        state = {key.removeprefix(_BACKBONE): value for key, value in whole.items()}
     given = {key: value for key, value in state.items() if not key.startswith((*kept, *_UNUSED))}
     wanted = {key: value for key, value in own.items() if not key.startswith(kept)}
     for key in sorted(given.keys() | wanted.keys()):
         found, expected = _shape(given, key), _shape(wanted, key)
         if found != expected and not key.endswith(_COUNTER):
             raise InputError(
-                f"model.weights={weights}: does not fit {name} here: {key} is {found} in {path}, "
+                f"{setting}: does not fit {name} here: {key} is {found} in {path}, "
                 f"{expected} in the model"
             )
     if not any(value.is_meta for value in wanted.values()):
@@ -65,21 +78,22 @@ def _shape(state: dict[str, Tensor], key: str) -> str:
     return str(list(state[key].shape)) if key in state else "absent"
 
 
-def _read(path: Path, weights: str, alternative: str) -> dict[str, Tensor]:
+def _read(path: Path, setting: str, alternative: str | None) -> dict[str, Tensor]:
     """The state dict in this file, on the CPU."""
     if not path.is_file():
+        others = ", ".join(filter(None, ["null", alternative]))
         raise InputError(
-            f"model.weights={weights}: there is no file {path.absolute()}; should be null, "
-            f"{alternative} or the path of a state dict"
+            f"{setting}: there is no file {path.absolute()}; should be {others} or the path of a "
+            "state dict"
         )
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except (UnpicklingError, RuntimeError, EOFError, OSError) as error:
         reason = str(error).partition("\n")[0]
-        raise InputError(f"model.weights={weights}: {path} cannot be read ({reason})") from error
+        raise InputError(f"{setting}: {path} cannot be read ({reason})") from error
     if not isinstance(state, dict) or not all(isinstance(each, Tensor) for each in state.values()):
         raise InputError(
-            f"model.weights={weights}: {path} is not a state dict (names and tensors, as "
+            f"{setting}: {path} is not a state dict (names and tensors, as "
             "torch.save(network.state_dict(), path) writes it)"
         )
     return state

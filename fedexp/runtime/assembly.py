@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from lightning.fabric import Fabric
 
@@ -22,6 +23,7 @@ from fedexp.distributed.placement import Placement
 from fedexp.distributed.ranks import Ranks, ranks_of
 from fedexp.engines.allocator import keep_freed_memory
 from fedexp.engines.base import Engine
+from fedexp.engines.graph import Graphs, uses_graphs
 from fedexp.engines.layout import check_compiler, prefers_channels_last
 from fedexp.engines.resources import Resources
 from fedexp.errors import InputError
@@ -66,10 +68,7 @@ def assemble(
     resources = _resources(plan, fabric, data, module, client_folder)
     engine = _engine(plan.config.engine, resources)
     ranks = ranks_of(fabric)
-    sizes = data.class_counts.sum(dim=1).tolist()
-    placement = Placement(
-        ranks, sizes, clients_with_state=lambda: resources.store.clients_with_state
-    )
+    placement = Placement(ranks, data.sizes.numpy(), lambda: resources.store.clients_with_state)
     evaluator = _evaluator(plan.config, engine, setting, ranks)
     meter, quarantine = Meter(), Quarantine(plan.config.on_bad_update)
     reducibles = (meter, quarantine, evaluator, placement)
@@ -126,7 +125,7 @@ def _setting(
         feature_dim=plan.feature_dim,
         num_clients=config.clients.count,
         clients_per_round=config.clients.per_round,
-        class_counts=data.class_counts,
+        class_counts=data.class_counts if len(data.counted) == len(data.clients) else None,
         parameter_shapes={n: value.shape for n, value in module.tensor_index.parameters()},
         shared=frozenset(name for name in module.weights if is_sent(name) and shared(name)),
         input_shape=about.input_shape,
@@ -134,6 +133,8 @@ def _setting(
         make_store=make_store,
         vocabulary=about.vocabulary,
         head=partial(_global_head, module.head),
+        sizes=data.sizes,
+        count_classes=data.classes_of,
     )
 
 
@@ -176,11 +177,13 @@ def _resources(
 
 
 def _engine(config: EngineConfig, resources: Resources) -> Engine:
-    """The engine, which compiles its steps if ``engine.compile`` says so."""
+    """The engine, which compiles or captures its steps if ``engine`` says so."""
     engine: Engine = build("engine", config.node, supplied=ENGINE_SUPPLIED)(resources=resources)
     if config.compile:
         check_compiler(resources.fabric.device)
         engine.compile()
+    if uses_graphs(config, engine.captures_steps, resources.fabric.device):
+        engine.graphs = Graphs(resources)
     return engine
 
 
@@ -216,8 +219,8 @@ def _global_head(head: Head, round: int) -> Functional:
 def _check_last_batches(plan: Plan, data: FederatedData) -> None:
     """Raise InputError if a batch of one sample would fail in BatchNorm."""
     size = plan.config.local.batch_size
-    single = [client.client for client in data.clients if client.num_samples % size == 1]
-    if single and not trains_on_one(plan.backbone, plan.description.input_shape):
+    single = np.flatnonzero(data.sizes.numpy() % size == 1)
+    if len(single) and not trains_on_one(plan.backbone, plan.description.input_shape):
         raise InputError(
             f"local.batch_size={size}: the last batch of client {single[0]} would hold one sample, "
             "too few for this model's BatchNorm; take another size or a model without BatchNorm"

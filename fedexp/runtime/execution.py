@@ -42,8 +42,8 @@ from fedexp.state.run_folder import (
     rounds_finished,
 )
 from fedexp.tracking.follow import History, follow
-from fedexp.tracking.heatmaps import partition_heatmap
 from fedexp.tracking.jsonl import as_frame, parse_records
+from fedexp.tracking.pictures import partition_picture
 from fedexp.tracking.summary import summarize, write_summary
 from fedexp.tracking.tracker import Tracker, Trackers
 
@@ -113,7 +113,7 @@ def execute(config: Config, folder: Path, launch: Launch) -> RunResult:
         return _run(config, folder, launch)[0]
     check(folder, config)
     plan(config)  # finds errors before processes are started
-    summary, stopped, message = spawn(_run_as_rank, config.engine.devices, config, folder, launch)
+    summary, stopped, message = spawn(_run_as_rank, config.engine.processes, config, folder, launch)
     model = partial(_rebuild_model, config, message)
     return RunResult(folder, (folder / METRICS).read_bytes(), summary, model, stopped)
 
@@ -152,7 +152,7 @@ def _run(config: Config, folder: Path, launch: Launch) -> tuple[RunResult, Messa
         claim(folder, config) if ranks.is_first else nullcontext() as run,
     ):
         if ranks.is_first:
-            write_partition(folder / PARTITION, data.class_counts, data.description.classes)
+            write_partition(folder / PARTITION, data)
         checkpoint = ranks.from_first(partial(_resume_point, config, folder, run, launch))
         start -= checkpoint.seconds if checkpoint else 0
         past = parse_records(checkpoint.metrics) if checkpoint else []
@@ -266,9 +266,8 @@ def draw_partition(config: Config, folder: Path) -> list[Path]:
     Returns the two paths, ``partition.png`` and ``partition.csv``. Raises InputError.
     """
     data = load_data(config, plan(config).source, torch.device("cpu"))
-    classes = data.description.classes
     folder.mkdir(parents=True, exist_ok=True)
     picture, table = folder / "partition.png", folder / PARTITION
-    partition_heatmap(data.class_counts, classes).savefig(picture)
-    write_partition(table, data.class_counts, classes)
+    partition_picture(data).savefig(picture)
+    write_partition(table, data)
     return [picture, table]

@@ -22,7 +22,8 @@ from fedexp.core.randomness import seeded
 from fedexp.core.sockets import Aggregator, Head, Loss, Personalization, Regularizer
 from fedexp.data.configured_partition import SUPPLIED as PARTITION_SUPPLIED
 from fedexp.data.configured_partition import partition_indices
-from fedexp.data.dataset import Dataset, Source
+from fedexp.data.dataset import Dataset, Describer, Source
+from fedexp.data.drawn import DrawnData, DrawnSource
 from fedexp.data.federated import FederatedData
 from fedexp.data.split import class_counts, match, stratified
 from fedexp.data.user_split import match_users, validation_split
@@ -30,6 +31,7 @@ from fedexp.errors import InputError
 from fedexp.faults.base import Faults
 from fedexp.models.configured import configure_head, configured
 from fedexp.models.shape import feature_dim, for_inputs, outline
+from fedexp.runtime.on_demand import check_on_demand
 from fedexp.samplers.base import Sampler
 from fedexp.tracking.follow import check_trackers
 from fedexp.tracking.headlines import HEADLINES
@@ -83,7 +85,7 @@ class Plan:
 
     Attributes:
         config: the checked config.
-        source: the dataset's reader.
+        source: the dataset's reader, or what draws its clients.
         description: shape and names of the dataset.
         backbone: builds the backbone for an ``input_shape``.
         feature_dim: d, the width of its features.
@@ -93,7 +95,7 @@ class Plan:
     """
 
     config: Config
-    source: Source
+    source: Describer
     description: Description
     backbone: Callable[..., nn.Module]
     feature_dim: int
@@ -114,6 +116,7 @@ def plan(config: Config) -> Plan:
             f"evaluation.personal=off: objective={config.objective} is then not measured; take "
             "evaluation.personal=all or cohort, or another objective, such as train/loss"
         )
+    _check_personal_objective(config)
     check_trackers(config.tracking.trackers)
     others = ("loss", "regularizer", "personalization", "sampler", "aggregator")
     parts = {name: build(name, getattr(config, name)) for name in others}
@@ -122,11 +125,13 @@ def plan(config: Config) -> Plan:
         config.optimizer.node, config.schedule, config.optimizer.round_decay, config.rounds
     )
     _check_engine(config)
-    build("partition", config.partition.node, supplied=PARTITION_SUPPLIED)
+    partition = build("partition", config.partition.node, supplied=PARTITION_SUPPLIED)
     _check_initial_weights(config)
     model = build("model", config.model.node, supplied=("input_shape", "vocabulary"))
     head = build("head", config.head, supplied=("feature_dim", "num_classes"))
-    source: Source = build("data", config.data.node)
+    source: Describer = build("data", config.data.node)
+    if isinstance(source, DrawnSource):
+        check_on_demand(config, partition.func)
     description = source.describe()
     _check_test_classes(config, description)
     check_names(config.tracking, description)
@@ -154,11 +159,15 @@ def plan(config: Config) -> Plan:
     return Plan(config, source, description, model, width, sockets, optimizer, faults)
 
 
-def load_data(config: Config, source: Source, device: torch.device) -> FederatedData:
+def load_data(config: Config, source: Describer, device: torch.device) -> FederatedData:
     """Load the dataset, partition it, and hold out what ``data.validation`` asks for.
 
-    Test splits follow the partition, so they are the same with and without validation data.
+    Test splits follow the partition, so they are the same with and without validation data. Of
+    clients that are drawn on demand, only some are drawn here.
     """
+    if isinstance(source, DrawnSource):
+        return DrawnData(source, config.clients.count, config.seed, device)
+    assert isinstance(source, Source)
     cache = config.data.cache.expanduser()
     dataset = source.load(cache)
     if config.data.subset is not None:
@@ -265,6 +274,19 @@ def _check_test_classes(config: Config, about: Description) -> None:
         raise InputError(
             f"data: {about.name}'s test classes differ from its training classes, so that no "
             f"accuracy over its test split exists; set {' '.join(needed)}"
+        )
+
+
+def _check_personal_objective(config: Config) -> None:
+    """Raise InputError if the objective is an accuracy of personal models that is not measured."""
+    kind = config.objective.removeprefix("personal/accuracy_")
+    if config.objective in ("personal/std", "personal/worst_decile"):
+        kind = "local"
+    measured = config.evaluation.personal_metrics
+    if config.objective.startswith("personal/") and kind not in measured:
+        raise InputError(
+            f"evaluation.personal_metrics=[{','.join(measured)}]: objective={config.objective} is "
+            f"then not measured; should contain {kind}"
         )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedexp.core.client_protocol import Client
 from fedexp.core.description import Description
@@ -17,6 +19,12 @@ from fedexp.samplers.heterogeneity import label_entropy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+_ALL_CLIENTS = 10_000
+"""Of more clients than this a picture shows ``_SOME_CLIENTS`` that were chosen."""
+
+_SOME_CLIENTS = 500
 
 
 class Sampler(Part):
@@ -31,14 +39,13 @@ class Sampler(Part):
             arrives.
         eligible: [n] int64, the clients with data in order.
         sizes: [n] int64, their numbers of samples.
-        class_counts: [N, C] int64, every client's samples of each class; for figures alone.
         cohort_size: K, or n if that is less.
     """
 
     def setup(self, setting: Setting) -> None:
         """Find the clients with data."""
         self.times_chosen = torch.zeros(setting.num_clients, dtype=torch.int64)
-        self.class_counts = setting.class_counts
+        self._setting = setting  # for figures alone
         sizes = setting.client_sizes.numpy()
         self.seed = setting.seed
         self.eligible: np.ndarray = np.flatnonzero(sizes)
@@ -74,6 +81,20 @@ class Sampler(Part):
         self.times_chosen = state["times_chosen"].clone()
 
     def figures(self, memories: Mapping[int, Memory], about: Description) -> dict[str, Figure]:
-        """How often each client was chosen; its file of numbers also has its label entropy."""
-        entropies = label_entropy(self.class_counts)
-        return {"sampler/times_chosen": times_chosen_bars(self.times_chosen, entropies)}
+        """How often each client was chosen; its file of numbers also has its label entropy.
+
+        Of a large population it shows clients that were chosen.
+        """
+        shown = self._shown_of_many()
+        clients = torch.arange(len(self.times_chosen)) if shown is None else shown
+        entropies = label_entropy(self._setting.classes_of(clients))
+        bars = times_chosen_bars(self.times_chosen, entropies, shown)
+        return {"sampler/times_chosen": bars}
+
+    def _shown_of_many(self) -> Tensor | None:
+        """Evenly spaced ones of the clients that were chosen; None if all clients are shown."""
+        counted = self._setting.class_counts is not None
+        if counted and len(self.times_chosen) <= _ALL_CLIENTS:
+            return None
+        chosen = self.times_chosen.nonzero().flatten()
+        return chosen[:: math.ceil(len(chosen) / _SOME_CLIENTS) or 1]

@@ -1,6 +1,7 @@
 """HiCS-FL's clusters of clients: exact, or by landmarks in a large population."""
 
 import logging
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,10 +12,11 @@ from fedexp.errors import InputError
 from fedexp.samplers.clusters import LinkageOn, nearest_clusters, ward
 from fedexp.samplers.heterogeneity import (
     Profiles,
-    cluster_means,
+    by_mean_entropy,
     distances_between,
     distances_within,
 )
+from fedexp.samplers.ward_groups import ward_beside_equals
 
 LOGGER = logging.getLogger(__name__)
 
@@ -27,7 +29,10 @@ class ClientClusters:
     """Clusters by Ward's method on the distances of HiCS-FL Eq. 9.
 
     Beyond ``exact_up_to`` clients a random sample of them, the landmarks, is clustered. Every other
-    client joins the cluster with the smallest mean distance to its landmarks.
+    client joins the cluster with the smallest mean distance to its landmarks. Clients of which
+    nothing is known are all the same; in a large population they count as one point that stands for
+    all of them, which changes nothing (``ward_beside_equals``). So a round costs what the known
+    clients do.
 
     Attributes:
         clusters: M, the most clusters.
@@ -72,8 +77,46 @@ class ClientClusters:
             clusters = self._ward(profiles)
         else:
             clusters = self._by_landmarks(profiles, generator)
-        ranks = cluster_means(profiles.entropies, clusters).argsort(stable=True).argsort()
-        return ranks[clusters]
+        return by_mean_entropy(profiles.entropies, clusters)
+
+    def beside_unknown(
+        self, known: Profiles, unknown: Profiles, number: int, generator: np.random.Generator
+    ) -> Tensor:
+        """[n + 1] int64 cluster of each known client, and last that of all unknown ones.
+
+        Args:
+            known: of n clients; n may be 0.
+            unknown: of one unknown client, whose update is zero.
+            number: of the unknown clients, at least 1.
+            generator: draws the landmarks, if more than ``exact_up_to`` clients are known.
+        """
+        chosen = torch.arange(len(known))
+        if len(known) > self.exact_up_to:
+            drawn = generator.choice(len(known), self.landmarks, replace=False)
+            chosen = torch.from_numpy(drawn)
+        share = len(chosen) / max(1, len(known))  # a landmark stands for 1 / share clients
+        weight = max(1, round(share * number))
+        landmarks = known[chosen]
+        found = ward_beside_equals(
+            distances_within(landmarks, self.lam).numpy(),
+            distances_between(landmarks, unknown, self.lam)[:, 0].numpy(),
+            self.lam * math.pi / 2,  # the angle of two zero vectors
+            weight,
+            self.clusters,
+            self.linkage_on,
+        )
+        labels = torch.from_numpy(found)
+        if len(chosen) == len(known):
+            return labels
+        weights = torch.ones(len(labels), dtype=torch.float64)
+        weights[-1] = weight
+        points = Profiles(
+            torch.cat((landmarks.entropies, unknown.entropies)),
+            torch.cat((landmarks.updates, unknown.updates)),
+        )
+        clusters = self._nearest(known, points, labels, weights)
+        clusters[chosen] = labels[:-1]
+        return torch.cat((clusters, labels[-1:]))
 
     def _ward(self, profiles: Profiles) -> Tensor:
         return ward(distances_within(profiles, self.lam), self.clusters, self.linkage_on)
@@ -84,10 +127,20 @@ class ClientClusters:
         chosen = torch.from_numpy(drawn)
         landmarks = profiles[chosen]
         labels = self._ward(landmarks)
-        blocks = (
-            distances_between(profiles[start : start + _BLOCK], landmarks, self.lam)
-            for start in range(0, clients, _BLOCK)
-        )
-        clusters = torch.cat([nearest_clusters(block, labels) for block in blocks])
+        clusters = self._nearest(profiles, landmarks, labels)
         clusters[chosen] = labels
         return clusters
+
+    def _nearest(
+        self,
+        profiles: Profiles,
+        landmarks: Profiles,
+        labels: Tensor,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        """[n] int64: as ``nearest_clusters``, a block of clients at a time."""
+        blocks = (
+            distances_between(profiles[start : start + _BLOCK], landmarks, self.lam)
+            for start in range(0, len(profiles), _BLOCK)
+        )
+        return torch.cat([nearest_clusters(block, labels, weights) for block in blocks])

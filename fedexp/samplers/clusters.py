@@ -41,12 +41,15 @@ def ward_tree(distances: np.ndarray, linkage_on: LinkageOn) -> np.ndarray:
     return tree
 
 
-def nearest_clusters(distances: Tensor, labels: Tensor) -> Tensor:
+def nearest_clusters(distances: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
     """[n] int64: the cluster with the smallest mean distance of its members to each point.
 
     Args:
         distances: [n, L] of n points to L clustered points.
         labels: [L] int64 cluster of each clustered point, 0 to M-1, none empty.
+        weights: [L] float64 for how many each clustered point stands; None: 1.
     """
     members = torch.nn.functional.one_hot(labels).to(distances)
+    if weights is not None:
+        members *= weights[:, None]
     return (distances @ members / members.sum(dim=0)).argmin(dim=1)

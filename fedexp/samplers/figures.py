@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import torch
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import BoundaryNorm
@@ -23,27 +24,40 @@ _BAR = "#7a8ca3"
 _POINT = "#2b5c8a"
 
 
-def times_chosen_bars(times_chosen: Tensor, entropies: Tensor) -> Figure:
-    """How often each client was chosen, and a line at the mean.
+def times_chosen_bars(
+    times_chosen: Tensor, entropies: Tensor, shown: Tensor | None = None
+) -> Figure:
+    """How often each client was chosen, and a line at the mean over all clients.
 
     Args:
         times_chosen: [N].
-        entropies: [N] of each client's labels in nats; saved beside the picture.
+        entropies: [n] of each shown client's labels in nats; saved beside the picture.
+        shown: [n] the numbers of the clients that are shown, some of those that were chosen; None:
+            all N.
     """
     times = times_chosen.cpu().numpy()
-    clients = len(times)
-    data = {"client": np.arange(clients)}
-    data |= _columns(times_chosen=times_chosen, label_entropy_nats=entropies)
-    figure = DataFigure(data, figsize=(_width(clients), 3.4), dpi=_DPI, layout="constrained")
+    everyone = torch.arange(len(times))
+    clients = everyone if shown is None else shown
+    data = _columns(
+        client=clients, times_chosen=times_chosen[clients], label_entropy_nats=entropies
+    )
+    figure = DataFigure(data, figsize=(_width(len(clients)), 3.4), dpi=_DPI, layout="constrained")
     axes = figure.subplots()
-    _bars(axes, times, -0.42, 0.42, color=_BAR)
-    axes.axhline(times.mean(), color="black", linewidth=0.8, linestyle="--", label="mean")
-    axes.set(xlabel="client", ylabel="times chosen", xlim=(-0.5, clients - 0.5))
+    if len(clients):
+        _bars(axes, times[clients.numpy()], -0.42, 0.42, color=_BAR)
+    mean = times.mean()
+    axes.axhline(mean, color="black", linewidth=0.8, linestyle="--", label="mean")
+    axes.set(xlabel="client", ylabel="times chosen", xlim=(-0.5, max(1, len(clients)) - 0.5))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if shown is not None:
+        axes.xaxis.set_major_formatter(lambda place, _: _name(clients, place))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="upper right")
-    figure.suptitle(f"Times chosen: {times.sum():,} draws among {clients:,} clients")
+    title = f"Times chosen: {times.sum():,} draws among {len(times):,} clients"
+    if shown is not None:
+        title += f"; shown: {len(clients):,} of the {(times > 0).sum():,} that were chosen"
+    figure.suptitle(title)
     return figure
 
 

@@ -85,9 +85,17 @@ def pairwise_distance(bias_updates: Tensor, temperature: float, lam: float = 0.1
 
 def cluster_means(entropies: Tensor, clusters: Tensor) -> Tensor:
     """[M] float64: the mean of ``entropies`` [N] in each cluster, in the order of the labels."""
-    _, cluster = torch.unique(clusters, return_inverse=True)
+    cluster = clusters
+    if not _is_numbered(clusters):
+        _, cluster = torch.unique(clusters, return_inverse=True)
     means: Tensor = cluster.bincount(entropies.to(torch.float64)) / cluster.bincount()
     return means
+
+
+def by_mean_entropy(entropies: Tensor, clusters: Tensor) -> Tensor:
+    """``clusters`` [N] int64, 0 to M-1, numbered by the mean of ``entropies`` [N], lowest first."""
+    ranks = cluster_means(entropies, clusters).argsort(stable=True).argsort()
+    return ranks[clusters]
 
 
 def cluster_probabilities(entropies: Tensor, clusters: Tensor, gamma: float) -> Tensor:
@@ -131,8 +139,9 @@ def draw_cohort(
     # Sorted by exponential variables with rates n_k, the clients of a cluster are in the order of
     # a draw without replacement with odds proportional to n_k.
     keys = generator.exponential(size=len(sizes)) / sizes.numpy()
-    queue = np.lexsort((keys, clusters.numpy()))
-    left = np.bincount(clusters.numpy())
+    first = _smallest(keys, clusters.numpy(), cohort_size)
+    queue = first[np.lexsort((keys[first], clusters.numpy()[first]))]
+    left = np.bincount(clusters.numpy()[first])
     ends = left.cumsum()
     means = cluster_means(entropies, clusters)
     cohort = []
@@ -144,6 +153,29 @@ def draw_cohort(
         cohort.append(int(queue[ends[cluster] - left[cluster]]))
         left[cluster] -= 1
     return cohort
+
+
+def _smallest(keys: np.ndarray, clusters: np.ndarray, most: int) -> np.ndarray:
+    """The places of the ``most`` smallest keys [N] of each cluster, so that few have to be sorted.
+
+    ``clusters`` [N] are 0 to M-1.
+    """
+    # Sorting integers of 16 bits takes time proportional to their number.
+    small = clusters.astype(np.uint16) if clusters.max() < 2**16 else clusters
+    members = np.split(np.argsort(small, kind="stable"), np.bincount(clusters).cumsum()[:-1])
+    return np.concatenate(
+        [
+            each[np.argpartition(keys[each], most - 1)[:most]] if len(each) > most else each
+            for each in members
+        ]
+    )
+
+
+def _is_numbered(clusters: Tensor) -> bool:
+    """Whether the labels are 0 to M-1, none empty."""
+    if not len(clusters) or clusters.min() < 0 or clusters.max() >= len(clusters):
+        return False
+    return bool(clusters.bincount().all())
 
 
 def _entropy(shares: Tensor) -> Tensor:

@@ -29,6 +29,7 @@ from fedexp.samplers.correlation import spearman
 from fedexp.samplers.figures import entropy_bars, entropy_scatter, membership_heatmap
 from fedexp.samplers.heterogeneity import (
     Profiles,
+    by_mean_entropy,
     cluster_probabilities,
     draw_cohort,
     estimated_entropy,
@@ -55,6 +56,12 @@ class HiCS(Sampler):
     signal, which has the largest entropy, so that it is likely to be selected soon. A signal that
     is not finite is ignored.
 
+    A large population is never through with these rounds: ``warm_up_rounds`` ends them sooner. The
+    clients that have not been selected by then have zero signals and so are all the same, one
+    cluster (or a part of one) that the draws explore. They cost some passes over N numbers; the
+    rest of a round's time is that of the clients that have been heard: up to ``exact_up_to``, about
+    their number cubed, and beyond it their number times ``landmarks``.
+
     Memory at the server: N C numbers; with ``angle_on=head`` also N D, D the size of the head.
 
     Args:
@@ -76,6 +83,8 @@ class HiCS(Sampler):
         exact_up_to: with more clients than this, only ``landmarks`` of them are clustered, drawn
             anew each round; each of the others joins the nearest cluster.
         landmarks: how many; at least M.
+        warm_up_rounds: the most rounds that select every client once; None is ceil(N / K), as in
+            the paper.
         refresh: when a client's signal is replaced. ``always``: each time an update of the client
             arrives (Alg. 1, line 18). ``warm_up``: never again after the first one, which comes in
             the warm-up unless it was lost (released code).
@@ -96,6 +105,7 @@ class HiCS(Sampler):
         exact_up_to: PositiveInt,
         landmarks: PositiveInt,
         refresh: Literal["always", "warm_up"],
+        warm_up_rounds: PositiveInt | None,
         warm_up_order: Literal["random", "client"],
         angle_on: Literal["signal", "head"],
     ) -> None:
@@ -103,15 +113,21 @@ class HiCS(Sampler):
         self.clusters, self.linkage_on = clusters, linkage_on
         self.exact_up_to, self.landmarks = exact_up_to, landmarks
         self.refresh, self.warm_up_order, self.angle_on = refresh, warm_up_order, angle_on
+        self.most_warm_up_rounds = warm_up_rounds
 
     def setup(self, setting: Setting) -> None:
         """Find the signal in this head. Raises InputError: it has none, or too few landmarks."""
         super().setup(setting)
         self.rounds = setting.rounds
-        self.true_entropies = label_entropy(setting.class_counts)
+        self.classes_of = setting.classes_of
+        self.true_entropies = torch.full((setting.num_clients,), torch.nan, dtype=torch.float64)
+        if setting.class_counts is not None:
+            self.true_entropies = label_entropy(setting.class_counts)
         self.source = find_signal(self.signal, setting)
         self.head_names = head_weights(setting) if self.angle_on == "head" else []
-        self.warm_up_rounds = math.ceil(len(self.eligible) / self.cohort_size)
+        all_rounds = math.ceil(len(self.eligible) / self.cohort_size)
+        self.warm_up_rounds = min(self.most_warm_up_rounds or all_rounds, all_rounds)
+        self.order = self._warm_up_order()
         self.cluster = ClientClusters(
             self.clusters or self.cohort_size,
             self.lam,
@@ -123,7 +139,7 @@ class HiCS(Sampler):
         head_size = sum(setting.parameter_shapes[name].numel() for name in self.head_names)
         self.signals = torch.zeros(setting.num_clients, setting.num_classes)
         if self.signal == "labels":
-            self.signals = setting.class_counts.float()
+            self.signals = setting.all_class_counts("sampler.signal=labels").float()
         self.head_updates = torch.zeros(setting.num_clients, head_size)
         step = math.ceil(setting.num_clients / _SHOWN)
         self.shown = torch.arange(0, setting.num_clients, step)
@@ -137,12 +153,11 @@ class HiCS(Sampler):
         self._clusters_found = None
         if round <= self.warm_up_rounds:
             last = round * self.cohort_size
-            return sorted(self._warm_up_order()[last - self.cohort_size : last].tolist())
-        profiles = self._profiles()
-        clusters = self.cluster(profiles, numpy_generator(self.seed, "landmarks", round))
+            return sorted(self.order[last - self.cohort_size : last].tolist())
+        entropies, clusters = self._clustered(numpy_generator(self.seed, "landmarks", round))
         self._record_clusters(round, clusters)
         cohort = draw_cohort(
-            profiles.entropies,
+            entropies,
             clusters,
             torch.from_numpy(self.sizes),
             self.gamma(round),
@@ -224,10 +239,31 @@ class HiCS(Sampler):
             return self.eligible
         return numpy_generator(self.seed, "warm_up").permutation(self.eligible)
 
-    def _profiles(self) -> Profiles:
-        """Of the clients with data."""
-        signals = self.signals[self.eligible]
-        updates = self.head_updates[self.eligible] if self.head_names else signals
+    def _clustered(self, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
+        """Estimated entropy [n] and cluster [n] of the clients with data."""
+        known = torch.ones(len(self.eligible), dtype=torch.bool)
+        if len(known) > self.exact_up_to:
+            known = self.signals.any(dim=1)[self.eligible]
+            if self.head_names:
+                known |= self.head_updates.any(dim=1)[self.eligible]
+        number = len(known) - int(known.sum())
+        profiles = self._profiles(self.eligible[known.numpy()] if number else None)
+        if not number:
+            return profiles.entropies, self.cluster(profiles, generator)
+        zero = torch.zeros(1, self.signals.shape[1])
+        unknown = Profiles(self._estimates(zero), torch.zeros(1, profiles.updates.shape[1]))
+        found = self.cluster.beside_unknown(profiles, unknown, number, generator)
+        entropies = unknown.entropies.repeat(len(known))
+        entropies[known] = profiles.entropies
+        clusters = found[-1:].repeat(len(known))
+        clusters[known] = found[:-1]
+        return entropies, by_mean_entropy(entropies, clusters)
+
+    def _profiles(self, clients: np.ndarray | None = None) -> Profiles:
+        """Of these clients [n], by default those with data."""
+        clients = self.eligible if clients is None else clients
+        signals = self.signals[clients]
+        updates = self.head_updates[clients] if self.head_names else signals
         return Profiles(self._estimates(signals), updates)
 
     def _estimates(self, signals: Tensor) -> Tensor:
@@ -257,4 +293,10 @@ class HiCS(Sampler):
 
     def _entropies(self, clients: Tensor) -> tuple[Tensor, Tensor]:
         """True and estimated label entropies of these clients, a mask [N] or numbers [n]."""
-        return self.true_entropies[clients], self._estimates(self.signals[clients])
+        true = self.true_entropies[clients]
+        if true.isnan().any():  # a client whose classes have not been counted yet
+            numbers = clients.nonzero().flatten() if clients.dtype == torch.bool else clients
+            new = numbers[true.isnan()]
+            self.true_entropies[new] = label_entropy(self.classes_of(new))
+            true = self.true_entropies[clients]
+        return true, self._estimates(self.signals[clients])

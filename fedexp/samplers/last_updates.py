@@ -13,6 +13,9 @@ from fedexp.core.part import Setting
 from fedexp.errors import InputError
 from fedexp.samplers.base import Sampler
 
+_MOST_CLIENTS = 20_000
+"""The distances of all pairs of them take 3 GiB."""
+
 _BLOCK = 16
 """Clients compared with each other at a time: bounds the memory."""
 
@@ -38,8 +41,13 @@ class LastUpdates(Sampler):
         raise NotImplementedError
 
     def setup(self, setting: Setting) -> None:
-        """All updates are zero. Raises InputError: no parameter is shared."""
+        """All updates are zero. Raises InputError: no parameter is shared, or too many clients."""
         super().setup(setting)
+        if (clients := len(self.eligible)) > _MOST_CLIENTS:
+            raise InputError(
+                f"sampler: compares all pairs of clients with data, and there are {clients:,} of "
+                f"them; at most {_MOST_CLIENTS:,} are allowed; use another, such as random or hics"
+            )
         shapes = setting.parameter_shapes
         self.names = [name for name in shapes if name in setting.shared]
         if not self.names:

@@ -27,6 +27,9 @@ class _Contents:
     separate_model: bool
     personal_model: bool
 
+    def __bool__(self) -> bool:
+        return bool(self.parts) or self.private or self.separate_model or self.personal_model
+
 
 class ClientStore:
     """A ``ClientState`` for each client.
@@ -34,7 +37,8 @@ class ClientStore:
     ``with store.open(client) as state`` gives the state to be read and changed. Afterwards its size
     is measured, and the states unused for the longest time are written to disk until the others fit
     into the bound; opening one reads it back. Open states are not counted. Reading a state without
-    opening it moves nothing.
+    opening it moves nothing. An empty state takes no memory, so that the cost is that of the
+    clients that keep something, whatever the population.
 
     A state must own its tensors: one that shares memory with the resident module, or with another
     state, no longer does once the state has been written to disk.
@@ -54,16 +58,22 @@ class ClientStore:
         self._ram_used = 0  # their sum
         self._untrimmed = 0  # bytes written to disk since freed memory was returned
         self._files = ClientStateFiles(folder)
-        self._contents: dict[int, _Contents] = {}
+        self._contents: dict[int, _Contents] = {}  # of the states that are not empty
+        self._with_model: set[int] = set()
 
     def begin_round(self) -> None:
         """Forget the last cohort's models if only the current cohort's are kept."""
         if self._remember == "cohort":
             for client in self.clients_with_model:
-                self._contents[client] = replace(self._contents[client], personal_model=False)
+                contents = replace(self._contents[client], personal_model=False)
+                if not contents:
+                    self.discard(client)
+                    continue
+                self._contents[client] = contents
                 if client in self._ram:
                     self._ram[client].personal_model = {}
                     self._measure(client)
+            self._with_model.clear()
 
     @contextmanager
     def open(self, client: int) -> Iterator[ClientState]:
@@ -88,12 +98,18 @@ class ClientStore:
         if self._remember == "off":
             state.personal_model = {}
         parts = frozenset(name for name, memory in state.memories.items() if memory)
-        self._contents[client] = _Contents(
+        contents = _Contents(
             parts,
             bool(state.private),
             bool(state.separate_model),
             bool(state.personal_model),
         )
+        self._forget(client)
+        if not contents:
+            return
+        if contents.personal_model:
+            self._with_model.add(client)
+        self._contents[client] = contents
         self._ram[client] = state
         self._measure(client)
         while self._ram_used > self._ram_bytes:
@@ -105,7 +121,7 @@ class ClientStore:
             self._drop(client)
         elif client in self._contents:
             self._files.remove(client)
-        self._contents.pop(client, None)
+        self._forget(client)
 
     def states(self) -> Iterator[tuple[int, ClientState]]:
         """(client, state) of every client with a state, read one after another."""
@@ -140,21 +156,19 @@ class ClientStore:
     @property
     def clients_with_model(self) -> list[int]:
         """The clients whose personal model is kept, in order."""
-        return sorted(
-            client for client, contents in self._contents.items() if contents.personal_model
-        )
+        return sorted(self._with_model)
 
     @property
     def clients_with_state(self) -> list[int]:
         """The clients whose state is not empty, in order."""
-        empty = _Contents(frozenset(), private=False, separate_model=False, personal_model=False)
-        return sorted(client for client, contents in self._contents.items() if contents != empty)
+        return sorted(self._contents)
 
     def close(self) -> None:
         """Delete all states and the folder."""
         self._ram.clear()
         self._sizes.clear()
         self._contents.clear()
+        self._with_model.clear()
         self._ram_used = 0
         self._files.clear()
 
@@ -179,6 +193,11 @@ class ClientStore:
         elif client in self._contents:
             self._files.remove(client)
         return state
+
+    def _forget(self, client: int) -> None:
+        """This client's state is empty from now on."""
+        self._contents.pop(client, None)
+        self._with_model.discard(client)
 
     def _spill(self, client: int) -> None:
         self._files.write(client, self._ram[client])

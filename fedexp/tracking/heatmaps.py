@@ -23,21 +23,28 @@ _FAINT = "#f3f3f3"
 _BAR = "#7a8ca3"
 
 
-def partition_heatmap(counts: Tensor, classes: Sequence[str]) -> Figure:
+def partition_heatmap(
+    counts: Tensor,
+    classes: Sequence[str],
+    clients: Sequence[int] | None = None,
+    population: int | None = None,
+) -> Figure:
     """Samples of each class at each client; above it, a bar for each client's total.
 
     The colour follows the square root of the count, so that a few samples are still visible
     beside thousands; a class that a client lacks is left blank.
 
     Args:
-        counts: [N, C] samples of each class at each client.
+        counts: [n, C] samples of each class at each client.
         classes: C names.
+        clients: [n] their numbers; None: 0 to n-1.
+        population: N, if the clients are evenly spaced ones of more than n; the title says so.
     """
     table = counts.cpu().numpy()
-    clients, num_classes = table.shape
-    figure = Figure(figsize=_size(clients, num_classes), dpi=_DPI, layout="constrained")
+    shown, num_classes = table.shape
+    figure = Figure(figsize=_size(shown, num_classes), dpi=_DPI, layout="constrained")
     sizes, cells = figure.subplots(2, sharex=True, height_ratios=[1, max(3, num_classes / 6)])
-    sizes.bar(range(clients), table.sum(axis=1), color=_BAR, width=0.85)
+    sizes.bar(range(shown), table.sum(axis=1), color=_BAR, width=0.85)
     sizes.set_ylabel("samples")
     sizes.spines[["top", "right"]].set_visible(False)
     sizes.tick_params(axis="x", length=0)
@@ -51,10 +58,13 @@ def partition_heatmap(counts: Tensor, classes: Sequence[str]) -> Figure:
     )
     if table.size <= _ANNOTATED_CELLS:
         _annotate(cells, image, held, "d")
-    _label(cells.xaxis, "client", [str(client) for client in range(clients)])
+    _label(cells.xaxis, "client", [str(c) for c in (range(shown) if clients is None else clients)])
     _label(cells.yaxis, "class", classes)
     figure.colorbar(image, ax=[sizes, cells], label="samples of a class", aspect=35, pad=0.02)
-    figure.suptitle(f"Partition: {table.sum():,} samples, {clients} clients, {num_classes} classes")
+    of = f"{shown} clients"
+    if population is not None and population > shown:
+        of = f"{shown:,} of {population:,} clients, evenly spaced"
+    figure.suptitle(f"Partition: {table.sum():,} samples, {of}, {num_classes} classes")
     return figure
 
 

@@ -47,7 +47,7 @@ def draw_features(
         models.insert(0, _features("global model", module, resources, index))
     if not (models and ranks.is_first):
         return {}
-    counts = {f"client {client}": data.class_counts[client] for client in found}
+    counts = {f"client {client}": data.clients[client].class_counts for client in found}
     labels, classes = data.test.labels[index], data.description.classes
     figure = feature_map(models, labels, classes, settings.projection, shown, counts)
     return {"features/clients" if found else "features/global": figure}

@@ -1,10 +1,12 @@
 """Which figures are drawn in which round."""
 
+import torch
 from matplotlib.figure import Figure
 
 from fedexp.config.schema import Tracking
 from fedexp.core.data_figure import Arrays
 from fedexp.core.messages import Message, Update
+from fedexp.data.federated import FederatedData
 from fedexp.distributed.ranks import Ranks
 from fedexp.engines.resources import Resources
 from fedexp.tracking.class_similarity import prototype_similarity
@@ -12,6 +14,11 @@ from fedexp.tracking.heatmaps import partition_heatmap, similarity_heatmap, simi
 from fedexp.tracking.loss_surface import LossSurfaces
 from fedexp.tracking.model_features import draw_features
 from fedexp.tracking.named_classes import superclass_pairs
+
+_ALL_CLIENTS = 10_000
+"""The partition of more clients than this is drawn of ``_SOME_CLIENTS`` alone."""
+
+_SOME_CLIENTS = 1000
 
 
 class Pictures:
@@ -33,10 +40,9 @@ class Pictures:
 
     def __call__(self, message: Message) -> dict[str, Figure]:
         """Name -> figure for the global model in ``message``; empty if none is due."""
-        about, is_last = self.resources.data.description, message.round == self.rounds
+        is_last = message.round == self.rounds
         if message.round == 0:
-            figure = partition_heatmap(self.resources.data.class_counts, about.classes)
-            return {"heatmap/partition": figure}
+            return {"heatmap/partition": partition_picture(self.resources.data)}
         figures: dict[str, Figure] = {}
         if is_last or message.round % self.settings.heatmap_every == 0:
             figures |= self._similarity(message)
@@ -76,3 +82,13 @@ class Pictures:
             memories = resources.store.memories(name)
             figures |= part.figures(memories, resources.data.description)
         return figures
+
+
+def partition_picture(data: FederatedData) -> Figure:
+    """The classes of each client, or of evenly spaced ones in a large population."""
+    clients, counts = data.counted, data.counted_classes
+    if len(clients) > _ALL_CLIENTS:
+        places = torch.linspace(0, len(clients) - 1, _SOME_CLIENTS, dtype=torch.float64)
+        chosen = places.round().long()
+        clients, counts = clients[chosen], counts[chosen]
+    return partition_heatmap(counts, data.description.classes, clients.tolist(), len(data.clients))

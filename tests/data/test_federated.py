@@ -93,6 +93,24 @@ def test_test_batches_cover_the_split() -> None:
     assert torch.cat([labels for _, labels in batches]).tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize("limit", [0, 2**20])
+def test_test_batches_are_those_of_gather_whether_images_are_kept_or_not(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedexp.data.federated.KEEP_BELOW", limit)
+    test = federated().test
+    expected, _ = test.gather(torch.arange(3))
+    for _ in range(2):
+        for inputs, labels in test.batches(2):
+            assert torch.equal(inputs, expected[: len(inputs)])
+            assert len(labels) == len(inputs)
+            inputs.zero_()  # a batch is a copy
+            break
+    ((inputs, labels),) = test.batches(2, torch.tensor([2, 0]))
+    assert torch.equal(inputs, expected[[2, 0]])
+    assert labels.tolist() == LABELS[[2, 0]].tolist()
+
+
 def with_validation() -> FederatedData:
     data = federated("flip")
     dataset = Dataset(

@@ -45,7 +45,7 @@ def set_all(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
         monkeypatch.setenv(name, value)
 
 
-def engine(devices: int, num_nodes: int = 1) -> Engine:
+def engine(devices: int, num_nodes: int = 1, processes_per_device: int = 1) -> Engine:
     return Engine(
         device="cpu",
         devices=devices,
@@ -55,6 +55,8 @@ def engine(devices: int, num_nodes: int = 1) -> Engine:
         channels_last=False,
         compile=False,
         deterministic=False,
+        graph=False,
+        processes_per_device=processes_per_device,
     )
 
 
@@ -62,6 +64,7 @@ def test_by_the_user() -> None:
     assert this_process() == ProcessInfo("user", 0, 1)
     assert not must_spawn(engine(1))
     assert must_spawn(engine(2))
+    assert must_spawn(engine(1, processes_per_device=2))
 
 
 @pytest.mark.parametrize(("variables", "by"), [(TORCHRUN, "torchrun"), (SRUN, "srun")])
@@ -71,6 +74,7 @@ def test_as_one_of_four_on_two_machines(
     set_all(monkeypatch, variables)
     assert (this_process().started_by, this_process().rank, this_process().size) == (by, 3, 4)
     assert not must_spawn(engine(2, num_nodes=2))
+    assert not must_spawn(engine(1, num_nodes=2, processes_per_device=2))
     with pytest.raises(InputError, match=f"engine.devices=1 .*: {by} has started 4 .*, not 1"):
         must_spawn(engine(1))
 

@@ -25,7 +25,7 @@ class Engine:
         return Predictions(CORRECT, 0.7) if samples is None else Predictions(self.validation, 0.9)
 
     def evaluate_personal(
-        self, message: Message, tune: bool = True
+        self, message: Message, tune: bool, select: object
     ) -> Iterator[tuple[int, Predictions]]:
         yield 0, Predictions(CORRECT, 0.7, validation=~self.validation[:1])
 
@@ -43,9 +43,9 @@ def evaluator(
     data: Any = SimpleNamespace(
         test=SimpleNamespace(labels=LABELS),
         validation=validation or [],
-        description=SimpleNamespace(classes=("cat", "dog", "eel")),
+        description=SimpleNamespace(classes=("cat", "dog", "eel"), num_classes=3),
         clients=[client],
-        class_counts=client.class_counts[None],
+        counted_classes=client.class_counts[None],
     )
     schedule = Evaluation.model_validate(
         {
@@ -53,6 +53,8 @@ def evaluator(
             "targets": [],
             "personal": personal,
             "personal_every": personal_every,
+            "personal_metrics": ["uniform", "local", "test_split", "whole", "angles"],
+            "personal_samples": None,
             "batch_size": 1,
             "step_cosine": False,
             "fewshot": {"ways": 2, "shots": 1, "queries": 1, "episodes": 2},

@@ -47,6 +47,12 @@ def test_angles_within_many_sets_of_classes() -> None:
     assert mean_angles_within(vectors, members).tolist() == pytest.approx(expected, nan_ok=True)
     assert math.isnan(expected[0])
     assert math.isnan(expected[1])
+    others = torch.randn(12, 5, generator=draw)
+    found = mean_angles_within(torch.stack([vectors, others]), torch.stack([members, ~members]))
+    assert found[0].tolist() == pytest.approx(expected, nan_ok=True)
+    assert found[1].tolist() == pytest.approx(
+        [mean_pairwise_angle(others, ~keep) for keep in members], nan_ok=True
+    )
 
 
 def test_angles_of_the_global_model_by_client() -> None:
@@ -75,14 +81,16 @@ def test_metrics_of_the_global_and_of_a_local_model() -> None:
             "geometry/classifier_angle_global_missing": 90,
         }
     )
-    found = local_angles(predictions, torch.tensor([3, 0, 1]))
+    counts = torch.tensor([[3, 0, 1], [1, 1, 1]])
     # one missing class makes no pair: absent, not zero
-    assert found == pytest.approx(
-        {
-            "geometry/feature_angle_existing": 180,
-            "geometry/classifier_angle_existing": 180,
-        }
-    )
+    assert local_angles([predictions] * 2, counts) == [
+        pytest.approx(
+            {"geometry/feature_angle_existing": 180, "geometry/classifier_angle_existing": 180}
+        ),
+        pytest.approx(
+            {"geometry/feature_angle_existing": 120, "geometry/classifier_angle_existing": 120}
+        ),
+    ]
 
 
 def test_means_are_over_the_clients_that_measured() -> None:

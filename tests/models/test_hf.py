@@ -49,6 +49,18 @@ def states(network: Any, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
 TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9, 2], [6, 5, 3, 5, 10, 10, 10]])
 
 
+def test_a_network_that_needs_data_to_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    make = transformers.AutoModel.from_config
+
+    def reads_values(settings: Any, **options: Any) -> Any:
+        if torch.ones(1).is_meta:
+            raise RuntimeError("Tensor.item() cannot be called on meta tensors")
+        return make(settings, **options)
+
+    monkeypatch.setattr(transformers.AutoModel, "from_config", reads_values)
+    assert isinstance(bert(), nn.Module)
+
+
 def test_tokens_are_pooled() -> None:
     network = bert()
     assert network.network.config.vocab_size == 11  # type: ignore[union-attr]

@@ -103,6 +103,18 @@ def test_weights_of_timm_are_its_own_business(monkeypatch: pytest.MonkeyPatch) -
     assert asked == [False, True]
 
 
+def test_a_network_that_needs_data_to_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    create = timm.create_model
+
+    def reads_values(name: str, **options: Any) -> Any:
+        if torch.ones(1).is_meta:
+            raise RuntimeError("Tensor.item() cannot be called on meta tensors")
+        return create(name, **options)
+
+    monkeypatch.setattr(timm, "create_model", reads_values)
+    assert feature_dim(factory("timm", **RESNET), COLOUR) == 512
+
+
 def test_without_timm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "timm", None)
     assert message() == "model=timm: needs timm; pip install 'fedexp[timm]'"

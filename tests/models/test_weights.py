@@ -10,9 +10,11 @@ from test_backbones import COLOUR, backbone, factory
 from torch import Tensor, nn
 from torchvision import models
 
+import fedexp
 from fedexp.errors import InputError
 from fedexp.models import feature_dim
 
+ONE_ROUND = ["algorithm=fedavg", "model.hidden=[8]", "rounds=1", "data.subset=200"]
 MOBILENET = {"stem": "imagenet", "norm": "batch"}
 SHUFFLENET = {"name": "shufflenet_v2_x0_5"}
 
@@ -174,3 +176,33 @@ def test_initial_weights_do_not_replace_given_ones(
     assert torch.equal(initial[f"backbone.1.{name}"], saved[name])  # after the repeated channel
     with pytest.raises(InputError, match=r"model.init=layer_default: would replace model.weights="):
         federate(*overrides, "model.init=layer_default")
+
+
+@pytest.mark.parametrize("lora", [[], ["model.lora.rank=3"]])
+def test_a_run_starts_from_the_backbone_of_another(tmp_path: Path, lora: list[str]) -> None:
+    first = fedexp.run([*ONE_ROUND, "tracking.wandb.mode=disabled", f"hydra.run.dir={tmp_path}"])
+    given = f"model.start_from={tmp_path / 'checkpoints' / 'final.pt'}"
+    module = federate(*ONE_ROUND, given, *lora).engine.resources.module
+    images = torch.rand(2, 1, 8, 8)
+    torch.testing.assert_close(module.backbone(images), first.model.backbone(images))
+    fresh = federate(*ONE_ROUND, *lora).engine.resources.module
+    assert torch.equal(module.head.linear.weight, fresh.head.linear.weight)  # type: ignore[union-attr,arg-type]
+
+
+@pytest.mark.parametrize(
+    ("hidden", "line"),
+    [
+        (
+            "[16]",
+            r"does not fit the backbone here: 1\.0\.bias is \[16\] in .*, \[8\] in the model$",
+        ),
+        (None, r"there is no file .*; should be null or the path of a state dict$"),
+    ],
+)
+def test_the_backbone_s_file_does_not_fit(tmp_path: Path, hidden: str | None, line: str) -> None:
+    path = tmp_path / "backbone.pt"
+    if hidden:
+        other = federate(*ONE_ROUND, f"model.hidden={hidden}").engine.resources.module.backbone
+        torch.save(other.state_dict(), path)
+    with pytest.raises(InputError, match=rf"^model\.start_from=.*: {line}"):
+        federate(*ONE_ROUND, f"model.start_from={path}")

@@ -104,3 +104,26 @@ def test_all_can_be_drawn_even_where_pi_underflows() -> None:
     cohort = draw_cohort(entropies, clusters, torch.ones(4), 1e5, 4, np.random.default_rng(0))
     assert set(cohort[:2]) == {2, 3}
     assert cohort[2:] == [1, 0]
+
+
+@pytest.mark.parametrize(("clients", "draws"), [(500, 20), (30, 30)])
+def test_draws_follow_the_order_of_all_keys(clients: int, draws: int) -> None:
+    """Each cluster's clients in the order of an exponential variable over n_k, all sorted."""
+    about = np.random.default_rng(3)
+    clusters, sizes = about.integers(0, 4, clients), about.integers(1, 50, clients)
+    clusters[:4] = range(4)
+    entropies = torch.from_numpy(about.random(clients))
+    generator = np.random.default_rng(8)
+    keys = generator.exponential(size=clients) / sizes
+    queues = [sorted(np.flatnonzero(clusters == c), key=keys.__getitem__) for c in range(4)]
+    means = [entropies[clusters == c].mean().item() for c in range(4)]
+    expected = []
+    for _ in range(draws):
+        left = [c for c in range(4) if queues[c]]
+        odds = np.exp([0.7 * means[c] for c in left])
+        expected.append(queues[generator.choice(left, p=odds / odds.sum())].pop(0))
+    found = draw_cohort(
+        *(entropies, torch.from_numpy(clusters), torch.from_numpy(sizes)),
+        *(0.7, draws, np.random.default_rng(8)),
+    )
+    assert found == expected

@@ -31,6 +31,7 @@ OPTIONS: dict[str, Any] = {
     "exact_up_to": 2000,
     "landmarks": 1000,
     "refresh": "always",
+    "warm_up_rounds": None,
     "warm_up_order": "random",
     "angle_on": "signal",
 }

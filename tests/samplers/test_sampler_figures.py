@@ -92,3 +92,18 @@ def test_memberships_are_blank_where_there_were_none() -> None:
     assert figure.axes[0].get_ylim() == (2.5, -0.5)  # the first client is on top
     label = figure.axes[0].yaxis.get_major_formatter()
     assert [label(row) for row in (-1, 0, 1, 2, 3)] == ["", "0", "4", "8", ""]
+
+
+def test_some_clients_of_many() -> None:
+    times = torch.zeros(20_000, dtype=torch.int64)
+    times[[3, 70, 19_999]] = torch.tensor([1, 4, 1])
+    shown = torch.tensor([3, 19_999])
+    figure = times_chosen_bars(times, torch.tensor([0.5, 1.0]), shown)
+    assert isinstance(figure, DataFigure)
+    assert [list(each) for each in figure.data.values()] == [[3, 19_999], [1, 1], [0.5, 1.0]]
+    (axes,) = figure.axes
+    assert list(axes.lines[0].get_ydata()) == pytest.approx([6 / 20_000] * 2)
+    title: Any = figure.get_suptitle()
+    assert title == "Times chosen: 6 draws among 20,000 clients; shown: 2 of the 3 that were chosen"
+    nobody = times_chosen_bars(torch.zeros(9, dtype=torch.int64), torch.zeros(0), shown[:0])
+    assert pixels(nobody).any()

@@ -539,3 +539,23 @@ def test_personal_models_are_scored_from_disk(written: list[int]) -> None:
         assert client == other
         assert left.loss == right.loss
         assert torch.equal(left.correct, right.correct)
+
+
+@pytest.mark.parametrize("bound", [0, 1e9])
+def test_a_client_that_keeps_nothing_takes_no_memory(bound: float, tmp_path: Path) -> None:
+    store = ClientStore("cohort", bound, tmp_path)
+    for client in range(100):
+        with store.open(client) as state:
+            state.memory("head")  # stays empty
+            state.personal_model = {"w": torch.ones(3)}
+    remember(store, 7)
+    assert store.clients_with_model == [c for c in range(100) if c != 7]
+    store.begin_round()
+    assert store.clients_with_state == [7]
+    assert len(store._ram) + len(on_disk(tmp_path)) == 1
+    assert store.memory(7, "head")["x"][0] == 7
+    with store.open(7) as state:
+        state.memories.clear()
+    assert store.clients_with_state == []
+    assert not store._ram
+    assert not on_disk(tmp_path)

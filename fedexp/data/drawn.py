@@ -1,0 +1,197 @@
+"""A population whose clients are drawn when they are asked for, and not kept."""
+
+from abc import abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from copy import copy
+from typing import overload
+
+import numpy as np
+import torch
+from pydantic import PositiveInt
+from torch import Tensor
+
+from fedexp.core.description import Description
+from fedexp.data.dataset import Dataset, Describer, Split
+from fedexp.data.federated import ClientData, FederatedData, Samples, Subset
+from fedexp.data.train_test import TestFraction
+from fedexp.errors import InputError
+
+_KEPT_BYTES = 2**27
+"""Of the clients drawn last, so that a round draws each client of its cohort once (128 MiB)."""
+
+
+class DrawnSource(Describer):
+    """A dataset that is a rule: it draws any client of a population of any size.
+
+    What a client has is a pure function of its number, whenever and wherever it is asked for.
+
+    Args:
+        test_fraction: share of each client's samples that is for testing, at least one, not all.
+        test_clients: clients whose samples for testing make up the test split, and whose classes
+            are counted at the start: all, or so many evenly spaced ones.
+    """
+
+    def __init__(self, test_fraction: TestFraction, test_clients: PositiveInt) -> None:
+        self.test_fraction, self.test_clients = test_fraction, test_clients
+
+    @abstractmethod
+    def totals(self, num_clients: int) -> np.ndarray:
+        """[N] int64: the samples of each client, for training and for testing, at least two."""
+
+    @abstractmethod
+    def draw(self, client: int, total: int) -> Split:
+        """All samples of a client; the first ones are for training, the others for testing."""
+
+    def train_sizes(self, totals: np.ndarray) -> np.ndarray:
+        """[N] how many of the ``totals`` [N] are for training."""
+        sizes: np.ndarray = ((1 - self.test_fraction) * totals).astype(np.int64)
+        return sizes.clip(1, totals - 1)
+
+
+class DrawnData(FederatedData):
+    """A population whose clients' samples are drawn when they are asked for.
+
+    Each client has samples of its own, so that ``clients[k].federation`` is not this object: its
+    ``train`` holds the samples of client k. Only sizes are known of all clients. A client has a
+    test split of its own only if it is one of ``counted``; its samples for testing are in no other
+    client's training data.
+
+    Args:
+        source: draws the clients.
+        num_clients: N.
+        seed: seed of the run; batches are keyed by it.
+        device: of the tensors.
+
+    Attributes:
+        train: empty; the training samples are those of the clients.
+    """
+
+    def __init__(
+        self, source: DrawnSource, num_clients: int, seed: int, device: torch.device
+    ) -> None:
+        self.description: Description = source.describe()
+        self.seed, self.augment = seed, None
+        self._source, self._device = source, device
+        self._totals = source.totals(num_clients)
+        self._sizes = source.train_sizes(self._totals)
+        chosen = np.linspace(0, num_clients - 1, min(source.test_clients, num_clients))
+        self._counted: np.ndarray = chosen.round().astype(np.int64)
+        counts, tests = [], []
+        for client in self._counted.tolist():
+            split, size = source.draw(client, int(self._totals[client])), self._sizes[client]
+            counts.append(self._count(split.labels[:size]))
+            tests.append(split.take(np.arange(size, len(split))))
+        test = Split(
+            torch.cat([each.inputs for each in tests]), torch.cat([each.labels for each in tests])
+        )
+        Dataset(self.description, test, test)  # raises InputError if it does not fit
+        self._test_ends = np.cumsum([len(each) for each in tests])
+        self._counted_classes = torch.stack(counts)
+        self.test = Samples(test, (), (), device)
+        self.train = Samples(test.take(np.arange(0)), (), (), device)
+        self.validation = Subset(self.train, torch.arange(0, device=device))
+        self.clients = DrawnClients(num_clients, self._draw)
+
+    @property
+    def sizes(self) -> Tensor:
+        """[N] int64: the samples that each client trains on."""
+        return torch.from_numpy(self._sizes)
+
+    @property
+    def counted(self) -> Tensor:
+        """[n] int64: the clients with a share of the test split, whose classes are counted."""
+        return torch.from_numpy(self._counted)
+
+    @property
+    def class_counts(self) -> Tensor:  # type: ignore[override]
+        """[N, C]; InputError if not all clients are ``counted``."""
+        if len(self._counted) < len(self.clients):
+            raise InputError(
+                f"data.test_clients={len(self._counted)}: the classes of only so many of "
+                f"{len(self.clients):,} clients are counted"
+            )
+        return self._counted_classes
+
+    @property
+    def counted_classes(self) -> Tensor:
+        """[n, C] class counts of the clients in ``counted``."""
+        return self._counted_classes
+
+    def classes_of(self, clients: Tensor) -> Tensor:
+        """[n, C] class counts of ``clients`` [n]; those that are not counted yet are drawn."""
+        numbers = clients.cpu().numpy()
+        places = np.searchsorted(self._counted, numbers).clip(max=len(self._counted) - 1)
+        known = self._counted[places] == numbers
+        counts = self._counted_classes[torch.from_numpy(places)]
+        for place in np.flatnonzero(~known).tolist():
+            counts[place] = self.clients[int(numbers[place])].class_counts.cpu()
+        return counts
+
+    def _draw(self, client: int) -> ClientData:
+        """This client with its own samples."""
+        size, own = int(self._sizes[client]), copy(self)
+        split = self._source.draw(client, int(self._totals[client]))
+        split = Split(split.inputs[:size].clone(), split.labels[:size].clone())
+        own.train = Samples(split, (), (), self._device)
+        return ClientData(
+            client,
+            self._count(split.labels).to(self._device),
+            torch.arange(size, device=self._device),
+            self._test_index(client),
+            own,
+        )
+
+    def _test_index(self, client: int) -> Tensor:
+        place = int(np.searchsorted(self._counted, client))
+        if place == len(self._counted) or self._counted[place] != client:
+            return torch.arange(0, device=self._device)
+        start = int(self._test_ends[place - 1]) if place else 0
+        return torch.arange(start, int(self._test_ends[place]), device=self._device)
+
+    def _count(self, labels: Tensor) -> Tensor:
+        return labels.bincount(minlength=self.description.num_classes)
+
+
+class DrawnClients(Sequence[ClientData]):
+    """The clients of a population, drawn when accessed; the last ones are kept, up to a bound.
+
+    Args:
+        count: N.
+        draw: client -> its data, a pure function.
+        kept_bytes: bound on the samples that are kept; the last client always is.
+    """
+
+    def __init__(
+        self, count: int, draw: Callable[[int], ClientData], kept_bytes: int = _KEPT_BYTES
+    ) -> None:
+        self._count, self._draw, self._kept_bytes = count, draw, kept_bytes
+        self._kept: OrderedDict[int, ClientData] = OrderedDict()  # least recently used first
+        self._used = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, client: int) -> ClientData: ...
+    @overload
+    def __getitem__(self, client: slice) -> Sequence[ClientData]: ...
+    def __getitem__(self, client: int | slice) -> ClientData | Sequence[ClientData]:
+        if isinstance(client, slice):
+            return [self[each] for each in range(*client.indices(self._count))]
+        if not -self._count <= client < self._count:
+            raise IndexError(client)
+        client %= self._count
+        if client in self._kept:
+            self._kept.move_to_end(client)
+            return self._kept[client]
+        data = self._kept[client] = self._draw(client)
+        self._used += _nbytes(data)
+        while self._used > self._kept_bytes and len(self._kept) > 1:
+            self._used -= _nbytes(self._kept.popitem(last=False)[1])
+        return data
+
+
+def _nbytes(data: ClientData) -> int:
+    size: int = data.federation.train.inputs.nbytes
+    return size

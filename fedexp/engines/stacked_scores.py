@@ -1,0 +1,146 @@
+"""Scores the rows of a stack, each a client's personal model, on the test split."""
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
+from torch.nn.utils.rnn import pad_sequence
+
+from fedexp.core.frozen_copies import Outputs
+from fedexp.engines.predictions import Predictions, Selection, score_selected
+from fedexp.engines.resources import Resources
+from fedexp.engines.stack import Stack, StackedMethod
+
+_CPU_BYTES = 2**25
+"""For a stack in RAM (32 MiB): larger ones were no faster, as they exceed the caches."""
+
+_CUDA_SHARE = 0.3
+"""Share of the free memory for a stack; the rest is for temporary tensors."""
+
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+class StackedScores:
+    """Scores several models at once.
+
+    Args:
+        resources: what the engine works with.
+        outputs: features and logits of inputs under the resident module, a pure function of its
+            parameters and buffers.
+    """
+
+    def __init__(self, resources: Resources, outputs: Callable[[Tensor], Outputs]) -> None:
+        self.resources, self._outputs = resources, outputs
+        self._on_same = StackedMethod(resources.module, outputs, shared=True)
+        self._on_own = StackedMethod(resources.module, outputs)
+        self._size: int | None = None
+
+    @property
+    def size(self) -> int:
+        """How many models are scored at once; 1 if a stack does not work or is not faster.
+
+        Found out once, with what the resident module then holds. On a CPU, models with convolutions
+        take no less time in a stack than one after another.
+        """
+        if self._size is None:
+            module = self.resources.module.eval()
+            convolves = any(isinstance(layer, _CONVOLUTIONS) for layer in module.modules())
+            slow = convolves and module.device.type == "cpu"
+            self._size = 1 if slow or not self._works() else self._models_that_fit()
+        return self._size
+
+    @torch.inference_mode()
+    def __call__(
+        self, stack: Stack, selections: Sequence[Selection | None]
+    ) -> Iterator[Predictions]:
+        """Predictions of each row; its model is in the resident module when they are yielded.
+
+        ``selections`` has what each row is scored on; either all or none of them are None.
+        """
+        module, labels = self.resources.module.eval(), self.resources.data.test.labels
+        score_head = self.resources.personalization.scores_head
+        chosen = [each for each in selections if each is not None]
+        found = self._selected(stack, chosen) if chosen else self._whole(stack)
+        z, logits = (torch.cat(each, dim=1) for each in zip(*found, strict=True))
+        for row, selection in enumerate(selections):
+            stack.load_row(row)
+            yield score_selected(z[row], logits[row], labels, module.head, score_head, selection)
+
+    def _whole(self, stack: Stack) -> Iterator[Outputs]:
+        """Outputs [K, B, ...] of batch after batch of the test split."""
+        for inputs, _ in self.resources.data.test.batches(self.resources.eval_batch_size):
+            with self.resources.fabric.autocast():
+                yield self._on_same.rows(stack.state, inputs)
+
+    def _selected(self, stack: Stack, selections: Sequence[Selection]) -> Iterator[Outputs]:
+        """Outputs [K, B, ...] of batch after batch of each row's own samples.
+
+        Rows with fewer samples than others have further outputs, of sample 0.
+        """
+        test, size = self.resources.data.test, self.resources.eval_batch_size
+        index = pad_sequence([each.index for each in selections], batch_first=True)
+        rows = len(index)
+        if not index.numel():
+            index = index.new_zeros(rows, 1)
+        for chunk in torch.split(index, size, dim=1):
+            ((inputs, _),) = test.batches(chunk.numel(), chunk.flatten())
+            with self.resources.fabric.autocast():
+                yield self._on_own.rows(stack.state, inputs.unflatten(0, (rows, -1)))
+
+    def _works(self) -> bool:
+        """Whether two rows with the resident module's weights have its outputs, without warnings.
+
+        A model may have layers or control flow that cannot be stacked.
+        """
+        fabric, inputs = self.resources.fabric, self._two_samples()
+        stack = Stack(self.resources.module, 2)
+        for name, value in self.resources.module.tensor_index.everything():
+            stack.state[name].copy_(value.detach())
+        try:
+            with warnings.catch_warnings(), torch.inference_mode(), fabric.autocast():
+                warnings.simplefilter("error")  # PyTorch warns of what it stacks by a slow loop
+                expected = self._outputs(inputs)
+                found = self._on_same.rows(stack.state, inputs)
+                own = self._on_own.rows(stack.state, torch.stack([inputs, inputs]))
+        except Exception:
+            return False
+        return all(
+            torch.allclose(each, single.expand_as(each), rtol=1e-2, atol=1e-3, equal_nan=True)
+            for several in (found, own)
+            for each, single in zip(several, expected, strict=True)
+        )
+
+    def _models_that_fit(self) -> int:
+        """At least one, by the memory for weights and for the outputs of all layers."""
+        outputs = 0
+
+        def measure(layer: nn.Module, _: object, output: object) -> None:
+            nonlocal outputs
+            if isinstance(output, Tensor):
+                outputs += output.numel() * output.element_size()
+
+        inputs = self._two_samples()
+        hook = register_module_forward_hook(measure)
+        try:
+            with torch.inference_mode(), self.resources.fabric.autocast():
+                self._outputs(inputs)
+        finally:
+            hook.remove()
+        module, test = self.resources.module, self.resources.data.test
+        samples = min(self.resources.eval_batch_size, len(test))
+        weights = sum(v.numel() * v.element_size() for _, v in module.tensor_index.everything())
+        each = weights + outputs * samples // len(inputs)
+        return max(1, int(_available(module.device) // each))
+
+    def _two_samples(self) -> Tensor:
+        test = self.resources.data.test
+        positions = torch.arange(2, device=test.labels.device) % len(test)
+        return test.gather(positions)[0]
+
+
+def _available(device: torch.device) -> float:
+    if device.type != "cuda":
+        return _CPU_BYTES
+    return _CUDA_SHARE * torch.cuda.mem_get_info(device)[0]

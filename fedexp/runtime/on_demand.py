@@ -1,0 +1,31 @@
+"""What a population that is drawn on demand cannot do."""
+
+from fedexp.config.schema import Config
+from fedexp.data.partitions import natural
+from fedexp.errors import InputError
+
+
+def check_on_demand(config: Config, partition: object) -> None:
+    """Raise InputError if the config needs the samples of all clients at once.
+
+    Args:
+        config: of a run whose data are a ``DrawnSource``.
+        partition: the function of the partition that it asks for.
+    """
+    name = getattr(partition, "__name__", "another")
+    attack, surface = config.evaluation.membership.attack, config.tracking.loss_surface.rounds
+    for key, value, allowed in (
+        ("partition", "natural" if partition is natural else name, "natural"),
+        ("partition.test_split", config.partition.test_split, "users"),
+        ("partition.long_tail", config.partition.long_tail, None),
+        ("data.subset", config.data.subset, None),
+        ("data.validation", config.data.validation, 0),
+        ("evaluation.membership.attack", attack, "off"),
+        ("tracking.loss_surface.rounds", surface, []),
+    ):
+        if value != allowed:
+            shown = "null" if allowed is None else allowed
+            raise InputError(
+                f"{key}={value}: should be {shown}, since the clients of these data have samples "
+                "of their own, drawn on demand and never all at once"
+            )

@@ -1,0 +1,126 @@
+"""Ward's method where one point stands for many clients that are all the same."""
+
+import numpy as np
+from scipy.cluster.hierarchy import fcluster
+from scipy.spatial.distance import cdist
+
+from fedexp.samplers.clusters import LinkageOn
+
+
+def ward_beside_equals(
+    distances: np.ndarray,
+    to_equals: np.ndarray,
+    apart: float,
+    number: int,
+    clusters: int,
+    linkage_on: LinkageOn,
+) -> np.ndarray:
+    """What ``ward`` finds for m points and n equal ones, without a matrix of all of them.
+
+    The equal points have the same distance from any other point, and ``apart`` from each other,
+    which is at most the distance of any other point from them. Then Ward's tree joins all of them
+    before one of them joins another point, since by the Lance-Williams formula a cluster that is no
+    nearer than ``apart`` to two equal clusters is no nearer to both together. So they enter as one
+    cluster of n points, whose distance from a point follows in closed form: with D the distance of
+    the point from each, and the squares of Ward's distances,
+
+        2 n / (n + 1) * (D^2 - apart^2 (n - 1) / (2 n)).
+
+    Args:
+        distances: [m, m] symmetric, zero on the diagonal.
+        to_equals: [m] of each point from each of the equal points, at least ``apart``.
+        apart: of the equal points from each other.
+        number: n, at least 1.
+        clusters: the most clusters.
+        linkage_on: as in ``ward``. With ``rows`` the equal points have n equal columns, too.
+
+    Returns:
+        [m + 1] int64 labels 0, 1, ..., the last one that of the equal points. There are fewer than
+        ``clusters`` of them where more would divide the equal points; ``ward`` then divides them
+        arbitrarily, as all of them join at one height and rounding decides which one is first.
+    """
+    points = len(to_equals)
+    if linkage_on == "rows":
+        columns = np.column_stack([distances, np.sqrt(number) * to_equals])
+        squares = cdist(columns, columns, "sqeuclidean")
+        step = to_equals - apart * (number - 1) / number
+        centre = np.square(distances - to_equals).sum(axis=1) + number * step**2
+        joins_at = np.sqrt(2) * apart
+    else:
+        squares = np.square(distances)
+        centre = to_equals**2 - apart**2 * (number - 1) / (2 * number)
+        joins_at = apart
+    whole = np.zeros((points + 1, points + 1))
+    whole[:-1, :-1] = squares
+    whole[-1, :-1] = whole[:-1, -1] = 2 * number / (number + 1) * centre
+    if not points:
+        return np.zeros(1, dtype=np.int64)
+    sizes = np.append(np.ones(points), number)
+    tree = group_tree(whole, sizes)
+    labels = np.arange(1, points + 2)
+    if number > 1:  # what is nearer than the equal points are has joined before they do
+        labels = fcluster(tree, joins_at * (1 + 1e-9), "distance")
+    if labels.max() > clusters:
+        labels = fcluster(tree, clusters, "maxclust")
+    found: np.ndarray = labels.astype(np.int64) - 1
+    return found
+
+
+def group_tree(squares: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Ward's tree of clusters that have points already, as scipy's [n - 1, 4] linkage matrix.
+
+    By the chain of nearest neighbours (Murtagh, The Computer Journal 1983), with time O(n^2) and
+    the Lance-Williams formula. The last column counts clusters, not points.
+
+    Args:
+        squares: [n, n] the squares of Ward's distances between the clusters; overwritten.
+        sizes: [n] their points.
+    """
+    np.fill_diagonal(squares, np.inf)
+    sizes, left = sizes.astype(np.float64), np.ones(len(sizes), dtype=bool)
+    merges, chain = [], []
+    for _ in range(len(sizes) - 1):
+        if not chain:
+            chain.append(int(left.argmax()))
+        while True:
+            row = squares[chain[-1]]
+            nearest = int(row.argmin())
+            if len(chain) > 1 and row[chain[-2]] <= row[nearest]:
+                break
+            chain.append(nearest)
+        gone, kept = chain.pop(), chain.pop()
+        height = squares[gone, kept]
+        merges.append((gone, kept, np.sqrt(height)))
+        joined = (
+            (sizes[gone] + sizes) * squares[gone]
+            + (sizes[kept] + sizes) * squares[kept]
+            - sizes * height
+        ) / (sizes[gone] + sizes[kept] + sizes)
+        joined[[gone, kept]], joined[~left] = np.inf, np.inf
+        squares[kept], squares[:, kept] = joined, joined
+        squares[gone], squares[:, gone] = np.inf, np.inf
+        sizes[kept] += sizes[gone]
+        left[gone] = False
+    return _in_order(merges)
+
+
+def _in_order(merges: list[tuple[int, int, float]]) -> np.ndarray:
+    """scipy's linkage matrix of merges, each named by one of the points in both clusters."""
+    count = len(merges) + 1
+    parent = list(range(count))  # of each point; the root names the cluster
+    number, size = list(range(count)), [1] * count
+    tree = np.empty((count - 1, 4))
+
+    def root(point: int) -> int:
+        while parent[point] != point:
+            parent[point] = parent[parent[point]]
+            point = parent[point]
+        return point
+
+    for place, (one, other, height) in enumerate(sorted(merges, key=lambda merge: merge[2])):
+        a, b = root(one), root(other)
+        parent[a] = b
+        size[b] += size[a]
+        tree[place] = (*sorted((number[a], number[b])), height, size[b])
+        number[b] = count + place
+    return tree

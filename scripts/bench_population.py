@@ -1,0 +1,219 @@
+"""What a million clients cost: set-up, memory, rounds, figures, a checkpoint and its resume.
+
+    python scripts/bench_population.py [--clients 1000 1000000] [--json population.json]
+
+Synthetic(1, 1) with a logistic model, 100 clients a round, one local epoch; sizes are cut at 1,000
+samples. Each method and population runs in a process of its own. Set-up is all from the config to
+the first round: data, parts, partition.csv and the picture of the partition. HiCS-FL is measured
+after a warm-up of two rounds, when it clusters all clients in each round. The last round comes
+after a resume from a checkpoint, into a new federation, and is compared with that of the first one.
+CPU seconds depend less on other load than seconds do.
+"""
+
+import argparse
+import json
+import logging
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lightning.fabric import Fabric
+from omegaconf import open_dict
+from rich.console import Console
+from rich.table import Table
+
+from fedexp.cli.resume import to_dict
+from fedexp.config.schema import Config, validate
+from fedexp.data.partition_table import PARTITION, write_partition
+from fedexp.federation import Federation
+from fedexp.runtime.assembly import assemble
+from fedexp.runtime.plan import load_data, plan
+from fedexp.state.checkpoint import Checkpoints
+from fedexp.state.run_folder import METRICS
+from fedexp.tracking.figures import pixels
+from fedexp.tracking.tracker import Trackers
+from fedexp.train import compose
+
+COHORT = 100
+WARM_UP = 2
+METHODS: dict[str, list[str]] = {
+    "fedavg": [],
+    "hics": ["sampler=hics", f"sampler.warm_up_rounds={WARM_UP}"],
+    "scaffold": ["regularizer=control_variates", "optimizer.momentum=0"],
+}
+SHARED = [
+    *("algorithm=fedavg", "data=synthetic", "data.size_max=1000", "model=logistic"),
+    *("engine=vectorized", "engine.device=cpu", "local.epochs=1", "local.batch_size=32"),
+    *(f"clients.per_round={COHORT}", "evaluation.personal=off", "optimizer.lr=0.01"),
+]
+
+
+class Clock:
+    """Seconds and CPU seconds of named spans; several of one name are listed."""
+
+    def __init__(self) -> None:
+        self.spans: dict[str, list[tuple[float, float]]] = {}
+
+    @contextmanager
+    def span(self, name: str) -> Iterator[None]:
+        start, busy = time.perf_counter(), time.process_time()
+        yield
+        took = time.perf_counter() - start, time.process_time() - busy
+        self.spans.setdefault(name, []).append(took)
+
+    def medians(self) -> dict[str, dict[str, float]]:
+        found = {}
+        for name, spans in self.spans.items():
+            seconds, busy = (statistics.median(each) for each in zip(*spans, strict=True))
+            found[name] = {"seconds": round(seconds, 3), "cpu_seconds": round(busy, 3)}
+        return found
+
+
+def configured(method: str, clients: int, rounds: int) -> Config:
+    overrides = [*SHARED, *METHODS[method], f"clients.count={clients}", f"rounds={rounds}"]
+    composed = compose(overrides)
+    with open_dict(composed):
+        del composed["hydra"]
+    return validate(to_dict(composed, overrides))
+
+
+def federate(config: Config, folder: Path) -> Federation:
+    planned, fabric = plan(config), Fabric(accelerator="cpu", devices=1)
+    data = load_data(config, planned.source, fabric.device)
+    write_partition(folder / PARTITION, data)
+    return assemble(planned, fabric, data, Trackers([]), folder / "clients")
+
+
+def worker(method: str, clients: int, rounds: int) -> None:
+    """Print what was measured, as JSON."""
+    logging.disable(logging.WARNING)
+    clock, imported = Clock(), peak()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with clock.span("set-up"):
+            config = configured(method, clients, rounds)
+            federation = federate(config, folder)
+            drawn = federation.figures(federation.server.broadcast(0))
+            pixels(drawn["heatmap/partition"])
+        for round in range(1, rounds):
+            warm = method == "hics" and round <= WARM_UP
+            with clock.span("warm-up round" if warm else "round"):
+                federation.run_round(round)
+        with clock.span("checkpoint"):
+            save(federation, rounds - 1, folder)
+        size = sum(path.stat().st_size for path in folder.glob("checkpoints/*/**/*.*"))
+        with clock.span("last round with its figures"):
+            record = federation.run_round(rounds)
+            for figure in record.figures.values():
+                pixels(figure)
+        final = federation.server.weights
+        highest = peak()
+        del federation
+        with clock.span("resume"):
+            again = federate(config, folder)
+            restore(again, folder)
+        again.run_round(rounds)
+        same = all(torch.equal(final[n], again.server.weights[n]) for n in final)
+    print(
+        json.dumps(
+            {
+                "method": method,
+                "clients": clients,
+                "peak_mib": round(highest),
+                "of_it_imports_mib": round(imported),
+                "checkpoint_mib": round(size / 2**20, 1),
+                "resumed_to_the_bit": same,
+                **clock.medians(),
+            }
+        )
+    )
+
+
+def save(federation: Federation, round: int, folder: Path) -> None:
+    (folder / METRICS).touch()
+    store = federation.engine.resources.store
+    checkpoints = Checkpoints(folder, keep=1)
+    checkpoints.save(round, 0.0, federation.server, federation.evaluator, store.states())
+
+
+def restore(federation: Federation, folder: Path) -> None:
+    saved = Checkpoints(folder, keep=1).latest()
+    assert saved is not None
+    resources, local = federation.engine.resources, federation.placement.local_clients
+    device = resources.fabric.device
+    saved.restore(federation.server, federation.evaluator, resources.store, device, local)
+
+
+def peak() -> float:
+    """Largest resident memory of this process so far, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def measure(method: str, clients: int, rounds: int) -> dict[str, Any]:
+    """``worker`` in a process of its own."""
+    command = [sys.executable, __file__, "--worker", method, str(clients), str(rounds)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def ratios(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """CPU seconds of a round in the largest population over those in the smallest."""
+    found = {}
+    for method in METHODS:
+        own = [row["round"]["cpu_seconds"] for row in rows if row["method"] == method]
+        found[method] = round(own[-1] / own[0], 2)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--clients", type=int, nargs="+", default=[1000, 1_000_000])
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--json", type=Path, help="also write the numbers here")
+    parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.worker:
+        method, clients, rounds = arguments.worker
+        worker(method, int(clients), int(rounds))
+        return
+    jobs = [(method, clients) for method in METHODS for clients in sorted(arguments.clients)]
+    rows = [measure(method, clients, arguments.rounds) for method, clients in jobs]
+    table = Table(
+        "method", "clients", "peak MiB", *(f"{each}, CPU s" for each in ("set-up", "round"))
+    )
+    for row in rows:
+        times = [str(row[name]["cpu_seconds"]) for name in ("set-up", "round")]
+        table.add_row(str(row["method"]), f"{row['clients']:,}", str(row["peak_mib"]), *times)
+    console = Console()
+    console.print(table)
+    about = {
+        "command": "python scripts/bench_population.py --json scripts/results/population.json",
+        "clients_per_round": COHORT,
+        "rounds": arguments.rounds,
+        "threads": torch.get_num_threads(),
+        "cpus": os.cpu_count(),
+        "load": round(os.getloadavg()[1], 1),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+    }
+    result = {"setting": about, "round_cpu_ratio": ratios(rows), "results": rows}
+    console.print(result["round_cpu_ratio"])
+    if arguments.json:
+        arguments.json.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+"""fedexp; further arguments are config overrides."""
+
+import sys
+
+import torch
+
+from benchmark.peers.task import Clock, load
+from benchmark.rounds import prepare
+
+
+def main() -> None:
+    task, clock = load(), Clock("fedexp")
+    torch.set_num_threads(task.threads)
+    federation = prepare([*task.overrides, *sys.argv[2:]])
+    for round in range(1, task.rounds + 1):
+        clock.start()
+        federation.run_round(round)
+        clock.stop()
+    clock.finish(task.loss(federation.global_model(task.rounds)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""Random images in place of CIFAR-10: for times, where there are no files."""
+
+from pathlib import Path
+
+import torch
+
+from fedexp.core.description import Description
+from fedexp.data.dataset import Dataset, Source, Split
+
+OVERRIDES = ["data=digits", "data._target_=benchmark.random_images.RandomImages"]
+
+
+class RandomImages(Source):
+    """As many images, classes and pixels as CIFAR-10 has."""
+
+    def describe(self) -> Description:
+        return Description("random images", (3, 32, 32), tuple(map(str, range(10))))
+
+    def load(self, cache: Path) -> Dataset:
+        draw = torch.Generator().manual_seed(0)
+
+        def split(size: int) -> Split:
+            images = torch.randint(256, (size, 3, 32, 32), generator=draw, dtype=torch.uint8)
+            return Split(images, torch.arange(size) % 10)
+
+        return Dataset(self.describe(), split(50_000), split(10_000), (0.5,) * 3, (0.25,) * 3)

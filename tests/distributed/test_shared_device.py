@@ -1,0 +1,64 @@
+"""Several processes on one GPU: who gets which device, and what connects them."""
+
+import pytest
+import torch
+from federations import compose
+from lightning.fabric import Fabric
+from lightning.fabric.strategies.ddp import DDPStrategy
+
+from fedexp.distributed.processes import _torchrun_variables, make_fabric
+from fedexp.errors import InputError
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that says it has two GPUs; no process is connected."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(Fabric, "launch", lambda self: None)
+
+
+@pytest.mark.parametrize("rank", range(6))
+def test_ranks_share_the_gpus_in_order(
+    rank: int, two_gpus: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in _torchrun_variables(rank, 6, port=0).items():
+        monkeypatch.setenv(name, value)
+    config = compose("engine.devices=2", "engine.processes_per_device=3").engine
+    assert config.processes == 6
+    fabric = make_fabric(config)
+    assert fabric.device == torch.device("cuda", rank // 3)
+    strategy = fabric.strategy
+    assert isinstance(strategy, DDPStrategy)
+    assert strategy.num_processes == 6
+    assert strategy.process_group_backend == "gloo"
+
+
+def test_alone_on_its_gpu_a_rank_has_the_usual_backend(
+    two_gpus: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in _torchrun_variables(1, 2, port=0).items():
+        monkeypatch.setenv(name, value)
+    fabric = make_fabric(compose("engine.device=cuda", "engine.devices=2").engine)
+    assert fabric.device == torch.device("cuda", 1)
+    assert isinstance(fabric.strategy, DDPStrategy)
+    assert fabric.strategy.process_group_backend is None  # NCCL for CUDA
+
+
+def test_too_few_gpus_are_one_line(two_gpus: None) -> None:
+    config = compose("engine.device=cuda", "engine.devices=3", "engine.processes_per_device=2")
+    with pytest.raises(InputError, match=r"engine\.devices=3: not on this machine"):
+        make_fabric(config.engine)
+
+
+@pytest.mark.parametrize("device", ["cpu", "mps"])
+def test_other_devices_are_refused(device: str, two_gpus: None) -> None:
+    config = compose(f"engine.device={device}", "engine.processes_per_device=4").engine
+    with pytest.raises(InputError, match=r"engine\.processes_per_device=4: is for GPUs"):
+        make_fabric(config)
+
+
+def test_without_a_gpu_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(InputError, match=r"engine\.processes_per_device=2: is for GPUs"):
+        make_fabric(compose("engine.processes_per_device=2").engine)
