@@ -35,6 +35,8 @@ class Auto(Engine):
         name: the engine that is used.
     """
 
+    captures_steps = True  # where it is serial
+
     def __init__(self, resources: Resources) -> None:
         super().__init__(resources)
         self.name, self._compiled = SERIAL, False
@@ -44,7 +46,7 @@ class Auto(Engine):
         """Use the engine of this name from now on."""
         self.name = name
         self._engine = (
-            Vectorized(self.resources, None) if name == VECTORIZED else Serial(self.resources)
+            Vectorized(self.resources, None) if name == VECTORIZED else self._serial(self.resources)
         )
         if self._compiled:
             self._engine.compile()
@@ -94,6 +96,12 @@ class Auto(Engine):
         """Score personal models with the engine that is used."""
         return self._engine.evaluate_personal(message, tune, select)
 
+    def _serial(self, resources: Resources) -> Serial:
+        """``engine=serial``, with captured steps if this engine has them."""
+        serial = Serial(resources)
+        serial.graphs = self.graphs
+        return serial
+
     def _try(self, clients: Sequence[int], message: Message) -> dict[str, float] | str:
         """Engine -> seconds of a trial; or why there is none, as clients cannot be stacked."""
         for name, layer in self.resources.module.named_modules():
@@ -106,7 +114,7 @@ class Auto(Engine):
         with restored_threads(), trial_resources(self.resources, clients) as resources:
             if resources.fabric.device.type == "cpu":
                 torch.set_num_threads(1)  # the fairest: more may have to share their cores
-            engines = {SERIAL: Serial(resources), VECTORIZED: vectorized.on_trial(resources)}
+            engines = {SERIAL: self._serial(resources), VECTORIZED: vectorized.on_trial(resources)}
             ways = {n: partial(train_once, each, clients, message) for n, each in engines.items()}
             try:
                 ways[VECTORIZED]()

@@ -141,5 +141,15 @@ def test_it_compiles_the_engine_that_it_takes(monkeypatch: pytest.MonkeyPatch) -
     assert compiled == ["vectorized"]
 
 
+def test_serial_captures_its_steps_if_this_engine_does() -> None:
+    found = engine(federate(*SMALL, "engine=auto"))
+    graphs: Any = object()
+    found.graphs = graphs
+    found.use("serial")
+    assert found.on_trial(found.resources).graphs is graphs
+    found.use("vectorized")
+    assert found.on_trial(found.resources).graphs is None
+
+
 def test_the_default_is_an_engine_by_name() -> None:
     assert compose().engine.node["_target_"] == "fedexp.engines.serial.Serial"
