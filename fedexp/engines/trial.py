@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from copy import copy
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from fedexp.core.messages import Message
+from fedexp.data.federated import ClientData
 from fedexp.engines.base import Engine
 from fedexp.engines.resources import Resources
 from fedexp.state.client_store import ClientStore
@@ -36,11 +37,7 @@ def trial_resources(resources: Resources, clients: Sequence[int]) -> Iterator[Re
     nothing else: the clients' states are others, and the random numbers go on as before.
     """
     data = copy(resources.data)
-    data.clients = list(data.clients)
-    for client in clients:
-        whole = data.clients[client]
-        index = whole.train_index[: _BATCHES * resources.local.batch_size]
-        data.clients[client] = replace(whole, train_index=index)
+    data.clients = _Shortened(data.clients, clients, _BATCHES * resources.local.batch_size)
     local = resources.local.model_copy(update={"epochs": 1})
     device = resources.fabric.device
     with (
@@ -48,6 +45,24 @@ def trial_resources(resources: Resources, clients: Sequence[int]) -> Iterator[Re
         closing(ClientStore("off", math.inf)) as store,
     ):
         yield replace(resources, data=data, local=local, store=store)
+
+
+class _Shortened(Sequence[ClientData]):
+    """Only clients with these ``numbers`` can be had, with at most ``samples`` each."""
+
+    def __init__(self, clients: Sequence[ClientData], numbers: Sequence[int], samples: int) -> None:
+        whole = {number: clients[number] for number in numbers}
+        self._length = len(clients)
+        self._clients = {
+            number: replace(each, train_index=each.train_index[:samples])
+            for number, each in whole.items()
+        }
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, client: Any) -> Any:
+        return self._clients[client]
 
 
 def train_once(engine: Engine, clients: Sequence[int], message: Message) -> None:
@@ -77,7 +92,7 @@ def measure(ways: Mapping[T, Callable[[], object]]) -> dict[T, float]:
 
 def typical_clients(resources: Resources, count: int) -> list[int]:
     """``count`` clients with data, or as many as there are, at even steps in order of size."""
-    sizes = resources.data.class_counts.sum(dim=1).tolist()
-    by_size = sorted((c for c, size in enumerate(sizes) if size), key=lambda c: (sizes[c], c))
+    sizes = resources.data.sizes
+    by_size = [client for client in sizes.argsort(stable=True).tolist() if sizes[client]]
     count = min(count, len(by_size))
     return [by_size[(2 * place + 1) * len(by_size) // (2 * count)] for place in range(count)]

@@ -1,16 +1,16 @@
 """Clients stacked: the same training step for many of them at once."""
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
 import torch
 from pydantic import PositiveInt
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import vmap
 from torch.nn import RNNBase
 from torch.nn.modules.batchnorm import _BatchNorm
-from torchvision.ops import StochasticDepth
 
 from fedexp.core.forward import cross_entropy
 from fedexp.core.local_optimizer import is_elementwise
@@ -59,7 +59,7 @@ class Vectorized(Engine):
                     f"engine=vectorized: {name} is BatchNorm, whose running statistics cannot be "
                     "stacked; use engine=serial, or GroupNorm (model.norm=group where there is one)"
                 )
-            if isinstance(layer, StochasticDepth) and layer.p > 0:
+            if _drops_layers(layer):
                 raise InputError(
                     f"engine=vectorized: {name} is StochasticDepth, whose random numbers cannot be "
                     "drawn for a stack; use engine=serial, or another model"
@@ -245,6 +245,15 @@ class Vectorized(Engine):
                 if in_last_epoch is not None:
                     due[socket] = {n: _where(in_last_epoch, each) for n, each in tensors.items()}
         return due
+
+
+def _drops_layers(layer: nn.Module) -> bool:
+    """Whether it is torchvision's StochasticDepth, and drops any."""
+    if "torchvision.ops" not in sys.modules:  # slow to import, and then no layer can be of it
+        return False
+    from torchvision.ops import StochasticDepth
+
+    return isinstance(layer, StochasticDepth) and layer.p > 0
 
 
 def _where(rows: Tensor, value: Tensor) -> Tensor:

@@ -13,8 +13,6 @@ from math import inf, nan
 
 import numpy as np
 import torch
-from scipy.stats import norm
-from sklearn.metrics import auc, roc_curve
 from torch import Tensor
 
 from fedexp.config.schema import Membership
@@ -126,6 +124,8 @@ def likelihood_ratios(target: np.ndarray, shadows: np.ndarray, inside: np.ndarra
     Returns:
         [n] scores, large for members.
     """
+    from scipy.stats import norm  # slow to import; most runs have no attack
+
     trained, untrained = (
         norm.logpdf(target, *_gaussian(shadows, where)) for where in (inside, ~inside)
     )
@@ -145,6 +145,8 @@ def attack_metrics(name: str, scores: np.ndarray, is_member: np.ndarray) -> dict
         scores: [n], large for suspected members.
         is_member: [n] bool, both kinds among them.
     """
+    from sklearn.metrics import auc, roc_curve  # slow to import; most runs have no attack
+
     area = found = accuracy = nan
     if np.isfinite(scores).all():
         fpr, tpr, _ = roc_curve(is_member, scores, drop_intermediate=False)

@@ -1,17 +1,18 @@
 """One run, from its checked config to its folder."""
 
+from __future__ import annotations
+
 import errno
 import logging
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import torch
 from lightning.fabric import Fabric
 
@@ -31,12 +32,23 @@ from fedexp.runtime.plan import load_data, plan
 from fedexp.runtime.threads import Threads
 from fedexp.runtime.training import train
 from fedexp.state.checkpoint import Checkpoint, Checkpoints, save_weights
-from fedexp.state.run_folder import SUMMARY, Identity, check, claim, objective, rounds_finished
+from fedexp.state.run_folder import (
+    METRICS,
+    SUMMARY,
+    Identity,
+    check,
+    claim,
+    objective,
+    rounds_finished,
+)
 from fedexp.tracking.follow import History, follow
-from fedexp.tracking.jsonl import parse_records, read_metrics
+from fedexp.tracking.jsonl import as_frame, parse_records
 from fedexp.tracking.pictures import partition_picture
 from fedexp.tracking.summary import summarize, write_summary
 from fedexp.tracking.tracker import Tracker, Trackers
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 LOGGER = logging.getLogger(__name__)
 
@@ -52,17 +64,22 @@ class RunResult:
 
     Attributes:
         folder: the run's folder, with all files.
-        metrics: one row a round, as in ``metrics.jsonl``.
+        lines: the content of ``metrics.jsonl``.
         summary: as in ``summary.json``.
         make_model: makes ``model``.
         stopped: why it ended before the last round, such as ``limits.minutes=30``; None if not.
     """
 
     folder: Path
-    metrics: pd.DataFrame
+    lines: bytes
     summary: dict[str, Any]
     make_model: Callable[[], ClientModule]
     stopped: str | None = None
+
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """One row a round, as in ``metrics.jsonl``."""
+        return as_frame(self.lines)
 
     @cached_property
     def model(self) -> ClientModule:
@@ -98,7 +115,7 @@ def execute(config: Config, folder: Path, launch: Launch) -> RunResult:
     plan(config)  # finds errors before processes are started
     summary, stopped, message = spawn(_run_as_rank, config.engine.processes, config, folder, launch)
     model = partial(_rebuild_model, config, message)
-    return RunResult(folder, read_metrics(folder), summary, model, stopped)
+    return RunResult(folder, (folder / METRICS).read_bytes(), summary, model, stopped)
 
 
 def _run_as_rank(
@@ -120,7 +137,7 @@ def _rebuild_model(config: Config, message: Message) -> ClientModule:
 def _run(config: Config, folder: Path, launch: Launch) -> tuple[RunResult, Message]:
     """The run in this process, or its share of it; returns the result and the final message."""
     start, limit = time.perf_counter(), TimeLimit(config.limits.minutes)
-    threads = Threads(config.engine, announce=launch.sweep is None)
+    threads = Threads(config.engine, log=launch.sweep is None)
     if launcher.this_process().rank == 0:
         check(folder, config)
     planned = plan(config)
@@ -146,16 +163,18 @@ def _run(config: Config, folder: Path, launch: Launch) -> tuple[RunResult, Messa
             clients = folder / _CLIENTS.format(ranks.rank)
             federation = assemble(planned, fabric, data, trackers, clients)
             with _removed(clients):
-                last, stopped = train(federation, config, checkpoint, folder, start, limit, threads)
+                last, stopped, chosen = train(
+                    federation, config, checkpoint, folder, start, limit, threads
+                )
             model = federation.global_model(last)
             seconds = time.perf_counter() - start
-            summary = _summary(config, launch, history, model, str(fabric.device), seconds)
+            summary = _summary(config, launch, history, model, str(fabric.device), seconds, chosen)
             if ranks.is_first:
                 save_weights(model.state_dict(), folder)
                 write_summary(folder, summary)
             tracker.finish(summary)
-    metrics, summary = ranks.from_first(lambda: (read_metrics(folder), summary))
-    result = RunResult(folder, metrics, summary, lambda: model, stopped)
+    lines, summary = ranks.from_first(lambda: ((folder / METRICS).read_bytes(), summary))
+    result = RunResult(folder, lines, summary, lambda: model, stopped)
     return result, federation.server.broadcast(last)
 
 
@@ -203,6 +222,7 @@ def _summary(
     model: ClientModule,
     device: str,
     seconds: float,
+    chosen: Mapping[str, int | str],
 ) -> dict[str, Any]:
     """The content of ``summary.json``."""
     return summarize(
@@ -213,6 +233,7 @@ def _summary(
         model.weights,
         device,
         seconds,
+        chosen,
     )
 
 

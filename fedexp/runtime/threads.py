@@ -25,11 +25,11 @@ class Threads:
 
     Args:
         config: of the engine.
-        announce: log in one line what a trial has shown.
+        log: whether ``announce`` logs.
     """
 
-    def __init__(self, config: EngineConfig, announce: bool) -> None:
-        self._config, self._announce = config, announce
+    def __init__(self, config: EngineConfig, log: bool) -> None:
+        self._config, self._log = config, log
         self._free_cores = FreeCores()  # counts from now on
         self._most: int | None = None
 
@@ -70,8 +70,12 @@ class Threads:
             each = ranks.all_gather(seconds_by_threads(engine, broadcast(1), self._most))
             seconds = {count: max(of_rank[count] for of_rank in each) for count in each[0]}
             torch.set_num_threads(fewest_worthwhile(seconds))
-        if self._announce and ranks.is_first:
-            LOGGER.info("%s", _line(torch.get_num_threads(), self._most, seconds))
+        self.announce(_line(torch.get_num_threads(), self._most, seconds))
+
+    def announce(self, line: str) -> None:
+        """Log what a trial has shown."""
+        if self._log:
+            LOGGER.info("%s", line)
 
     def chosen(self, ranks: Ranks) -> dict[str, int | str]:
         """What a checkpoint keeps of it."""

@@ -7,6 +7,7 @@ from contextlib import closing, nullcontext
 from pathlib import Path
 
 from fedexp.config.schema import Config
+from fedexp.engines.auto import Auto
 from fedexp.errors import Interrupted
 from fedexp.federation import Federation
 from fedexp.runtime.interrupts import Interrupts
@@ -23,7 +24,7 @@ def train(
     start: float,
     limit: TimeLimit,
     threads: Threads,
-) -> tuple[int, str | None]:
+) -> tuple[int, str | None, Mapping[str, int | str]]:
     """Train all rounds, or those after a checkpoint.
 
     Args:
@@ -36,7 +37,8 @@ def train(
         threads: that it computes with.
 
     Returns:
-        The last round, and why it is not that of the config; None if it is.
+        The last round, why it is not that of the config (None if it is), and what the run chose
+        by trials, see ``Checkpoint``.
 
     Raises:
         Interrupted: Ctrl-C; the rounds so far are saved.
@@ -46,12 +48,27 @@ def train(
     with closing(federation.engine.resources.store):
         if done:
             _restore(federation, done)
-        threads.choose(federation.engine, ranks, federation.server.broadcast)
+        chosen = _choose(federation, config.clients.per_round, done, threads)
         with Interrupts(announce=ranks.is_first) if saves else nullcontext() as interrupts:
-            chosen = threads.chosen(ranks)
             after_round = _AfterRound(federation, config, folder, start, limit, interrupts, chosen)
             last = federation.run(config.rounds, done.round if done else 0, after_round)
-    return last, after_round.stopped
+    return last, after_round.stopped, chosen
+
+
+def _choose(
+    federation: Federation, cohort_size: int, done: Checkpoint | None, threads: Threads
+) -> dict[str, int | str]:
+    """Choose what the config leaves open, by trials or as in ``done``; name -> choice."""
+    engine, ranks, broadcast = federation.engine, federation.ranks, federation.server.broadcast
+    chosen: dict[str, int | str] = {}
+    if isinstance(engine, Auto):
+        if done and "engine" in done.chosen:
+            engine.use(str(done.chosen["engine"]))
+        else:
+            threads.announce(engine.choose(ranks, broadcast(1), cohort_size))
+        chosen["engine"] = engine.name
+    threads.choose(engine, ranks, broadcast)
+    return chosen | threads.chosen(ranks)
 
 
 def _restore(federation: Federation, checkpoint: Checkpoint) -> None:

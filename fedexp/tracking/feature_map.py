@@ -9,8 +9,6 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from sklearn.decomposition import PCA
-from sklearn.manifold import TSNE
 from torch import Tensor
 
 Projection = Literal["pca", "tsne"]
@@ -98,6 +96,9 @@ def project(points: NDArray[np.float32], projection: Projection) -> NDArray[np.f
     """Project [n, d] to [n, 2], deterministically; points with d = 2 are returned as they are."""
     if len(points) < 2 or points.shape[1] <= 2:
         return np.pad(points[:, :2], [(0, 0), (0, max(0, 2 - points.shape[1]))])
+    from sklearn.decomposition import PCA  # slow to import; not every run draws features
+    from sklearn.manifold import TSNE
+
     nearby = min(30.0, (len(points) - 1) / 3)  # t-SNE's default, or what few points allow
     method = PCA(2)
     if projection == "tsne" and nearby >= 1:

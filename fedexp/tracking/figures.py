@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -44,6 +43,8 @@ def _save_numbers(path: Path, data: Arrays) -> None:
     arrays: dict[str, Any] = {name: np.asarray(values) for name, values in data.items()}
     shapes = {array.shape for array in arrays.values()}
     if len(shapes) == 1 and all(len(shape) == 1 for shape in shapes):
+        import pandas as pd  # slow to import; not every run has such columns
+
         pd.DataFrame(arrays).to_csv(path.with_suffix(".csv"), index=False)
     else:
         np.savez_compressed(path.with_suffix(".npz"), allow_pickle=False, **arrays)

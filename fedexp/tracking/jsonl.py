@@ -1,16 +1,19 @@
 """``metrics.jsonl``: the metrics of a run, one line a round, readable while it still runs."""
 
+from __future__ import annotations
+
 import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from fedexp.state.atomic import write_atomically
 from fedexp.state.run_folder import METRICS as FILE_NAME
 from fedexp.tracking.tracker import Record, RunInfo, Tracker
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PER_CLASS = "global/per_class_accuracy"
 _BEFORE_CLASSES = f', "{PER_CLASS}": {{'.encode()
@@ -58,8 +61,15 @@ def read_metrics(folder: Path) -> pd.DataFrame:
     Class accuracies become columns ``global/per_class_accuracy.<class>``. Values that were not
     measured in a round, or not finite, are NaN.
     """
-    lines = (folder / FILE_NAME).read_text(encoding="utf-8").splitlines()
-    return pd.json_normalize([json.loads(line, object_hook=_null_to_nan) for line in lines])
+    return as_frame((folder / FILE_NAME).read_bytes())
+
+
+def as_frame(lines: bytes) -> pd.DataFrame:
+    """``read_metrics`` of these ``lines`` of a ``metrics.jsonl``."""
+    import pandas as pd  # slow to import, and the command line needs no frame
+
+    rows = [json.loads(line, object_hook=_null_to_nan) for line in lines.splitlines()]
+    return pd.json_normalize(rows)
 
 
 def parse_records(lines: bytes) -> list[Record]:

@@ -6,6 +6,7 @@ import platform
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -31,6 +32,7 @@ def summarize(
     weights: Tensors,
     device: str,
     wall_time_s: float,
+    computed_with: Mapping[str, int | str] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """The content of ``summary.json``.
 
@@ -42,6 +44,7 @@ def summarize(
         weights: the final global weights.
         device: what they were trained on.
         wall_time_s: seconds from start to end.
+        computed_with: threads and processes, and the engine that ``engine=auto`` chose.
     """
     best = best_round(history)
     chosen = {} if best is None else {"best_round": best}
@@ -65,7 +68,7 @@ def summarize(
         "weights_digest": digest(weights),
         "versions": _versions(),
         "device": device,
-        "threads": torch.get_num_threads(),
+        "computed_with": dict(computed_with),
         "wall_time_s": wall_time_s,
     }
 

@@ -58,8 +58,8 @@ def test_a_slow_trial_is_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_typical_clients_are_spread_over_the_sizes() -> None:
-    resources = federate("partition=dirichlet", "clients.count=9", "clients.per_round=3")
-    resources = resources.engine.resources
+    federation = federate("partition=dirichlet", "clients.count=9", "clients.per_round=3")
+    resources = federation.engine.resources
     sizes = resources.data.class_counts.sum(dim=1)
     order = sizes.argsort(stable=True).tolist()
     assert typical_clients(resources, 1) == [order[4]]  # the median

@@ -30,7 +30,7 @@ def four_free_of_eight(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def prepared(*overrides: str, done: Checkpoint | None = None, device: str = "cpu") -> Threads:
-    threads = Threads(compose(*overrides).engine, announce=True)
+    threads = Threads(compose(*overrides).engine, log=True)
     threads.prepare(Ranks(), torch.device(device), done)
     return threads
 
@@ -75,7 +75,7 @@ def test_the_slowest_rank_counts_and_the_one_with_the_fewest_cores(
         return {1: 0.004, 2: 0.002}
 
     monkeypatch.setattr(module, "seconds_by_threads", seconds)
-    threads = Threads(compose().engine, announce=False)
+    threads = Threads(compose().engine, log=False)
     threads.prepare(Two(), CPU, None)
     federation = federate("clients.count=4", "clients.per_round=2", "data.subset=300")
     threads.choose(federation.engine, Two(), federation.server.broadcast)
@@ -129,7 +129,7 @@ def test_a_run_says_how_many_keeps_them_and_gives_them_back(
     quiet = ["tracking.wandb.mode=disabled", "tracking.progress=false", "evaluation.personal=off"]
     run = [*tiny, *quiet, "engine.device=cpu"]
     fedexp.run([*run, "rounds=1", f"hydra.run.dir={tmp_path}"])
-    assert json.loads((tmp_path / "summary.json").read_text())["threads"] == 2
+    assert json.loads((tmp_path / "summary.json").read_text())["computed_with"]["threads"] == 2
     assert torch.get_num_threads() == 8
 
     def no_trial(*_: Any) -> None:
@@ -137,4 +137,4 @@ def test_a_run_says_how_many_keeps_them_and_gives_them_back(
 
     monkeypatch.setattr(module, "seconds_by_threads", no_trial)
     resumed = fedexp.run([*run, "rounds=2", f"resume={tmp_path}"])
-    assert resumed.summary["threads"] == 2
+    assert resumed.summary["computed_with"] == {"threads": 2, "processes": 1}
