@@ -79,7 +79,8 @@ class CopiesFromCpu(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
         source = args[{"_to_copy": 0, "copy_": 1}[name]] if name in ("_to_copy", "copy_") else None
-        if source is not None and source.is_cpu and source.numel() and result.device == META:
+        from_cpu = isinstance(source, Tensor) and source.is_cpu and source.numel()
+        if from_cpu and result.device == META:
             frames = [frame.f_code for frame, _ in traceback.walk_stack(None)]
             if not any(code.co_name == "to_device" for code in frames):
                 ours = (code for code in frames if "/fedexp/" in code.co_filename)
@@ -147,7 +148,7 @@ def test_a_turn_waits_once(overrides: list[str], waits: list[int]) -> None:
 def test_the_exceptions_are_no_longer_than_they_must(
     overrides: list[str], waits: list[int]
 ) -> None:
-    with pytest.raises((NotImplementedError, RuntimeError), match="meta") as caught:
+    with pytest.raises((NotImplementedError, RuntimeError), match="(?i)meta") as caught:
         train_two_rounds(waits, *SMALL, *overrides)
     names = [entry.name for entry in caught.traceback]
     assert "begin" in names
