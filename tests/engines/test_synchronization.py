@@ -148,7 +148,7 @@ def test_a_turn_waits_once(overrides: list[str], waits: list[int]) -> None:
 def test_the_exceptions_are_no_longer_than_they_must(
     overrides: list[str], waits: list[int]
 ) -> None:
-    with pytest.raises((NotImplementedError, RuntimeError), match="(?i)meta") as caught:
+    with pytest.raises((NotImplementedError, RuntimeError), match=r"(?i)meta") as caught:
         train_two_rounds(waits, *SMALL, *overrides)
     names = [entry.name for entry in caught.traceback]
     assert "begin" in names
