@@ -68,7 +68,7 @@ def median(run: Run, deadline: float) -> float | None:
     return statistics.median(seconds) if len(seconds) >= 3 else None
 
 
-def of_rank(overrides: list[str], deadline: float) -> float | None:
+def of_rank(overrides: list[str]) -> float:
     """``median`` in one of several processes, which must all do the same rounds."""
     run = fedexp_round(overrides)
     seconds = list(timed(run, PER_MEASUREMENT, float("inf")))
@@ -97,7 +97,7 @@ def small(data: list[str], deadline: float) -> dict[str, Any]:
         if seconds is not None:
             found[name] = seconds
     if time.monotonic() < deadline - 60:
-        found["4 processes"] = spawn(of_rank, 4, [*SMALL, *data, *SHARES_GPU], deadline)
+        found["4 processes"] = spawn(of_rank, 4, [*SMALL, *data, *SHARES_GPU])
     times = {name: each for name, each in found.items() if isinstance(each, float)}
     fastest = min(times, key=lambda name: times[name])
     return {"seconds": found, "fastest": fastest, "speedup": times["serial"] / times[fastest]}

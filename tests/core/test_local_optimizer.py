@@ -45,6 +45,19 @@ def test_round_decay_to_the_bit() -> None:
     assert rates(local(round_decay=0.99, rounds=200), 200) == expected
 
 
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (local(), True),
+        (local(round_decay=0.9), False),
+        (local(schedule=schedule("StepLR", step_size=2)), False),
+        (local(schedule=schedule("StepLR", step_size=9)), True),  # not in these five rounds
+    ],
+)
+def test_whether_every_round_has_the_same_rate(made: LocalOptimizer, expected: bool) -> None:
+    assert made.is_constant == expected
+
+
 def test_a_constant_schedule_changes_nothing() -> None:
     assert rates(local(rounds=30), 30) == [0.1] * 30
 

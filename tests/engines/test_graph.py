@@ -84,6 +84,7 @@ def losses_of(federation: Federation, round: int) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if name.startswith("train/")}
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("overrides", METHODS, ids=" ".join)
 def test_full_batches_have_the_same_bits(
     overrides: list[str], monkeypatch: pytest.MonkeyPatch
@@ -97,6 +98,7 @@ def test_full_batches_have_the_same_bits(
             assert torch.equal(weight, other.server.weights[name]), name
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "overrides", [each for each in METHODS if "model=mlp" not in each], ids=" ".join
 )

@@ -162,3 +162,21 @@ def test_mixed_precision_is_for_the_backbone_alone() -> None:
     assert not equal(weights, full.server.weights)
     for name, weight in full.server.weights.items():
         torch.testing.assert_close(weights[name], weight, atol=0.02, rtol=0.05)
+
+
+@pytest.mark.parametrize("engine", ["serial", "vectorized", "trainer"])
+def test_a_client_that_diverges_is_quarantined_with_clipping_too(engine: str) -> None:
+    diverging = [*SMALL, "optimizer.lr=1e38", "local.grad_clip=10", f"engine={engine}"]
+    federation = federate(*diverging, "data.subset=60", "local.epochs=1")
+    updates = list(federation.engine.train(range(3), federation.server.broadcast(1)))
+    assert [update.is_finite for update in updates] == [False] * 3
+    assert federation.run_round(1).metrics["clients/quarantined"] == 4
+
+
+def test_updates_say_that_they_were_checked() -> None:
+    federation = federate(*SMALL, "faults=unreliable", "faults.nan=0.5")
+    updates = list(federation.engine.train(range(6), federation.server.broadcast(1)))
+    found = {update.is_finite for update in updates}
+    assert found == {True, False}
+    for update in updates:
+        assert update.is_finite == all(w.isfinite().all() for w in update.weights.values())

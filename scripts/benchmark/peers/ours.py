@@ -12,6 +12,10 @@ def main() -> None:
     task, clock = load(), Clock("fedexp")
     torch.set_num_threads(task.threads)
     federation = prepare([*task.overrides, *sys.argv[2:]])
+    parts = {"0": "backbone", "1": "head.linear"}
+    for name, value in task.model.state_dict().items():
+        place, _, rest = name.partition(".")
+        federation.server.weights[f"{parts[place]}.{rest}"].copy_(value)
     for round in range(1, task.rounds + 1):
         clock.start()
         federation.run_round(round)
