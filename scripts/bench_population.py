@@ -71,6 +71,7 @@ class Clock:
         yield
         took = time.perf_counter() - start, time.process_time() - busy
         self.spans.setdefault(name, []).append(took)
+        print(name, *(f"{each:.2f}" for each in took), file=sys.stderr)
 
     def medians(self) -> dict[str, dict[str, float]]:
         found = {}
@@ -106,10 +107,10 @@ def worker(method: str, clients: int, rounds: int) -> None:
             federation = federate(config, folder)
             drawn = federation.figures(federation.server.broadcast(0))
             pixels(drawn["heatmap/partition"])
-        for round in range(1, rounds):
-            warm = method == "hics" and round <= WARM_UP
+        for number in range(1, rounds):
+            warm = method == "hics" and number <= WARM_UP
             with clock.span("warm-up round" if warm else "round"):
-                federation.run_round(round)
+                federation.run_round(number)
         with clock.span("checkpoint"):
             save(federation, rounds - 1, folder)
         size = sum(path.stat().st_size for path in folder.glob("checkpoints/*/**/*.*"))

@@ -25,6 +25,6 @@ def write_partition(path: Path, data: FederatedData) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["client", *data.description.classes])
-        blocks = zip(data.counted.split(_BLOCK), data.counted_classes.split(_BLOCK), strict=True)
-        for clients, counts in blocks:
+        blocks = (torch.split(each, _BLOCK) for each in (data.counted, data.counted_classes))
+        for clients, counts in zip(*blocks, strict=True):
             writer.writerows(torch.cat((clients[:, None], counts), dim=1).tolist())

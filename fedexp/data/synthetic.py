@@ -82,7 +82,8 @@ class Synthetic(DrawnSource):
         draw = numpy_generator(self.seed, "synthetic/sizes")
         sizes = draw.lognormal(self.size_mean, self.size_std, num_clients)
         bound = LARGEST if self.size_max is None else self.size_max
-        return np.minimum(np.floor(sizes) + self.size_min, bound).astype(np.int64)
+        totals: np.ndarray = np.minimum(np.floor(sizes) + self.size_min, bound).astype(np.int64)
+        return totals
 
     def draw(self, client: int, total: int) -> Split:
         """The first samples are the same whatever their number."""

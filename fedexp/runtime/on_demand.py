@@ -14,7 +14,7 @@ def check_on_demand(config: Config, partition: object) -> None:
     """
     name = getattr(partition, "__name__", "another")
     attack, surface = config.evaluation.membership.attack, config.tracking.loss_surface.rounds
-    for key, value, allowed in (
+    wanted: tuple[tuple[str, object, object], ...] = (
         ("partition", "natural" if partition is natural else name, "natural"),
         ("partition.test_split", config.partition.test_split, "users"),
         ("partition.long_tail", config.partition.long_tail, None),
@@ -22,7 +22,8 @@ def check_on_demand(config: Config, partition: object) -> None:
         ("data.validation", config.data.validation, 0),
         ("evaluation.membership.attack", attack, "off"),
         ("tracking.loss_surface.rounds", surface, []),
-    ):
+    )
+    for key, value, allowed in wanted:
         if value != allowed:
             shown = "null" if allowed is None else allowed
             raise InputError(

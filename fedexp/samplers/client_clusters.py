@@ -92,14 +92,14 @@ class ClientClusters:
         """
         chosen = torch.arange(len(known))
         if len(known) > self.exact_up_to:
-            drawn = generator.choice(len(known), self.landmarks, replace=False)
-            chosen = torch.from_numpy(drawn)
+            landmarks = min(self.landmarks, len(known))
+            chosen = torch.from_numpy(np.sort(generator.choice(len(known), landmarks, False)))
         share = len(chosen) / max(1, len(known))  # a landmark stands for 1 / share clients
         weight = max(1, round(share * number))
-        landmarks = known[chosen]
+        sample = known[chosen]
         found = ward_beside_equals(
-            distances_within(landmarks, self.lam).numpy(),
-            distances_between(landmarks, unknown, self.lam)[:, 0].numpy(),
+            distances_within(sample, self.lam).numpy(),
+            distances_between(sample, unknown, self.lam)[:, 0].numpy(),
             self.lam * math.pi / 2,  # the angle of two zero vectors
             weight,
             self.clusters,
@@ -111,8 +111,8 @@ class ClientClusters:
         weights = torch.ones(len(labels), dtype=torch.float64)
         weights[-1] = weight
         points = Profiles(
-            torch.cat((landmarks.entropies, unknown.entropies)),
-            torch.cat((landmarks.updates, unknown.updates)),
+            torch.cat((sample.entropies, unknown.entropies)),
+            torch.cat((sample.updates, unknown.updates)),
         )
         clusters = self._nearest(known, points, labels, weights)
         clusters[chosen] = labels[:-1]

@@ -78,7 +78,8 @@ def group_tree(squares: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """
     np.fill_diagonal(squares, np.inf)
     sizes, left = sizes.astype(np.float64), np.ones(len(sizes), dtype=bool)
-    merges, chain = [], []
+    merges: list[tuple[int, int, float]] = []
+    chain: list[int] = []
     for _ in range(len(sizes) - 1):
         if not chain:
             chain.append(int(left.argmax()))
