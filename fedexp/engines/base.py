@@ -16,7 +16,7 @@ from fedexp.core.randomness import seed_layers
 from fedexp.core.sockets import Phase
 from fedexp.data.federated import ClientData, Samples, Subset
 from fedexp.engines.kept_optimizer import optimizer_state, restore_optimizer
-from fedexp.engines.predictions import Predictions, Select, Selection, score, score_selected
+from fedexp.engines.predictions import Predictions, Select, Selection, score
 from fedexp.engines.resources import Resources
 from fedexp.engines.stack import Stack
 from fedexp.engines.stacked_scores import StackedScores
@@ -130,10 +130,13 @@ class Engine:
         samples = test if selection is None else Subset(test, selection.index)
         if not len(samples):
             nothing = torch.zeros(len(test), dtype=torch.bool)
-            found = Predictions(nothing, math.nan, scored=nothing)
+            found = Predictions(nothing, math.nan, head_correct=nothing if score_head else None)
         else:
             z, logits = self._outputs(personal=True, samples=samples)
-            found = score_selected(z, logits, test.labels, module.head, score_head, selection)
+            averaged = None if selection is None else selection.averaged
+            found = score(z, logits, samples.labels, module.head, score_head, averaged)
+            if selection is not None:
+                found = found.within(len(test), selection.index)
         return replace(found, validation=self.validate_personal(client))
 
     def _load_personal(self, client: int, message: Message, tune: bool) -> None:

@@ -192,12 +192,12 @@ class Evaluator:
     def _score_personal(self, message: Message) -> dict[str, float]:
         """Metrics of the personal models; with ``best``, also the accuracies without tuning."""
         if not (self.best and self.best.message):
-            return self._measure_clients(message)
-        tuned = self._measure_clients(self.best.message)
-        untuned = self._measure_clients(self.best.message, tune=False)
+            return self.measure_personal(message)
+        tuned = self.measure_personal(self.best.message)
+        untuned = self.measure_personal(self.best.message, tune=False)
         return tuned | {f"{name}_untuned": v for name, v in untuned.items() if "accuracy" in name}
 
-    def _measure_clients(self, message: Message, tune: bool = True) -> dict[str, float]:
+    def measure_personal(self, message: Message, tune: bool = True) -> dict[str, float]:
         """Metrics over all clients; see ``Engine.evaluate_personal``."""
         scored = self.engine.evaluate_personal(message, tune, self.scored_samples)
         found = list(self.ranks.gather_pairs(self._score_clients(scored)))
