@@ -8,8 +8,9 @@ are those alone, on inputs that are normalised already. One thread; seconds are 
 process, since other work on the machine would count in wall-clock time, and the least of all
 repeats. DIR is a folder of CIFAR-10 as images (train/<class>/*, test/<class>/*), by default the
 environment variable FEDEXP_CIFAR10_IMAGES; without it only digits are measured. There are 100
-clients; of fewer models, clients at equal distances are scored, and "samples" is over all 100.
-Models are the initial one with noise. Writes scripts/results/evaluation.json.
+clients. With fewer models of CIFAR-10, those of clients at equal distances are scored, and ratios
+are as noisy as these clients differ; "samples" is the mean over all 100 clients. Models are the
+initial one with noise. Writes scripts/results/evaluation.json.
 """
 
 import argparse
@@ -123,7 +124,7 @@ def forward_passes(federation: Federation) -> None:
 def evaluate(federation: Federation) -> Mapping[str, float]:
     """What a round's evaluation of personal models measures."""
     evaluator: Evaluator = federation.evaluator
-    return evaluator.measure_personal(Message(1, federation.server.weights))
+    return evaluator.measure_personal(federation.engine, Message(1, federation.server.weights))
 
 
 def samples_per_model(federation: Federation) -> float:
@@ -157,6 +158,7 @@ def measure(job: Mapping[str, list[str]], models: int, repeats: int) -> list[dic
     return [
         {
             "way": name,
+            "models": models,
             "ratio": seconds[name] / seconds["plain loop"],
             "cpu_seconds_per_model": seconds[name] / models,
             "samples": samples_per_model(federations[name]) if name in federations else everything,
@@ -182,7 +184,8 @@ def main() -> None:
                 continue
             root = f"data.root={arguments.images}"
             ways = {name: [*overrides, root] for name, overrides in ways.items()}
-        for row in measure(ways, arguments.models, arguments.repeats):
+        models = arguments.models if "CIFAR" in job else 100
+        for row in measure(ways, models, arguments.repeats):
             rows.append({"job": job, **row})
             milliseconds = f"{1000 * row['cpu_seconds_per_model']:.2f}"
             table.add_row(
@@ -190,7 +193,6 @@ def main() -> None:
             )
     console.print(table)
     found = {
-        "models": arguments.models,
         "repeats": arguments.repeats,
         "threads": 1,
         "cores": os.cpu_count(),

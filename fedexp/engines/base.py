@@ -107,6 +107,10 @@ class Engine:
                 self._load_personal(group[0], message, tune)
                 yield group[0], self.score_personal(group[0], selections[group[0]])
 
+    def count_stacked(self) -> int:
+        """How many personal models are scored at once; measured by the first call."""
+        return self._stacked_scores.size
+
     def score_stack(
         self, stack: Stack, clients: Sequence[int], selections: Mapping[int, Selection | None]
     ) -> Iterator[tuple[int, Predictions]]:
