@@ -1,6 +1,6 @@
 """What it costs to score personal models, compared with a plain loop over them.
 
-    python scripts/bench_evaluation.py [--images DIR] [--models 100] [--repeats 3]
+    python scripts/bench_evaluation.py [--images DIR] [--models 100] [--repeats 3] [--only JOB]
 
 The plain loop loads one model after another, normalises every batch of the whole test split, and
 computes every metric model by model. Ratios are to its seconds in the same run; "forward passes"
@@ -158,7 +158,6 @@ def measure(job: Mapping[str, list[str]], models: int, repeats: int) -> list[dic
     return [
         {
             "way": name,
-            "models": models,
             "ratio": seconds[name] / seconds["plain loop"],
             "cpu_seconds_per_model": seconds[name] / models,
             "samples": samples_per_model(federations[name]) if name in federations else everything,
@@ -172,35 +171,36 @@ def main() -> None:
     parser.add_argument("--images", default=os.environ.get("FEDEXP_CIFAR10_IMAGES"))
     parser.add_argument("--models", type=int, default=100)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--only", choices=list(JOBS))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     console = Console()
-    before = os.getloadavg()
-    table = Table("time / plain loop", "ms a model", "samples a model", "job", "")
-    rows = []
+    found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for job, ways in JOBS.items():
-        if "CIFAR" in job:
-            if not arguments.images:
-                continue
-            root = f"data.root={arguments.images}"
-            ways = {name: [*overrides, root] for name, overrides in ways.items()}
-        models = arguments.models if "CIFAR" in job else 100
-        for row in measure(ways, models, arguments.repeats):
-            rows.append({"job": job, **row})
+        needs_images = "CIFAR" in job
+        if (needs_images and not arguments.images) or arguments.only not in (None, job):
+            continue
+        if needs_images:
+            ways = {name: [*each, f"data.root={arguments.images}"] for name, each in ways.items()}
+        load = os.getloadavg()[0]
+        models = arguments.models if needs_images else 100
+        rows = measure(ways, models, arguments.repeats)
+        found[job] = {
+            "models": models,
+            "repeats": arguments.repeats,
+            "threads": 1,
+            "torch": torch.__version__,
+            "cores": os.cpu_count(),
+            "load_average_before_and_after": [load, os.getloadavg()[0]],
+            "rows": rows,
+        }
+        table = Table("time / plain loop", "ms a model", "samples a model", "", title=job)
+        for row in rows:
             milliseconds = f"{1000 * row['cpu_seconds_per_model']:.2f}"
-            table.add_row(
-                f"{row['ratio']:.3f}", milliseconds, f"{row['samples']:.0f}", job, row["way"]
-            )
-    console.print(table)
-    found = {
-        "repeats": arguments.repeats,
-        "threads": 1,
-        "cores": os.cpu_count(),
-        "load_average_before_and_after": [before[0], os.getloadavg()[0]],
-        "torch": torch.__version__,
-        "rows": rows,
-    }
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+            ratio, samples = f"{row['ratio']:.3f}", f"{row['samples']:.0f}"
+            table.add_row(ratio, milliseconds, samples, row["way"])
+        console.print(table)
+        RESULTS.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ class StackedScores:
             self._size = 1 if slow or not self._works() else self._models_that_fit()
         return self._size
 
-    @torch.inference_mode()
+    @torch.no_grad()  # in inference mode, functorch cannot detach
     def __call__(
         self, stack: Stack, selections: Sequence[Selection | None]
     ) -> Iterator[Predictions]:
@@ -105,7 +105,7 @@ class StackedScores:
         for name, value in self.resources.module.tensor_index.everything():
             stack.state[name].copy_(value.detach())
         try:
-            with warnings.catch_warnings(), torch.inference_mode(), fabric.autocast():
+            with warnings.catch_warnings(), torch.no_grad(), fabric.autocast():
                 warnings.simplefilter("error")  # PyTorch warns of what it stacks by a slow loop
                 expected = self._outputs(inputs)
                 found = self._on_same.rows(stack.state, inputs)
