@@ -8,15 +8,16 @@ are those alone, on inputs that are normalised already. One thread; seconds are 
 process, since other work on the machine would count in wall-clock time, and the least of all
 repeats. DIR is a folder of CIFAR-10 as images (train/<class>/*, test/<class>/*), by default the
 environment variable FEDEXP_CIFAR10_IMAGES; without it only digits are measured. There are 100
-clients. With fewer models of CIFAR-10, those of clients at equal distances are scored, and ratios
-are as noisy as these clients differ; "samples" is the mean over all 100 clients. Models are the
-initial one with noise. Writes scripts/results/evaluation.json.
+clients. Fewer models of CIFAR-10 are those of the clients whose models are scored on about as many
+samples as the mean over all 100, which is "samples". Models are the initial one with noise. Writes
+scripts/results/evaluation.json.
 """
 
 import argparse
 import json
 import math
 import os
+import statistics
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -72,12 +73,12 @@ def with_models(overrides: list[str], count: int, others: Federation | None) -> 
         data = others.engine.resources.data
         resources.data.train, resources.data.test = data.train, data.test
     draw = torch.Generator().manual_seed(0)
-    for number in range(count):
+    sizes = torch.tensor(samples_per_client(federation))
+    for client in (sizes - sizes.mean()).abs().argsort(stable=True)[:count].tolist():
         model = {
             name: weight + 0.01 * torch.randn(weight.shape, generator=draw)
             for name, weight in resources.module.weights.items()
         }
-        client = number * len(resources.data.clients) // count
         resources.store.put(client, ClientState(personal_model=model))
     return federation
 
@@ -127,12 +128,11 @@ def evaluate(federation: Federation) -> Mapping[str, float]:
     return evaluator.measure_personal(federation.engine, Message(1, federation.server.weights))
 
 
-def samples_per_model(federation: Federation) -> float:
-    """Test samples that a personal model is scored on, the mean over all clients."""
+def samples_per_client(federation: Federation) -> list[float]:
+    """Test samples that each client's personal model is scored on."""
     data = federation.engine.resources.data
     chosen = [federation.evaluator.scored_samples(client) for client in data.clients]
-    sizes = [len(data.test) if each is None else len(each.index) for each in chosen]
-    return sum(sizes) / len(sizes)
+    return [float(len(data.test) if each is None else len(each.index)) for each in chosen]
 
 
 def measure(job: Mapping[str, list[str]], models: int, repeats: int) -> list[dict[str, Any]]:
@@ -160,7 +160,9 @@ def measure(job: Mapping[str, list[str]], models: int, repeats: int) -> list[dic
             "way": name,
             "ratio": seconds[name] / seconds["plain loop"],
             "cpu_seconds_per_model": seconds[name] / models,
-            "samples": samples_per_model(federations[name]) if name in federations else everything,
+            "samples": statistics.mean(samples_per_client(federations[name]))
+            if name in federations
+            else everything,
         }
         for name in ways
     ]
@@ -175,7 +177,6 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     console = Console()
-    found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for job, ways in JOBS.items():
         needs_images = "CIFAR" in job
         if (needs_images and not arguments.images) or arguments.only not in (None, job):
@@ -185,6 +186,7 @@ def main() -> None:
         load = os.getloadavg()[0]
         models = arguments.models if needs_images else 100
         rows = measure(ways, models, arguments.repeats)
+        found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
         found[job] = {
             "models": models,
             "repeats": arguments.repeats,
