@@ -88,7 +88,7 @@ class StackedScores:
         for chunk in torch.split(index, size, dim=1):
             ((inputs, _),) = test.batches(chunk.numel(), chunk.flatten())
             with self.resources.fabric.autocast():
-                yield self._on_own.rows(stack.state, inputs.unflatten(0, chunk.shape))
+                yield self._on_own.rows(stack.state, inputs.view(*chunk.shape, *inputs.shape[1:]))
 
     def _outputs_of_head(self, z: Tensor) -> dict[str, Tensor]:
         """``outputs_of_head`` of the resident module's head."""

@@ -260,16 +260,16 @@ class Evaluator:
             others = local_angles(predictions, counts)
         of_heads = [each.head_correct for each in predictions if each.head_correct is not None]
         if of_heads:
-            of_head = personal_accuracies(torch.stack(of_heads), samples, clients)
-            for each, accuracies in zip(others, of_head, strict=True):
-                each |= {f"personal/accuracy_head_{kind}": v for kind, v in accuracies.items()}
+            by_head = personal_accuracies(torch.stack(of_heads), samples, clients)
+            for each, of_head in zip(others, by_head, strict=True):
+                each |= {f"personal/accuracy_head_{kind}": v for kind, v in of_head.items()}
         for each, found in zip(others, predictions, strict=True):
             if len(found.validation):
                 right = found.validation.double().mean().item()
                 each["validation/personal_accuracy"] = right
         accuracies = personal_accuracies(correct, samples, clients)
-        flags = correct[:, samples.share] if samples.is_estimate else correct[:, :0]
-        return list(map(ClientScores, accuracies, others, flags))
+        flags = correct[:, samples.share if samples.is_estimate else slice(0)]
+        return [ClientScores(*each) for each in zip(accuracies, others, flags, strict=True)]
 
 
 def _selection_score(metrics: Mapping[str, float]) -> float:

@@ -133,7 +133,7 @@ def test_an_interrupted_run_has_all_its_rounds_and_resumes(
         fedexp.run([*SMALL, *QUIET, ON, f"hydra.run.dir={folder}"])
     assert rows(folder) == rows(whole.folder)[:2]
     monkeypatch.undo()
-    resumed = fedexp.run([f"resume={folder}"])
+    resumed = fedexp.run([*SMALL, *QUIET, ON, f"resume={folder}"])
     assert rows(folder) == rows(whole.folder)
     assert resumed.summary["weights_digest"] == whole.summary["weights_digest"]
 
