@@ -94,37 +94,40 @@ class Engine:
         """
         resources = self.resources
         resources.load_global(message)  # the parts receive the round's message
+
+        def selected(client: int) -> Selection | None:
+            return select(resources.data.clients[client])
+
         clients = resources.store.clients_with_model
-        selections = {client: select(resources.data.clients[client]) for client in clients}
-        clients.sort(key=lambda client: _length(selections[client]))  # stacks of equal lengths
+        clients.sort(key=lambda client: _length(selected(client)))  # stacks of equal lengths
         size = self._stacked_scores.size if len(clients) > 1 else 1
         for start in range(0, len(clients), size):
             group = clients[start : start + size]
             if size > 1:
                 stack = self.begin_all(group, lambda c: self._load_personal(c, message, tune))
-                yield from self.score_stack(stack, group, selections)
+                yield from self.score_stack(stack, group, list(map(selected, group)))
             else:
                 self._load_personal(group[0], message, tune)
-                yield group[0], self.score_personal(group[0], selections[group[0]])
+                yield group[0], self.score_personal(group[0], selected(group[0]))
 
     def count_stacked(self) -> int:
         """How many personal models are scored at once; measured by the first call."""
         return self._stacked_scores.size
 
     def score_stack(
-        self, stack: Stack, clients: Sequence[int], selections: Mapping[int, Selection | None]
+        self, stack: Stack, clients: Sequence[int], selections: Sequence[Selection | None]
     ) -> Iterator[tuple[int, Predictions]]:
         """(client, predictions) of each row of the stack, the personal model of that client."""
         size = self._stacked_scores.size
         for start in range(0, len(clients), size):
-            part, group = stack.part(start, start + size), clients[start : start + size]
+            rows = slice(start, start + size)
+            part, group, chosen = stack.part(rows), clients[rows], selections[rows]
             if size == 1:
                 part.load_row(0)
-                yield group[0], self.score_personal(group[0], selections[group[0]])
+                yield group[0], self.score_personal(group[0], chosen[0])
                 continue
-            found = self._stacked_scores(part, [selections[client] for client in group])
-            for client, predictions in zip(group, found, strict=True):
-                yield client, replace(predictions, validation=self.validate_personal(client))
+            for client, found in zip(group, self._stacked_scores(part, chosen), strict=True):
+                yield client, replace(found, validation=self.validate_personal(client))
 
     @torch.inference_mode()
     def score_personal(self, client: int, selection: Selection | None) -> Predictions:

@@ -83,7 +83,8 @@ def score(
             name: class_prototypes(each[:averaged], labels[:averaged], logits.shape[1])[0].cpu()
             for name, each in _features(z, of_head).items()
         }
-        vectors |= {name: of_head[name].cpu() for name in ("classifier",) if name in of_head}
+        if "classifier" in of_head:
+            vectors["classifier"] = of_head["classifier"].cpu().clone()  # not the module's own
         loss = F.cross_entropy(logits[:averaged], labels[:averaged]).item()
     return Predictions(
         correct=(logits.argmax(dim=1) == labels).cpu(),
@@ -120,7 +121,8 @@ def score_rows(
         vectors = {
             name: (members.mT @ each / counts).cpu() for name, each in _features(z, of_head).items()
         }
-        vectors |= {name: of_head[name].cpu() for name in ("classifier",) if name in of_head}
+        if "classifier" in of_head:
+            vectors["classifier"] = of_head["classifier"].cpu()
         each_loss = F.cross_entropy(
             logits.mT, labels.expand(logits.shape[:2]).long(), reduction="none"
         )
