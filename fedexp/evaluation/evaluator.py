@@ -268,7 +268,8 @@ class Evaluator:
                 right = found.validation.double().mean().item()
                 each["validation/personal_accuracy"] = right
         accuracies = personal_accuracies(correct, samples, clients)
-        flags = correct[:, samples.share if samples.is_estimate else slice(0)]
+        nothing = correct.new_zeros(len(clients), 0)  # a slice would keep, and send, all of it
+        flags = correct[:, samples.share] if samples.is_estimate else nothing
         return [ClientScores(*each) for each in zip(accuracies, others, flags, strict=True)]
 
 
