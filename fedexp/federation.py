@@ -1,7 +1,13 @@
 """The round loop."""
 
+from __future__ import annotations
+
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fedexp.core.client import ClientModule
 from fedexp.core.messages import Message, Update
@@ -9,7 +15,7 @@ from fedexp.core.server import Server
 from fedexp.distributed.placement import Placement
 from fedexp.distributed.ranks import Ranks
 from fedexp.engines.base import Engine
-from fedexp.evaluation.evaluator import Evaluator
+from fedexp.evaluation.evaluator import Evaluator, Scores
 from fedexp.evaluation.meter import Meter
 from fedexp.faults.base import Faults
 from fedexp.faults.quarantine import Quarantine
@@ -17,7 +23,30 @@ from fedexp.samplers.base import Sampler
 from fedexp.tracking.pictures import Pictures
 from fedexp.tracking.tracker import Record, Tracker
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A trained round whose scores may still be missing; else as ``Record``."""
+
+    round: int
+    metrics: Mapping[str, float]
+    scores: Future[Scores]
+    figures: Mapping[str, Figure]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the scores are there."""
+        return self.scores.done()
+
+    def record(self) -> Record:
+        """The record; waits for the scores."""
+        found = self.scores.result()
+        return Record(self.round, {**self.metrics, **found.metrics}, found.per_class, self.figures)
 
 
 class Federation:
@@ -42,6 +71,7 @@ class Federation:
         self.faults, self.quarantine = faults, quarantine
         self.meter, self.evaluator = meter, evaluator
         self.tracker, self.figures = tracker, figures
+        self._waiting: deque[Waiting] = deque()
 
     def run(
         self, rounds: int, done: int = 0, stops_after: Callable[[int], bool] = lambda round: False
@@ -51,8 +81,8 @@ class Federation:
         Args:
             rounds: T.
             done: number of rounds already trained, whose results are in the server and the store.
-            stops_after: called after every round with its number: may save it, and says whether
-                training ends there.
+            stops_after: called after every round with its number: may save it, after
+                ``log_waiting``, and says whether training ends there.
 
         Returns:
             The number of the last round.
@@ -60,13 +90,28 @@ class Federation:
         if not done:
             self.tracker.log(Record(round=0, figures=self.figures(self.server.broadcast(0))))
         for round in range(done + 1, rounds + 1):
-            self.tracker.log(self.run_round(round))
+            if self.evaluator.overlap:
+                self._waiting.append(self.start_round(round))
+                self.log_waiting(leave=1)
+            else:
+                self.tracker.log(self.run_round(round))
             if stops_after(round):
+                self.log_waiting()
                 return round
+        self.log_waiting()
         return max(done, rounds)
+
+    def log_waiting(self, leave: int = 0) -> None:
+        """Log the rounds whose scores are there, in order, and wait for all but ``leave``."""
+        while self._waiting and (len(self._waiting) > leave or self._waiting[0].is_complete):
+            self.tracker.log(self._waiting.popleft().record())
 
     def run_round(self, round: int) -> Record:
         """Broadcast, select, train, quarantine non-finite updates, aggregate, evaluate."""
+        return self.start_round(round).record()
+
+    def start_round(self, round: int) -> Waiting:
+        """As ``run_round``; its evaluation may go on (``evaluation.overlap``)."""
         message = self.server.broadcast(round)
         self.meter.begin_round(message)
         self.evaluator.begin_round(message)
@@ -99,14 +144,14 @@ class Federation:
             self.figures.observe(update)
             yield update
 
-    def evaluate(self, round: int, cohort: Sequence[int]) -> Record:
-        """The record of the round: metrics of the cohort, scores and figures."""
+    def evaluate(self, round: int, cohort: Sequence[int]) -> Waiting:
+        """The round's record: metrics of the cohort, figures, and scores, which may come later."""
         metrics = self.meter.metrics() | self.quarantine.metrics() | self.server.metrics()
         metrics |= self.faults.metrics(round, cohort)
         metrics["cost/server_memory_bytes"] = self.server.state_nbytes
         result = self.server.broadcast(round)
-        scores = self.evaluator(result)
-        return Record(round, metrics | scores.metrics, scores.per_class, self.figures(result))
+        scores = self.evaluator.start(result)
+        return Waiting(round, metrics, scores, self.figures(result))
 
     def global_model(self, round: int) -> ClientModule:
         """The resident module as the global model after this round, in eval mode."""

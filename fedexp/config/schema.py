@@ -161,6 +161,7 @@ class Evaluation(Group):
     personal_metrics: PersonalMetrics
     personal_samples: PositiveInt | None
     batch_size: PositiveInt
+    overlap: bool
     step_cosine: bool
     fewshot: Episodes
     membership: Membership

@@ -19,7 +19,7 @@ from fedexp.core.sockets import Phase
 from fedexp.data.federated import ClientData, Samples, Subset
 from fedexp.engines.graph import Graphs
 from fedexp.engines.kept_optimizer import optimizer_state, restore_optimizer
-from fedexp.engines.predictions import Predictions, Select, Selection, score, score_selected
+from fedexp.engines.predictions import Predictions, Select, Selection, score
 from fedexp.engines.resources import Resources
 from fedexp.engines.stack import Stack
 from fedexp.engines.stacked_scores import StackedScores
@@ -124,33 +124,40 @@ class Engine:
         """
         resources = self.resources
         resources.load_global(message)  # the parts receive the round's message
+
+        def selected(client: int) -> Selection | None:
+            return select(resources.data.clients[client])
+
         clients = resources.store.clients_with_model
-        selections = {client: select(resources.data.clients[client]) for client in clients}
-        clients.sort(key=lambda client: _length(selections[client]))  # stacks of equal lengths
+        clients.sort(key=lambda client: _length(selected(client)))  # stacks of equal lengths
         size = self._stacked_scores.size if len(clients) > 1 else 1
         for start in range(0, len(clients), size):
             group = clients[start : start + size]
             if size > 1:
                 stack = self.begin_all(group, lambda c: self._load_personal(c, message, tune))
-                yield from self.score_stack(stack, group, selections)
+                yield from self.score_stack(stack, group, list(map(selected, group)))
             else:
                 self._load_personal(group[0], message, tune)
-                yield group[0], self.score_personal(group[0], selections[group[0]])
+                yield group[0], self.score_personal(group[0], selected(group[0]))
+
+    def count_stacked(self) -> int:
+        """How many personal models are scored at once; measured by the first call."""
+        return self._stacked_scores.size
 
     def score_stack(
-        self, stack: Stack, clients: Sequence[int], selections: Mapping[int, Selection | None]
+        self, stack: Stack, clients: Sequence[int], selections: Sequence[Selection | None]
     ) -> Iterator[tuple[int, Predictions]]:
         """(client, predictions) of each row of the stack, the personal model of that client."""
         size = self._stacked_scores.size
         for start in range(0, len(clients), size):
-            part, group = stack.part(start, start + size), clients[start : start + size]
+            rows = slice(start, start + size)
+            part, group, chosen = stack.part(rows), clients[rows], selections[rows]
             if size == 1:
                 part.load_row(0)
-                yield group[0], self.score_personal(group[0], selections[group[0]])
+                yield group[0], self.score_personal(group[0], chosen[0])
                 continue
-            found = self._stacked_scores(part, [selections[client] for client in group])
-            for client, predictions in zip(group, found, strict=True):
-                yield client, replace(predictions, validation=self.validate_personal(client))
+            for client, found in zip(group, self._stacked_scores(part, chosen), strict=True):
+                yield client, replace(found, validation=self.validate_personal(client))
 
     @torch.inference_mode()
     def score_personal(self, client: int, selection: Selection | None) -> Predictions:
@@ -160,10 +167,13 @@ class Engine:
         samples = test if selection is None else Subset(test, selection.index)
         if not len(samples):
             nothing = torch.zeros(len(test), dtype=torch.bool)
-            found = Predictions(nothing, math.nan, scored=nothing)
+            found = Predictions(nothing, math.nan, head_correct=nothing if score_head else None)
         else:
             z, logits = self._outputs(personal=True, samples=samples)
-            found = score_selected(z, logits, test.labels, module.head, score_head, selection)
+            averaged = None if selection is None else selection.averaged
+            found = score(z, logits, samples.labels, module.head, score_head, averaged)
+            if selection is not None:
+                found = found.within(len(test), selection.index)
         return replace(found, validation=self.validate_personal(client))
 
     def _load_personal(self, client: int, message: Message, tune: bool) -> None:

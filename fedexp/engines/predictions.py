@@ -1,9 +1,8 @@
 """One model's predictions on the test split, or on other samples."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -46,7 +45,6 @@ class Predictions:
             for validation was classified correctly.
         head_correct: [n] bool: as ``correct``, of the head's own logits; None if they are not
             scored apart.
-        scored: [n] bool: whether each sample was scored; None if all were.
     """
 
     correct: Tensor
@@ -54,18 +52,16 @@ class Predictions:
     class_vectors: Mapping[str, Tensor] = field(default_factory=dict)
     validation: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
     head_correct: Tensor | None = None
-    scored: Tensor | None = None
 
     def within(self, size: int, index: Tensor) -> "Predictions":
-        """These predictions of the samples at ``index`` [n] among ``size`` others."""
+        """These predictions of the samples at ``index`` [m] among ``size``; further ones go."""
         places = index.cpu()
-        scored = torch.zeros(size, dtype=torch.bool).index_fill(0, places, True)
 
         def spread(flags: Tensor) -> Tensor:
-            return torch.zeros(size, dtype=torch.bool).index_copy(0, places, flags)
+            return torch.zeros(size, dtype=torch.bool).index_copy(0, places, flags[: len(places)])
 
         of_head = None if self.head_correct is None else spread(self.head_correct)
-        return replace(self, correct=spread(self.correct), head_correct=of_head, scored=scored)
+        return replace(self, correct=spread(self.correct), head_correct=of_head)
 
 
 def score(
@@ -81,47 +77,89 @@ def score(
     ``score_head``: whether the head's own logits of z are scored, too. ``averaged`` is that of
     ``Selection``; None is all.
     """
-    averages: dict[str, Any] = {"loss": math.nan}
+    of_head, vectors, loss = outputs_of_head(head, z, score_head), {}, math.nan
     if averaged is None or averaged:
-        averages = {
-            "loss": F.cross_entropy(logits[:averaged], labels[:averaged]).item(),
-            "class_vectors": _class_vectors(z[:averaged], labels[:averaged], head, logits.shape[1]),
+        vectors = {
+            name: class_prototypes(each[:averaged], labels[:averaged], logits.shape[1])[0].cpu()
+            for name, each in _features(z, of_head).items()
         }
+        if "classifier" in of_head:
+            vectors["classifier"] = of_head["classifier"].cpu().clone()  # not the module's own
+        loss = F.cross_entropy(logits[:averaged], labels[:averaged]).item()
     return Predictions(
         correct=(logits.argmax(dim=1) == labels).cpu(),
-        head_correct=(head(z).argmax(dim=1) == labels).cpu() if score_head else None,
-        **averages,
+        loss=loss,
+        class_vectors=vectors,
+        head_correct=(of_head["logits"].argmax(dim=1) == labels).cpu() if score_head else None,
     )
 
 
-def score_selected(
+def score_rows(
     z: Tensor,
     logits: Tensor,
+    of_head: Mapping[str, Tensor],
     labels: Tensor,
-    head: Head,
-    score_head: bool,
-    selection: Selection | None,
-) -> Predictions:
-    """``score`` of a personal model on the test split with these ``labels`` [n].
+    real: Tensor | None = None,
+) -> list[Predictions]:
+    """``score`` of K models at once.
 
-    ``z`` and ``logits`` are of the selected samples and, after them, possibly of others.
+    Args:
+        z: [K, n, d].
+        logits: [K, n, C].
+        of_head: ``outputs_of_head`` of z, stacked.
+        labels: [n], or [K, n] if the models are scored on different samples.
+        real: [K, n] 1 for samples that the loss and the class vectors are means over, 0 for others;
+            None for all. If all are 0, there are no such means.
     """
-    if selection is None:
-        return score(z, logits, labels, head, score_head)
-    index, scored = selection.index, slice(len(selection.index))
-    found = score(z[scored], logits[scored], labels[index], head, score_head, selection.averaged)
-    return found.within(len(labels), index)
+    rows, vectors = len(z), {}
+    losses = [math.nan] * rows
+    if real is None or real.any():
+        members = F.one_hot(labels.long(), logits.shape[-1]).to(z.dtype)
+        if real is not None:
+            members = members * real.unsqueeze(-1)
+        counts = members.sum(dim=-2).clamp(min=1).unsqueeze(-1)
+        vectors = {
+            name: (members.mT @ each / counts).cpu() for name, each in _features(z, of_head).items()
+        }
+        if "classifier" in of_head:
+            vectors["classifier"] = of_head["classifier"].cpu()
+        each_loss = F.cross_entropy(
+            logits.mT, labels.expand(logits.shape[:2]).long(), reduction="none"
+        )
+        weights = torch.ones_like(each_loss) if real is None else real.to(each_loss)
+        losses = ((each_loss * weights).sum(dim=1) / weights.sum(dim=1)).tolist()
+    correct = (logits.argmax(dim=-1) == labels).cpu()
+    of_heads: Sequence[Tensor | None] = [None] * rows
+    if "logits" in of_head:
+        of_heads = list((of_head["logits"].argmax(dim=-1) == labels).cpu())
+    return [
+        Predictions(
+            correct=correct[row],
+            loss=losses[row],
+            class_vectors={name: each[row] for name, each in vectors.items()},
+            head_correct=of_heads[row],
+        )
+        for row in range(rows)
+    ]
 
 
-def _class_vectors(z: Tensor, labels: Tensor, head: Head, num_classes: int) -> dict[str, Tensor]:
-    """``Predictions.class_vectors``."""
-    features = {"feature": z}
+def outputs_of_head(head: Head, z: Tensor, score_head: bool) -> dict[str, Tensor]:
+    """What of the head is scored beside z [n, d]; what does not apply is absent.
+
+    ``head_feature`` [n, d], the normalised z; ``classifier`` [C, d], the head's vectors; with
+    ``score_head`` also ``logits`` [n, C], its own.
+    """
+    found = {}
     if (normalized := head.normalize(z)) is not z:
-        features["head_feature"] = normalized
-    vectors = {
-        name: class_prototypes(each, labels, num_classes)[0].cpu()
-        for name, each in features.items()
-    }
+        found["head_feature"] = normalized
     if (classifier := head.prototypes()) is not None:
-        vectors["classifier"] = classifier.cpu()
-    return vectors
+        found["classifier"] = classifier
+    if score_head:
+        found["logits"] = head(z)
+    return found
+
+
+def _features(z: Tensor, of_head: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The features whose class means are among ``Predictions.class_vectors``."""
+    normalized = {name: of_head[name] for name in ("head_feature",) if name in of_head}
+    return {"feature": z, **normalized}

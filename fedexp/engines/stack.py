@@ -46,12 +46,12 @@ class Stack:
         for name, value in self.module.tensor_index.everything():
             value.copy_(self.state[name][row])
 
-    def part(self, start: int, stop: int) -> "Stack":
-        """The rows from ``start`` to before ``stop`` as a stack that shares memory with this."""
-        rows = copy(self)
-        rows.state = {name: value[start:stop] for name, value in self.state.items()}
-        rows.turns = self.turns[start:stop]
-        return rows
+    def part(self, rows: slice) -> "Stack":
+        """These rows as a stack that shares memory with this one."""
+        part = copy(self)
+        part.state = {name: value[rows] for name, value in self.state.items()}
+        part.turns = self.turns[rows]
+        return part
 
 
 def _empty_rows(size: int, value: Tensor, transposed: bool) -> Tensor:

@@ -9,12 +9,12 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils.rnn import pad_sequence
 
 from fedexp.core.frozen_copies import Outputs
-from fedexp.engines.predictions import Predictions, Selection, score_selected
+from fedexp.engines.predictions import Predictions, Selection, outputs_of_head, score_rows
 from fedexp.engines.resources import Resources
 from fedexp.engines.stack import Stack, StackedMethod
 
 _CPU_BYTES = 2**25
-"""For a stack in RAM (32 MiB): larger ones were no faster, as they exceed the caches."""
+"""For a stack in RAM (32 MiB): larger ones of an MLP were hardly faster."""
 
 _CUDA_SHARE = 0.3
 """Share of the free memory for a stack; the rest is for temporary tensors."""
@@ -35,14 +35,15 @@ class StackedScores:
         self.resources, self._outputs = resources, outputs
         self._on_same = StackedMethod(resources.module, outputs, shared=True)
         self._on_own = StackedMethod(resources.module, outputs)
+        self._of_head = StackedMethod(resources.module, self._outputs_of_head)
         self._size: int | None = None
 
     @property
     def size(self) -> int:
         """How many models are scored at once; 1 if a stack does not work or is not faster.
 
-        Found out once, with what the resident module then holds. On a CPU, models with convolutions
-        take no less time in a stack than one after another.
+        Found out once, with what the resident module then holds. On a CPU, conv2cifar takes three
+        times as long in a stack as one model after another.
         """
         if self._size is None:
             module = self.resources.module.eval()
@@ -51,7 +52,7 @@ class StackedScores:
             self._size = 1 if slow or not self._works() else self._models_that_fit()
         return self._size
 
-    @torch.inference_mode()
+    @torch.no_grad()  # in inference mode, functorch cannot detach
     def __call__(
         self, stack: Stack, selections: Sequence[Selection | None]
     ) -> Iterator[Predictions]:
@@ -59,14 +60,21 @@ class StackedScores:
 
         ``selections`` has what each row is scored on; either all or none of them are None.
         """
-        module, labels = self.resources.module.eval(), self.resources.data.test.labels
-        score_head = self.resources.personalization.scores_head
+        test = self.resources.data.test
+        self.resources.module.eval()
         chosen = [each for each in selections if each is not None]
-        found = self._selected(stack, chosen) if chosen else self._whole(stack)
+        if chosen:
+            index = _padded(chosen)
+            found, labels = self._selected(stack, index), test.labels[index]
+            averaged = torch.tensor([each.averaged for each in chosen], device=index.device)
+            real = torch.arange(index.shape[1], device=index.device) < averaged.unsqueeze(1)
+        else:
+            found, labels, real = self._whole(stack), test.labels, None
         z, logits = (torch.cat(each, dim=1) for each in zip(*found, strict=True))
-        for row, selection in enumerate(selections):
+        of_head = self._of_head.rows(stack.state, z)
+        for row, each in enumerate(score_rows(z, logits, of_head, labels, real)):
             stack.load_row(row)
-            yield score_selected(z[row], logits[row], labels, module.head, score_head, selection)
+            yield each if not chosen else each.within(len(test), chosen[row].index)
 
     def _whole(self, stack: Stack) -> Iterator[Outputs]:
         """Outputs [K, B, ...] of batch after batch of the test split."""
@@ -74,20 +82,18 @@ class StackedScores:
             with self.resources.fabric.autocast():
                 yield self._on_same.rows(stack.state, inputs)
 
-    def _selected(self, stack: Stack, selections: Sequence[Selection]) -> Iterator[Outputs]:
-        """Outputs [K, B, ...] of batch after batch of each row's own samples.
-
-        Rows with fewer samples than others have further outputs, of sample 0.
-        """
+    def _selected(self, stack: Stack, index: Tensor) -> Iterator[Outputs]:
+        """Outputs [K, B, ...] of batch after batch of each row's own samples, ``index`` [K, n]."""
         test, size = self.resources.data.test, self.resources.eval_batch_size
-        index = pad_sequence([each.index for each in selections], batch_first=True)
-        rows = len(index)
-        if not index.numel():
-            index = index.new_zeros(rows, 1)
         for chunk in torch.split(index, size, dim=1):
             ((inputs, _),) = test.batches(chunk.numel(), chunk.flatten())
             with self.resources.fabric.autocast():
-                yield self._on_own.rows(stack.state, inputs.unflatten(0, (rows, -1)))
+                yield self._on_own.rows(stack.state, inputs.view(*chunk.shape, *inputs.shape[1:]))
+
+    def _outputs_of_head(self, z: Tensor) -> dict[str, Tensor]:
+        """``outputs_of_head`` of the resident module's head."""
+        score_head = self.resources.personalization.scores_head
+        return outputs_of_head(self.resources.module.head, z, score_head)
 
     def _works(self) -> bool:
         """Whether two rows with the resident module's weights have its outputs, without warnings.
@@ -99,11 +105,12 @@ class StackedScores:
         for name, value in self.resources.module.tensor_index.everything():
             stack.state[name].copy_(value.detach())
         try:
-            with warnings.catch_warnings(), torch.inference_mode(), fabric.autocast():
+            with warnings.catch_warnings(), torch.no_grad(), fabric.autocast():
                 warnings.simplefilter("error")  # PyTorch warns of what it stacks by a slow loop
                 expected = self._outputs(inputs)
                 found = self._on_same.rows(stack.state, inputs)
                 own = self._on_own.rows(stack.state, torch.stack([inputs, inputs]))
+                self._of_head.rows(stack.state, own.z)
         except Exception:
             return False
         return all(
@@ -138,6 +145,12 @@ class StackedScores:
         test = self.resources.data.test
         positions = torch.arange(2, device=test.labels.device) % len(test)
         return test.gather(positions)[0]
+
+
+def _padded(selections: Sequence[Selection]) -> Tensor:
+    """[K, n] the samples of each, padded with sample 0; n is at least one."""
+    index = pad_sequence([each.index for each in selections], batch_first=True)
+    return index if index.numel() else index.new_zeros(len(index), 1)
 
 
 def _available(device: torch.device) -> float:

@@ -112,7 +112,7 @@ class Vectorized(Engine):
         for clients in self._chunks(self.resources.store.clients_with_model, message, data):
             stack = self.begin_all(clients, lambda c: self.begin_tuning(c, message))
             self._fit_all(stack, tuning)
-            selections = {client: select(data(client, message)) for client in clients}
+            selections = [select(data(client, message)) for client in clients]
             yield from self.score_stack(stack, clients, selections)
 
     def _chunks(

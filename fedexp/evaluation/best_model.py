@@ -22,9 +22,7 @@ class BestModel:
     def observe(self, score: float, message: Message) -> None:
         """Copy the model in ``message`` if ``score`` is higher than all before."""
         if score > self.score:
-            extras = {part: _copy(tensors) for part, tensors in message.extras.items()}
-            self.score = score
-            self.message = replace(message, weights=_copy(message.weights), extras=extras)
+            self.score, self.message = score, copied(message)
 
     def state_dict(self) -> dict[str, Any]:
         """Score and model, for a checkpoint; empty before the first."""
@@ -38,6 +36,11 @@ class BestModel:
             self.message = Message(**message)
 
 
+def copied(message: Message) -> Message:
+    """The message with tensors of its own: parts may change in place what they send."""
+    extras = {part: _copy(tensors) for part, tensors in message.extras.items()}
+    return replace(message, weights=_copy(message.weights), extras=extras)
+
+
 def _copy(tensors: Tensors) -> Tensors:
-    # Parts may change in place what they send.
     return {name: tensor.detach().clone() for name, tensor in tensors.items()}

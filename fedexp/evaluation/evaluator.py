@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -16,8 +18,9 @@ from fedexp.distributed.ranks import Contribution, Ranks
 from fedexp.engines.base import Engine
 from fedexp.engines.predictions import Predictions
 from fedexp.evaluation.alignment import Alignment
-from fedexp.evaluation.best_model import BestModel
+from fedexp.evaluation.best_model import BestModel, copied
 from fedexp.evaluation.geometry import global_angles, local_angles, mean_over_clients
+from fedexp.evaluation.overlap import Overlap
 from fedexp.evaluation.personal import (
     per_class,
     personal_accuracies,
@@ -25,6 +28,8 @@ from fedexp.evaluation.personal import (
     standard_errors,
 )
 from fedexp.evaluation.scored_samples import ScoredSamples
+
+FewShotMetrics = Callable[[Message], dict[str, float]] | None
 
 _AT_ONCE = 64
 """Personal models whose accuracies and angles are computed at a time: bounds the memory."""
@@ -75,6 +80,7 @@ class Evaluator:
         best: the best global model so far, if personal models start from it; every rank has one.
         fewshot: the few-shot metrics of the global model in a message, where the test split has
             classes that nobody trains on; then nothing else is measured on the test split.
+        overlap: evaluates while the next round trains; None evaluates before it.
     """
 
     def __init__(
@@ -87,11 +93,12 @@ class Evaluator:
         attack: Callable[[Message], dict[str, float]],
         ranks: Ranks,
         best: BestModel | None = None,
-        fewshot: Callable[[Message], dict[str, float]] | None = None,
+        fewshot: FewShotMetrics = None,
+        overlap: Overlap | None = None,
     ) -> None:
         self.schedule, self.rounds, self.engine, self.data = schedule, rounds, engine, data
         self.parameters, self.attack, self.ranks = parameters, attack, ranks
-        self.best, self.fewshot = best, fewshot
+        self.best, self.fewshot, self.overlap = best, fewshot, overlap
         self.labels = data.test.labels.cpu()
         self._alignment: Alignment | None = None
         if schedule.personal != "off":
@@ -129,17 +136,36 @@ class Evaluator:
 
     def __call__(self, message: Message) -> Scores:
         """The scores of round ``message.round``; ``message`` holds the new global model."""
+        return self.start(message).result()
+
+    def start(self, message: Message) -> "Future[Scores]":
+        """As a call; with ``overlap`` the scores may come later, while others are trained."""
+        aligned = self._alignment.metrics(message.weights) if self._alignment else {}
+        if self.overlap and message.round < self.rounds:
+            store = self.engine.resources.store if self._personal_due(message.round) else None
+            if store is None or self.overlap.keeps_models(store):
+                work = partial(self._score, copied(message), aligned, self.overlap.fewshot)
+                return self.overlap.submit(store, work)
+        if self.overlap:
+            self.overlap.wait()  # rounds are compared with the best one in order
+        scores: Future[Scores] = Future()
+        scores.set_result(self._score(message, aligned, self.fewshot, self.engine))
+        return scores
+
+    def _score(
+        self, message: Message, aligned: dict[str, float], fewshot: FewShotMetrics, engine: Engine
+    ) -> Scores:
+        """The scores by this engine; ``aligned`` are the metrics of the clients' steps."""
         start = time.perf_counter()
         scores = Scores()
         if self._due(message.round, self.schedule.every):
             if self.ranks.is_first:
-                self._score_global(message, scores)
+                self._score_global(engine, fewshot, message, scores)
             if self.best:
                 self._compare(self.best, message, scores)
         if self._personal_due(message.round):
-            scores.metrics |= self._score_personal(message)
-        if self._alignment:
-            scores.metrics |= self._alignment.metrics(message.weights)
+            scores.metrics |= self._score_personal(engine, message)
+        scores.metrics |= aligned
         attacks = self.schedule.membership.attack != "off" and message.round == self.rounds
         if self.ranks.is_first and attacks:
             scores.metrics |= self.attack(message)
@@ -154,17 +180,19 @@ class Evaluator:
             return False
         return round == self.rounds if self.best else self._due(round, self.schedule.personal_every)
 
-    def _score_global(self, message: Message, scores: Scores) -> None:
-        if self.fewshot:
-            scores.metrics |= self.fewshot(message)
+    def _score_global(
+        self, engine: Engine, fewshot: FewShotMetrics, message: Message, scores: Scores
+    ) -> None:
+        if fewshot:
+            scores.metrics |= fewshot(message)
         else:
-            self._score_on_test_split(message, scores)
-        if held_out := self._validate(message):
+            self._score_on_test_split(engine, message, scores)
+        if held_out := self._validate(engine, message):
             scores.metrics["validation/accuracy"] = held_out.correct.double().mean().item()
             scores.metrics["validation/loss"] = held_out.loss
 
-    def _score_on_test_split(self, message: Message, scores: Scores) -> None:
-        predictions = self.engine.evaluate(message)
+    def _score_on_test_split(self, engine: Engine, message: Message, scores: Scores) -> None:
+        predictions = engine.evaluate(message)
         if predictions is None:
             return
         classes = self.data.description.classes
@@ -178,28 +206,30 @@ class Evaluator:
             if of
         }
 
-    def _validate(self, message: Message) -> Predictions | None:
+    def _validate(self, engine: Engine, message: Message) -> Predictions | None:
         """The global model on all clients' held-out samples; None if there are none."""
         if not len(self.data.validation):
             return None
-        return self.engine.evaluate(message, self.data.validation)
+        return engine.evaluate(message, self.data.validation)
 
     def _compare(self, best: BestModel, message: Message, scores: Scores) -> None:
         """Compare the model with the best one at every rank; the first rank has its scores."""
         score = self.ranks.from_first(lambda: _selection_score(scores.metrics))
         best.observe(score, message)
 
-    def _score_personal(self, message: Message) -> dict[str, float]:
+    def _score_personal(self, engine: Engine, message: Message) -> dict[str, float]:
         """Metrics of the personal models; with ``best``, also the accuracies without tuning."""
         if not (self.best and self.best.message):
-            return self._measure_clients(message)
-        tuned = self._measure_clients(self.best.message)
-        untuned = self._measure_clients(self.best.message, tune=False)
+            return self.measure_personal(engine, message)
+        tuned = self.measure_personal(engine, self.best.message)
+        untuned = self.measure_personal(engine, self.best.message, tune=False)
         return tuned | {f"{name}_untuned": v for name, v in untuned.items() if "accuracy" in name}
 
-    def _measure_clients(self, message: Message, tune: bool = True) -> dict[str, float]:
+    def measure_personal(
+        self, engine: Engine, message: Message, tune: bool = True
+    ) -> dict[str, float]:
         """Metrics over all clients; see ``Engine.evaluate_personal``."""
-        scored = self.engine.evaluate_personal(message, tune, self.scored_samples)
+        scored = engine.evaluate_personal(message, tune, self.scored_samples)
         found = list(self.ranks.gather_pairs(self._score_clients(scored)))
         metrics = personal_metrics([each.accuracies for _, each in found])
         metrics |= mean_over_clients([each.others for _, each in found])
@@ -230,16 +260,17 @@ class Evaluator:
             others = local_angles(predictions, counts)
         of_heads = [each.head_correct for each in predictions if each.head_correct is not None]
         if of_heads:
-            of_head = personal_accuracies(torch.stack(of_heads), samples, clients)
-            for each, accuracies in zip(others, of_head, strict=True):
-                each |= {f"personal/accuracy_head_{kind}": v for kind, v in accuracies.items()}
+            by_head = personal_accuracies(torch.stack(of_heads), samples, clients)
+            for each, of_head in zip(others, by_head, strict=True):
+                each |= {f"personal/accuracy_head_{kind}": v for kind, v in of_head.items()}
         for each, found in zip(others, predictions, strict=True):
             if len(found.validation):
                 right = found.validation.double().mean().item()
                 each["validation/personal_accuracy"] = right
         accuracies = personal_accuracies(correct, samples, clients)
-        flags = correct[:, samples.share] if samples.is_estimate else correct[:, :0]
-        return list(map(ClientScores, accuracies, others, flags))
+        nothing = correct.new_zeros(len(clients), 0)  # a slice would keep, and send, all of it
+        flags = correct[:, samples.share] if samples.is_estimate else nothing
+        return [ClientScores(*each) for each in zip(accuracies, others, flags, strict=True)]
 
 
 def _selection_score(metrics: Mapping[str, float]) -> float:

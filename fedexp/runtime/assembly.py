@@ -32,10 +32,12 @@ from fedexp.evaluation.evaluator import Evaluator
 from fedexp.evaluation.fewshot import FewShot
 from fedexp.evaluation.membership import MembershipAttack
 from fedexp.evaluation.meter import Meter
+from fedexp.evaluation.overlap import Overlap
 from fedexp.faults.quarantine import Quarantine
 from fedexp.federation import Federation
 from fedexp.models.shape import trains_on_one
 from fedexp.runtime.plan import ENGINE_SUPPLIED, Plan
+from fedexp.runtime.plan import plan as make_plan
 from fedexp.state.client_store import ClientStore
 from fedexp.state.ram_and_disk import RamAndDisk
 from fedexp.tracking.pictures import Pictures
@@ -69,7 +71,8 @@ def assemble(
     engine = _engine(plan.config.engine, resources)
     ranks = ranks_of(fabric)
     placement = Placement(ranks, data.sizes.numpy(), lambda: resources.store.clients_with_state)
-    evaluator = _evaluator(plan.config, engine, setting, ranks)
+    overlap = _overlap(plan.config, fabric, data) if plan.config.evaluation.overlap else None
+    evaluator = _evaluator(plan.config, engine, setting, ranks, overlap)
     meter, quarantine = Meter(), Quarantine(plan.config.on_bad_update)
     reducibles = (meter, quarantine, evaluator, placement)
     shared = resources.split(resources.initial)[0]
@@ -187,11 +190,32 @@ def _engine(config: EngineConfig, resources: Resources) -> Engine:
     return engine
 
 
-def _evaluator(config: Config, engine: Engine, setting: Setting, ranks: Ranks) -> Evaluator:
+def _overlap(config: Config, fabric: Fabric, data: FederatedData) -> Overlap:
+    """What evaluates while the next round trains: an engine with parts of its own."""
+    if fabric.device.type != "cpu" or fabric.world_size > 1:
+        raise InputError(
+            "evaluation.overlap=true: works on a CPU and in one process only; should be false"
+        )
+    copy = make_plan(config)
+    module = _resident_module(copy)
+    setting = _setting(copy, data, module, partial(_store, config, None))
+    _set_up(copy, module, setting, fabric.device)
+    engine = _engine(config.engine, _resources(copy, fabric, data, module, None))
+    return Overlap(engine, config.clients.ram_gib * 2**30, _fewshot(config, engine))
+
+
+def _fewshot(config: Config, engine: Engine) -> FewShot | None:
+    """The few-shot evaluation by this engine, where the test split has classes of its own."""
+    unseen = engine.resources.data.description.unseen_classes
+    return FewShot(config.evaluation.fewshot, engine.resources) if unseen else None
+
+
+def _evaluator(
+    config: Config, engine: Engine, setting: Setting, ranks: Ranks, overlap: Overlap | None
+) -> Evaluator:
     """The evaluator, which keeps the best global model if personal models start from it."""
     resources, measured = engine.resources, config.evaluation
     tunes_best = resources.personalization.tunes_best and measured.personal != "off"
-    unseen = resources.data.description.unseen_classes
     return Evaluator(
         measured,
         config.rounds,
@@ -201,7 +225,8 @@ def _evaluator(config: Config, engine: Engine, setting: Setting, ranks: Ranks) -
         MembershipAttack(measured.membership, resources),
         ranks,
         BestModel() if tunes_best else None,
-        FewShot(measured.fewshot, resources) if unseen else None,
+        _fewshot(config, engine),
+        overlap,
     )
 
 

@@ -132,6 +132,7 @@ class _AfterRound:
 
     def _save(self, round: int) -> None:
         federation = self._federation
+        federation.log_waiting()  # a checkpoint has the records of its rounds
         ranks, store = federation.ranks, federation.engine.resources.store
         self._checkpoints.save(
             round,

@@ -33,6 +33,7 @@ def headline_statistics(history: Sequence[Mapping[str, float]]) -> dict[str, dic
     loss ended as NaN, so is ``final``, while ``best`` is over the finite values. ``mean_last5`` is
     the mean over the last five rounds. ``at_best_validation`` is the value in ``best_round``,
     absent if the metric was not measured in that round, or without validation data.
+    ``standard_error`` is that of ``final``, of accuracies that are estimates.
     """
     rounds, best_number = list(history), best_round(history)
     chosen = {} if best_number is None else rounds[best_number - 1]
@@ -49,6 +50,10 @@ def headline_statistics(history: Sequence[Mapping[str, float]]) -> dict[str, dic
             }
             if name in chosen:
                 statistics[name]["at_best_validation"] = chosen[name]
+            error = name.replace("personal/accuracy_", "personal/standard_error_")
+            errors = [row[error] for row in rounds if error != name and error in row]
+            if errors:
+                statistics[name]["standard_error"] = errors[-1]
     return statistics
 
 

@@ -78,7 +78,8 @@ def print_report(
 def final_table(summary: Mapping[str, Any]) -> Table:
     """Each headline metric's final, best and recent value; in the caption, what the run cost.
 
-    ``rounds_to/<target>`` has one value, the number of the round.
+    ``rounds_to/<target>`` has one value, the number of the round. After ± is the standard error of
+    an accuracy on a share of the test split.
     """
     down, up = (decimal(summary["total"][f"cost/{way}_bytes"]) for way in ("download", "upload"))
     rounds = f"{summary['rounds']} round{'' if summary['rounds'] == 1 else 's'}"
@@ -91,7 +92,10 @@ def final_table(summary: Mapping[str, Any]) -> Table:
     for heading in columns.values():
         table.add_column(heading, justify="right")
     for name, values in summary["metrics"].items():
-        table.add_row(name, *(_cell(values.get(statistic)) for statistic in columns))
+        final, *others = (_cell(values.get(statistic)) for statistic in columns)
+        if "standard_error" in values:
+            final += f" ± {_cell(values['standard_error'])}"
+        table.add_row(name, final, *others)
     return table
 
 

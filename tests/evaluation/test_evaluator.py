@@ -56,6 +56,7 @@ def evaluator(
             "personal_metrics": ["uniform", "local", "test_split", "whole", "angles"],
             "personal_samples": None,
             "batch_size": 1,
+            "overlap": False,
             "step_cosine": False,
             "fewshot": {"ways": 2, "shots": 1, "queries": 1, "episodes": 2},
             "membership": {"attack": attack, "samples": 1, "shadows": 4, "epochs": 1},

@@ -76,7 +76,7 @@ def test_fewer_samples_give_the_same_accuracies(method: str, engine: str) -> Non
     assert len(names) >= 7
     for name in names:
         assert found[1][name] == pytest.approx(found[0][name], abs=0.01), name
-    assert not any("whole" in name or name.endswith("_missing") for name in found[1])
+    assert not any("whole" in name or name.endswith("angle_missing") for name in found[1])
 
 
 def test_a_share_as_large_as_the_test_split_is_exact() -> None:

@@ -108,6 +108,14 @@ def test_a_round_number_stands_alone_in_its_row() -> None:
     assert re.findall(r"[^\s│|]+", row) == ["rounds_to/0.6", "123"]
 
 
+def test_an_estimate_has_its_standard_error() -> None:
+    metrics = {"personal/accuracy_local": {"final": 0.9, "best": 0.95, "standard_error": 0.0125}}
+    console = terminal(live=False)
+    print_report(SUMMARY | {"metrics": metrics}, Path("run"), console)
+    (row,) = [line for line in output(console).splitlines() if "personal" in line]
+    assert re.findall(r"[±0-9.]+", row) == ["0.9000", "±", "0.0125", "0.9500"]
+
+
 def test_the_table_has_the_round_that_validation_chooses() -> None:
     metrics = {"global/accuracy": {"final": 0.9, "best": 0.9, "at_best_validation": 0.8125}}
     console = terminal(live=False, width=120)

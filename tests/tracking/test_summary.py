@@ -45,6 +45,18 @@ def test_only_rounds_that_measured_it_count() -> None:
     assert statistics == {"personal/std": {"final": 7.0, "best": 1.0, "mean_last5": 6.5}}  # 6 and 7
 
 
+def test_an_estimate_comes_with_its_latest_standard_error() -> None:
+    history = [
+        {"personal/accuracy_local": 0.5, "personal/standard_error_local": 0.03},
+        {"personal/accuracy_local": 0.7, "personal/standard_error_local": 0.02},
+        {"global/accuracy": 0.6},
+    ]
+    statistics = headline_statistics(history)
+    assert statistics["personal/accuracy_local"]["standard_error"] == 0.02
+    assert "standard_error" not in statistics["global/accuracy"]
+    assert set(statistics) == {"personal/accuracy_local", "global/accuracy"}
+
+
 def test_a_diverged_loss_is_not_hidden() -> None:
     history = [{"global/loss": 2.0}, {"global/loss": math.nan}]
     (values,) = headline_statistics(history).values()

@@ -1,0 +1,209 @@
+"""What it costs to score personal models, compared with a plain loop over them.
+
+    python scripts/bench_evaluation.py [--images DIR] [--models 100] [--repeats 3] [--only JOB]
+
+The plain loop loads one model after another, normalises every batch of the whole test split, and
+computes every metric model by model. Ratios are to its seconds in the same run; "forward passes"
+are those alone, on inputs that are normalised already. One thread; seconds are CPU seconds of this
+process, since other work on the machine would count in wall-clock time, and the least of all
+repeats. DIR is a folder of CIFAR-10 as images (train/<class>/*, test/<class>/*), by default the
+environment variable FEDEXP_CIFAR10_IMAGES; without it only digits are measured. There are 100
+clients. Fewer models of CIFAR-10 are those of the clients whose models are scored on about as many
+samples as the mean over all 100, which is "samples". Models are the initial one with noise. Writes
+scripts/results/evaluation.json.
+"""
+
+import argparse
+import json
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from benchmark.rounds import prepare
+from rich.console import Console
+from rich.table import Table
+
+from fedexp.core.messages import Message
+from fedexp.engines.predictions import score
+from fedexp.evaluation.evaluator import Evaluator
+from fedexp.evaluation.geometry import mean_pairwise_angle
+from fedexp.federation import Federation
+from fedexp.state.client_state import ClientState
+
+RESULTS = Path(__file__).parent / "results" / "evaluation.json"
+CLIENTS = ["clients.count=100", "clients.per_round=100", "evaluation.personal=all"]
+HELD = "evaluation.personal_metrics=[uniform,local,test_split]"
+SHARE = "evaluation.personal_samples=1000"
+CIFAR10 = ["data=image_folder", "model=conv2cifar", *CLIENTS]
+TWO_CLASSES = ["partition=shards", "partition.classes_per_client=2"]
+BF16 = "engine.precision=bf16-mixed"
+
+
+def dirichlet(beta: float) -> list[str]:
+    return ["partition=dirichlet", f"partition.beta={beta}"]
+
+
+JOBS: dict[str, dict[str, list[str]]] = {
+    "CIFAR-10, conv2cifar": {
+        "all metrics": [*CIFAR10, *dirichlet(0.3)],
+        "uniform, local, test_split; Dirichlet(0.3)": [*CIFAR10, *dirichlet(0.3), HELD],
+        "uniform, local, test_split; Dirichlet(0.1)": [*CIFAR10, *dirichlet(0.1), HELD],
+        "uniform, local, test_split; two classes a client": [*CIFAR10, *TWO_CLASSES, HELD],
+        "all metrics on 1000 samples": [*CIFAR10, *dirichlet(0.3), SHARE],
+        "all metrics, bf16-mixed": [*CIFAR10, *dirichlet(0.3), BF16],
+    },
+    "digits, MLP": {
+        "all metrics": [*CLIENTS, *dirichlet(0.3)],
+        "uniform, local, test_split; Dirichlet(0.3)": [*CLIENTS, *dirichlet(0.3), HELD],
+        "all metrics, vectorized": [*CLIENTS, *dirichlet(0.3), "engine=vectorized"],
+    },
+}
+
+
+def with_models(overrides: list[str], count: int, others: Federation | None) -> Federation:
+    """A federation whose store has ``count`` personal models; it shares the samples of others."""
+    federation = prepare(overrides)
+    resources = federation.engine.resources
+    if others:
+        data = others.engine.resources.data
+        resources.data.train, resources.data.test = data.train, data.test
+    draw = torch.Generator().manual_seed(0)
+    sizes = torch.tensor(samples_per_client(federation))
+    for client in (sizes - sizes.mean()).abs().argsort(stable=True)[:count].tolist():
+        model = {
+            name: weight + 0.01 * torch.randn(weight.shape, generator=draw)
+            for name, weight in resources.module.weights.items()
+        }
+        resources.store.put(client, ClientState(personal_model=model))
+    return federation
+
+
+def one_after_another(federation: Federation) -> list[dict[str, float]]:
+    """Every metric of every model, by a plain loop over the models."""
+    resources = federation.engine.resources
+    module, test, found = resources.module.eval(), resources.data.test, []
+    for number in resources.store.clients_with_model:
+        module.load(resources.store.model(number))
+        outputs = []
+        with torch.inference_mode():
+            for index in torch.arange(len(test)).split(resources.eval_batch_size):
+                inputs, _ = test.gather(index)
+                outputs.append(module.outputs(inputs))
+            z, logits = (torch.cat(each) for each in zip(*outputs, strict=True))
+            predictions = score(z, logits, test.labels, module.head)
+        client = resources.data.clients[number]
+        counts, correct = client.class_counts, predictions.correct
+        hits = torch.bincount(test.labels[correct], minlength=len(counts))
+        totals = torch.bincount(test.labels, minlength=len(counts))
+        values = {"whole": correct.double().mean().item()}
+        for name, weights in (("uniform", counts > 0), ("local", counts / counts.sum())):
+            values[name] = ((weights * hits).sum() / (weights * totals).sum()).item()
+        values["test_split"] = correct[client.test_index].double().mean().item()
+        for kind, vectors in predictions.class_vectors.items():
+            for name, keep in (("existing", counts > 0), ("missing", counts == 0)):
+                values[f"{kind}_{name}"] = mean_pairwise_angle(vectors, keep)
+        found.append(values)
+    return found
+
+
+def forward_passes(federation: Federation) -> None:
+    """The forward passes of every model on the whole test split, and nothing else."""
+    resources = federation.engine.resources
+    module, inputs = resources.module.eval(), list(resources.data.test.batches(1000))
+    with torch.inference_mode():
+        for number in resources.store.clients_with_model:
+            module.load(resources.store.model(number))
+            for each, _ in inputs:
+                module.outputs(each)
+
+
+def evaluate(federation: Federation) -> Mapping[str, float]:
+    """What a round's evaluation of personal models measures."""
+    evaluator: Evaluator = federation.evaluator
+    return evaluator.measure_personal(federation.engine, Message(1, federation.server.weights))
+
+
+def samples_per_client(federation: Federation) -> list[float]:
+    """Test samples that each client's personal model is scored on."""
+    data = federation.engine.resources.data
+    chosen = [federation.evaluator.scored_samples(client) for client in data.clients]
+    return [float(len(data.test) if each is None else len(each.index)) for each in chosen]
+
+
+def measure(job: Mapping[str, list[str]], models: int, repeats: int) -> list[dict[str, Any]]:
+    """A row for each way; each turn measures all of them."""
+    federations: dict[str, Federation] = {}
+    first: Federation | None = None
+    for name, overrides in job.items():
+        federations[name] = with_models(overrides, models, first)
+        first = first or federations[name]
+    assert first is not None
+    plain, everything = first, len(first.engine.resources.data.test)
+    ways: dict[str, Callable[[], object]] = {
+        "plain loop": lambda: one_after_another(plain),
+        "forward passes": lambda: forward_passes(plain),
+        **{name: lambda each=each: evaluate(each) for name, each in federations.items()},
+    }
+    seconds = dict.fromkeys(ways, math.inf)
+    for _ in range(repeats):
+        for name, way in ways.items():
+            start = time.process_time()
+            way()
+            seconds[name] = min(seconds[name], time.process_time() - start)
+    return [
+        {
+            "way": name,
+            "ratio": seconds[name] / seconds["plain loop"],
+            "cpu_seconds_per_model": seconds[name] / models,
+            "samples": statistics.mean(samples_per_client(federations[name]))
+            if name in federations
+            else everything,
+        }
+        for name in ways
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--images", default=os.environ.get("FEDEXP_CIFAR10_IMAGES"))
+    parser.add_argument("--models", type=int, default=100)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--only", choices=list(JOBS))
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    console = Console()
+    for job, ways in JOBS.items():
+        needs_images = "CIFAR" in job
+        if (needs_images and not arguments.images) or arguments.only not in (None, job):
+            continue
+        if needs_images:
+            ways = {name: [*each, f"data.root={arguments.images}"] for name, each in ways.items()}
+        load = os.getloadavg()[0]
+        models = arguments.models if needs_images else 100
+        rows = measure(ways, models, arguments.repeats)
+        found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+        found[job] = {
+            "models": models,
+            "repeats": arguments.repeats,
+            "threads": 1,
+            "torch": torch.__version__,
+            "cores": os.cpu_count(),
+            "load_average_before_and_after": [load, os.getloadavg()[0]],
+            "rows": rows,
+        }
+        table = Table("time / plain loop", "ms a model", "samples a model", "", title=job)
+        for row in rows:
+            milliseconds = f"{1000 * row['cpu_seconds_per_model']:.2f}"
+            ratio, samples = f"{row['ratio']:.3f}", f"{row['samples']:.0f}"
+            table.add_row(ratio, milliseconds, samples, row["way"])
+        console.print(table)
+        RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
