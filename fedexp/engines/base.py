@@ -1,7 +1,7 @@
 """What every engine does: local training, answers to the sampler, and evaluation."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
