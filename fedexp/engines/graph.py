@@ -44,7 +44,7 @@ _LARGEST_DIFFERENCE = 0.01
 
 def in_cuda_graph(work: Work) -> Work:
     """Capture ``work``; the result repeats its operations. Executes it several times."""
-    side = torch.cuda.Stream()
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):  # what libraries allocate at their first calls is not captured
         for _ in range(_WARM_UPS):

@@ -217,8 +217,8 @@ class Vectorized(Engine):
                 socket: {name: value[row].clone() for name, value in tensors.items()}
                 for socket, tensors in sums.items()
             }
-        steps = [[turn["steps"] for turn in turns], [len(each) for each in batches]]
-        all_steps, steps_of_last_epoch = to_device(torch.tensor(steps).float(), module.device)
+        counts = [[turn["steps"] for turn in turns], [len(each) for each in batches]]
+        all_steps, steps_of_last_epoch = to_device(torch.tensor(counts).float(), module.device)
         return {"loss": totals / all_steps, "cross_entropy": cross_entropies / steps_of_last_epoch}
 
     def _objective(

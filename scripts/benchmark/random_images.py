@@ -10,8 +10,16 @@ from fedexp.data.dataset import Dataset, Source, Split
 OVERRIDES = ["data=digits", "data._target_=benchmark.random_images.RandomImages"]
 
 
+Channels = tuple[float, float, float]
+
+
 class RandomImages(Source):
-    """As many images, classes and pixels as CIFAR-10 has."""
+    """As many images, classes and pixels as CIFAR-10 has, normalised as it is."""
+
+    def __init__(
+        self, mean: Channels = (0.4914, 0.4822, 0.4465), std: Channels = (0.2023, 0.1994, 0.201)
+    ) -> None:
+        self.mean, self.std = mean, std
 
     def describe(self) -> Description:
         return Description("random images", (3, 32, 32), tuple(map(str, range(10))))
@@ -23,4 +31,4 @@ class RandomImages(Source):
             images = torch.randint(256, (size, 3, 32, 32), generator=draw, dtype=torch.uint8)
             return Split(images, torch.arange(size) % 10)
 
-        return Dataset(self.describe(), split(50_000), split(10_000), (0.5,) * 3, (0.25,) * 3)
+        return Dataset(self.describe(), split(50_000), split(10_000), self.mean, self.std)

@@ -167,7 +167,7 @@ def test_mixed_precision_is_for_the_backbone_alone() -> None:
 @pytest.mark.parametrize("engine", ["serial", "vectorized", "trainer"])
 def test_a_client_that_diverges_is_quarantined_with_clipping_too(engine: str) -> None:
     diverging = [*SMALL, "optimizer.lr=1e38", "local.grad_clip=10", f"engine={engine}"]
-    federation = federate(*diverging, "data.subset=60", "local.epochs=1")
+    federation = federate(*diverging, "data.subset=60", "local.epochs=3")
     updates = list(federation.engine.train(range(3), federation.server.broadcast(1)))
     assert [update.is_finite for update in updates] == [False] * 3
     assert federation.run_round(1).metrics["clients/quarantined"] == 4
