@@ -47,7 +47,7 @@ class FreeCores:
         ]
         busy = load.all - self._start.all - sum(each.seconds for each in sharing)
         others = max(0.0, busy / (load.time - self._start.time))
-        free = min(round(len(load.cores) - others), joblib.cpu_count())
+        free = min(round(len(load.cores) - others), int(joblib.cpu_count()))
         return max(1, free // len(sharing))
 
 
