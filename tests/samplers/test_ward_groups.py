@@ -65,7 +65,7 @@ def test_one_point_for_all_unknown_clients_changes_nothing(
         if len(found.unique()) == clusters:
             assert len(whole[known:].unique()) == 1
             assert torch.equal(same_found, same[: known + 1, : known + 1])
-        else:  # rounding decides how the equal clients are divided into the other clusters
+        else:  # rounding decides how Ward's method divides the equal clients
             assert torch.equal(same_found[:known, :known], same[:known, :known])
 
 
