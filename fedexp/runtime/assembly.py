@@ -192,9 +192,10 @@ def _engine(config: EngineConfig, resources: Resources) -> Engine:
 
 def _overlap(config: Config, fabric: Fabric, data: FederatedData) -> Overlap:
     """What evaluates while the next round trains: an engine with parts of its own."""
-    if fabric.device.type != "cpu" or fabric.world_size > 1:
+    if fabric.device.type != "cpu" or fabric.world_size > 1 or config.engine.compile:
         raise InputError(
-            "evaluation.overlap=true: works on a CPU and in one process only; should be false"
+            "evaluation.overlap=true: works on a CPU, in one process and without engine.compile "
+            "only; should be false"
         )
     copy = make_plan(config)
     module = _resident_module(copy)

@@ -4,16 +4,18 @@ import json
 import signal
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from federations import federate
+from federations import compose, federate
 
 import fedexp
 from fedexp.core.messages import Message
 from fedexp.engines.base import Engine
 from fedexp.errors import InputError, Interrupted
 from fedexp.federation import Federation
+from fedexp.runtime.assembly import _overlap
 from fedexp.tracking.tracker import Record, Tracker
 
 SMALL = ["clients.count=4", "clients.per_round=2", "local.epochs=1", "data.subset=100", "rounds=4"]
@@ -138,12 +140,15 @@ def test_an_interrupted_run_has_all_its_rounds_and_resumes(
     assert resumed.summary["weights_digest"] == whole.summary["weights_digest"]
 
 
-def test_several_processes_are_refused() -> None:
-    from fedexp.runtime.assembly import _overlap
-
-    class TwoProcesses:
-        device = federate(*SMALL).engine.resources.fabric.device
-        world_size = 2
-
+def test_several_processes_and_compiled_models_are_refused() -> None:
+    config = compose(ON)
+    cpu = federate(*SMALL).engine.resources.fabric.device
+    two_processes: Any = SimpleNamespace(device=cpu, world_size=2)
     with pytest.raises(InputError, match=r"evaluation\.overlap=true: .* one process"):
-        _overlap(None, TwoProcesses(), None)  # type: ignore[arg-type]
+        _overlap(config, two_processes, None)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"evaluation\.overlap=true: .* without engine\.compile"):
+        _overlap(
+            compose(ON, "engine.compile=true"),
+            SimpleNamespace(device=cpu, world_size=1),  # type: ignore[arg-type]
+            None,  # type: ignore[arg-type]
+        )
