@@ -200,7 +200,8 @@ def main() -> None:
     console = Console()
     console.print(table)
     about = {
-        "command": "python scripts/bench_population.py --json scripts/results/population.json",
+        "command": f"python scripts/bench_population.py --rounds {arguments.rounds} --json "
+        "scripts/results/population.json",
         "clients_per_round": COHORT,
         "rounds": arguments.rounds,
         "threads": torch.get_num_threads(),
