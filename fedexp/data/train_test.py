@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
-from sklearn.model_selection import train_test_split
 
 from fedexp.core.randomness import numpy_generator
 from fedexp.data.split import by_owner
@@ -48,6 +47,8 @@ def divide(
 
 def by_class(labels: np.ndarray, fraction: float, seed: int) -> Positions:
     """A share of each class of ``labels`` [n] for testing."""
+    from sklearn.model_selection import train_test_split  # slow to import
+
     try:
         train, test = train_test_split(
             np.arange(len(labels)), test_size=fraction, stratify=labels, random_state=seed

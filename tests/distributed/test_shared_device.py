@@ -1,5 +1,8 @@
 """Several processes on one GPU: who gets which device, and what connects them."""
 
+import logging
+from collections.abc import Iterator
+
 import pytest
 import torch
 from federations import compose
@@ -11,11 +14,13 @@ from fedexp.errors import InputError
 
 
 @pytest.fixture
-def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A machine that says it has two GPUs; no process is connected."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(Fabric, "launch", lambda self: None)
+    yield
+    logging.getLogger("fedexp").setLevel(logging.NOTSET)  # only the first rank keeps this level
 
 
 @pytest.mark.parametrize("rank", range(6))

@@ -159,6 +159,7 @@ def test_the_rest_of_the_summary() -> None:
         "config_hash": config_hash(CONFIG),
         "weights_digest": digest({"w": torch.ones(2)}),
         "device": "cpu",
+        "computed_with": {},
         "wall_time_s": 1.5,
     }
     assert set(versions) == {"python", "fedexp", "torch", "lightning", "hydra-core", "numpy"}
