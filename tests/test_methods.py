@@ -26,6 +26,7 @@ def test_every_head_with_every_loss(head: str, loss: str) -> None:
     assert all(0 < loss < 100 for loss in losses)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", ["prototype", "etf"])
 def test_heads_of_one_paper_learn_with_the_loss_of_another(head: str) -> None:
     federation = federate(f"head={head}", "loss=rpcl_cpdr", "local.grad_clip=10")

@@ -67,6 +67,7 @@ def examples() -> list[list[str]]:
     return [list(job) for job in dict.fromkeys(map(tuple, found)) if job]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("overrides", examples(), ids=" ".join)
 def test_a_command_on_a_page_is_accepted(overrides: list[str]) -> None:
     with hydra.initialize_config_dir(config_folder(), version_base="1.3"):

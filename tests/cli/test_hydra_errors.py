@@ -34,6 +34,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("override", "line"), MISTAKES.items())
 def test_on_the_command_line(
     override: str, line: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

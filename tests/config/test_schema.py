@@ -61,6 +61,7 @@ def test_a_node_without_target() -> None:
         build("loss", {})
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("override", "message"),
     [

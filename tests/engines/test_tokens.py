@@ -26,6 +26,7 @@ def small(tmp_path: Path) -> list[str]:
 METHODS = ["fedavg", "fedprox", "scaffold", "moon", "fednh", "fedgela", "fedsc", "fedrod"]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("method", METHODS)
 def test_stacked_clients_train_as_one_after_another(small: list[str], method: str) -> None:
     small = [*small, f"algorithm={method}"]

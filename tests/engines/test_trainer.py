@@ -21,6 +21,7 @@ class Counting(Callback):
         type(self).fits += 1
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "overrides",
     [

@@ -80,6 +80,7 @@ def assert_alike(one: Federation, other: Federation, rounds: int) -> None:
             torch.testing.assert_close(other.server.weights[name], weight, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("overrides", METHODS, ids=" ".join)
 def test_every_method_gives_the_same_weights(overrides: list[str]) -> None:
     small = [*RAGGED, *overrides]

@@ -48,12 +48,14 @@ def strays(config: Config) -> list[str]:
     ]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_an_experiment_survives_any_swap(experiment: str) -> None:
     assert strays(compose(f"experiment={experiment}")) == []
     assert strays(compose(f"experiment={experiment}", *SWAPS)) == []  # each in its own group
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_an_algorithm_survives_any_swap(algorithm: str) -> None:
     assert strays(compose(f"algorithm={algorithm}", *SWAPS)) == []

@@ -150,6 +150,7 @@ def test_all_layers_by_name_is_the_default_to_the_bit() -> None:
 METHODS = ["fednh", "fedsc", "fedgela", "fedrep", "ditto", "scaffold", "moon", "feddyn", "fedproto"]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("algorithm", METHODS)
 def test_methods_in_both_engines(algorithm: str) -> None:
     train = "model.train=[backbone.1.2]" if algorithm in ("fedgela", "fednh") else LAST

@@ -178,6 +178,7 @@ EXPERIMENTS = [
 ]
 
 
+@pytest.mark.matrix
 @pytest.mark.usefixtures("image_sets")
 @pytest.mark.parametrize("override", EXPERIMENTS)
 def test_every_experiment_fits_and_runs_a_tiny_round(

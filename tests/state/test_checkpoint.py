@@ -112,6 +112,7 @@ def test_every_part_resumes_to_the_same_bits(override: str, tmp_path: Path) -> N
     check_resume_to_the_same_bits(tmp_path, *SMALL, *plain, override, *few)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "overrides",
     [
