@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from fedexp.engines import graph
+from fedexp.engines import captured_steps
 from fedexp.engines.graph import Graphs, Work, uses_graphs
 from fedexp.errors import InputError
 from fedexp.federation import Federation
@@ -90,7 +90,7 @@ def test_full_batches_have_the_same_bits(
     overrides: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Short batches are not captured here."""
-    monkeypatch.setattr(graph, "_mixes_samples", lambda _: True)
+    monkeypatch.setattr(captured_steps, "_mixes_samples", lambda _: True)
     one, other = federate(*SMALL, *overrides), captured(*SMALL, *overrides)
     for round in (1, 2, 3):
         assert losses_of(one, round) == losses_of(other, round)
