@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedexp.core.prototypes import class_prototypes
 from fedexp.core.sockets import Head
 from fedexp.data.federated import ClientData
 
@@ -77,21 +76,10 @@ def score(
     ``score_head``: whether the head's own logits of z are scored, too. ``averaged`` is that of
     ``Selection``; None is all.
     """
-    of_head, vectors, loss = outputs_of_head(head, z, score_head), {}, math.nan
-    if averaged is None or averaged:
-        vectors = {
-            name: class_prototypes(each[:averaged], labels[:averaged], logits.shape[1])[0].cpu()
-            for name, each in _features(z, of_head).items()
-        }
-        if "classifier" in of_head:
-            vectors["classifier"] = of_head["classifier"].cpu().clone()  # not the module's own
-        loss = F.cross_entropy(logits[:averaged], labels[:averaged]).item()
-    return Predictions(
-        correct=(logits.argmax(dim=1) == labels).cpu(),
-        loss=loss,
-        class_vectors=vectors,
-        head_correct=(of_head["logits"].argmax(dim=1) == labels).cpu() if score_head else None,
-    )
+    of_head = {n: each[None] for n, each in outputs_of_head(head, z, score_head).items()}
+    real = None if averaged is None else (torch.arange(len(z), device=z.device) < averaged)[None]
+    (found,) = score_rows(z[None], logits[None], of_head, labels, real)
+    return found
 
 
 def score_rows(
@@ -153,7 +141,7 @@ def outputs_of_head(head: Head, z: Tensor, score_head: bool) -> dict[str, Tensor
     if (normalized := head.normalize(z)) is not z:
         found["head_feature"] = normalized
     if (classifier := head.prototypes()) is not None:
-        found["classifier"] = classifier
+        found["classifier"] = classifier.clone()  # not the module's own
     if score_head:
         found["logits"] = head(z)
     return found
