@@ -90,11 +90,8 @@ class Federation:
         if not done:
             self.tracker.log(Record(round=0, figures=self.figures(self.server.broadcast(0))))
         for round in range(done + 1, rounds + 1):
-            if self.evaluator.overlap:
-                self._waiting.append(self.start_round(round))
-                self.log_waiting(leave=1)
-            else:
-                self.tracker.log(self.run_round(round))
+            self._waiting.append(self.start_round(round))
+            self.log_waiting(leave=1)
             if stops_after(round):
                 self.log_waiting()
                 return round
