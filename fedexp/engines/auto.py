@@ -1,6 +1,6 @@
 """``engine=auto``: stacks clients where a trial shows that it pays."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import torch
@@ -32,40 +32,34 @@ class Auto(Engine):
     other bits; a run keeps its choice, and ``engine=<choice>`` repeats it.
 
     Attributes:
-        name: the engine that is used.
+        chosen: the engine that is used.
     """
 
     captures_steps = True  # where it is serial
+    chosen: str = SERIAL
 
     def __init__(self, resources: Resources) -> None:
         super().__init__(resources)
-        self.name, self._compiled = SERIAL, False
+        self._compiled = False
         self._engine: Engine = Serial(resources)
 
-    def use(self, name: str) -> None:
+    def use(self, chosen: str) -> None:
         """Use the engine of this name from now on."""
-        self.name = name
+        self.chosen = chosen
         self._engine = (
-            Vectorized(self.resources, None) if name == VECTORIZED else self._serial(self.resources)
+            Vectorized(self.resources, None)
+            if chosen == VECTORIZED
+            else self._serial(self.resources)
         )
         if self._compiled:
             self._engine.compile()
 
-    def choose(self, ranks: Ranks, message: Message, cohort_size: int) -> str:
-        """Use the faster engine; all ranks must call it.
-
-        Args:
-            ranks: the processes, which take the same one.
-            message: of the first round.
-            cohort_size: clients that take part in a round.
-
-        Returns:
-            Why it is the one, in one line.
-        """
+    def choose(self, ranks: Ranks, broadcast: Callable[[int], Message], cohort_size: int) -> str:
+        """As ``Engine.choose``: use the faster engine."""
         clients = typical_clients(
             self.resources, min(cohort_size // ranks.size, _MOST_CLIENTS) or 1
         )
-        tried = ranks.all_gather(self._try(clients, message))
+        tried = ranks.all_gather(self._try(clients, broadcast(1)))
         refusal = next((each for each in tried if isinstance(each, str)), None)
         if refusal is not None:
             self.use(SERIAL)
@@ -74,7 +68,7 @@ class Auto(Engine):
         serial, vectorized = (max(each[name] for each in measured) for name in (SERIAL, VECTORIZED))
         self.use(VECTORIZED if _WORTH * vectorized < serial else SERIAL)
         return (
-            f"engine=auto: {self.name}; vectorized took {vectorized / serial:.2f} of serial's "
+            f"engine=auto: {self.chosen}; vectorized took {vectorized / serial:.2f} of serial's "
             f"time in a trial with {len(clients)} clients"
         )
 

@@ -3,48 +3,30 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from fedexp.core.client import ClientModule
-from fedexp.core.frozen_copies import Outputs, full_precision
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Memory
 from fedexp.core.randomness import seed_layers
 from fedexp.core.sockets import Phase
 from fedexp.data.federated import ClientData, Samples, Subset
+from fedexp.distributed.ranks import Ranks
 from fedexp.engines.graph import Graphs
 from fedexp.engines.kept_optimizer import optimizer_state, restore_optimizer
-from fedexp.engines.predictions import Predictions, Select, Selection, score
+from fedexp.engines.predictions import Predictions, Select, Selection
 from fedexp.engines.resources import Resources
+from fedexp.engines.scorer import Scorer
 from fedexp.engines.stack import Stack
-from fedexp.engines.stacked_scores import StackedScores
 from fedexp.engines.steps import EagerSteps, Steps
-from fedexp.faults.quarantine import has_finite_sums, is_finite
 from fedexp.state.client_state import ClientState
 
 _PERSONAL_PARTS = ("head", "loss", "personalization")
 """The parts that begin for a personal model: the regularizer belongs to the shared model."""
-
-
-class Turn(NamedTuple):
-    """A client's turn after local training.
-
-    Attributes:
-        update: without the metrics that ``fit`` returned.
-        fitted: these metrics, scalars on the device.
-        state: what the client keeps.
-        before: a copy of it from the start of the round.
-    """
-
-    update: Update
-    fitted: Tensors
-    state: ClientState
-    before: ClientState
 
 
 class Engine:
@@ -55,15 +37,17 @@ class Engine:
     Attributes:
         shares_cohort: whether it can run in several processes that share the cohort.
         captures_steps: whether ``engine.graph`` is for it.
+        chosen: what ``choose`` has chosen; None where there is nothing to choose.
         graphs: training steps captured in CUDA graphs; None captures none.
     """
 
     shares_cohort: ClassVar[bool] = True
     captures_steps: ClassVar[bool] = False
+    chosen: str | None = None
 
     def __init__(self, resources: Resources) -> None:
         self.resources = resources
-        self._stacked_scores = StackedScores(resources, self.personal_outputs)
+        self.scorer = Scorer(resources)
         self.graphs: Graphs | None = None
 
     def on_trial(self, resources: Resources) -> "Engine":
@@ -71,6 +55,23 @@ class Engine:
         other = copy(self)
         other.resources = resources
         return other
+
+    def choose(
+        self, ranks: Ranks, broadcast: Callable[[int], Message], cohort_size: int
+    ) -> str | None:
+        """Choose by a trial before the first round; all ranks must call it.
+
+        Args:
+            ranks: the processes, which choose the same.
+            broadcast: round -> its message.
+            cohort_size: clients that take part in a round.
+
+        Returns:
+            What was chosen and why, in one line; None if there is nothing to choose.
+        """
+
+    def use(self, chosen: str) -> None:
+        """Use what an earlier part of the run has chosen."""
 
     def compile(self) -> None:
         """Compile what every training step computes with ``torch.compile``."""
@@ -106,7 +107,7 @@ class Engine:
         if not self.resources.personalization.has_global:
             return None
         self.resources.load_global(message)
-        return self.predict(personal=False, samples=samples)
+        return self.scorer.predict(personal=False, samples=samples)
 
     def evaluate_personal(
         self, message: Message, tune: bool = True, select: Select = lambda client: None
@@ -122,59 +123,24 @@ class Engine:
                 would start from is scored.
             select: which samples of the test split each client's model is scored on.
         """
-        resources = self.resources
+        resources, scorer = self.resources, self.scorer
         resources.load_global(message)  # the parts receive the round's message
+        clients = resources.store.clients_with_model
+        size = scorer.stack_size if len(clients) > 1 else 1
 
         def selected(client: int) -> Selection | None:
             return select(resources.data.clients[client])
 
-        clients = resources.store.clients_with_model
-        clients.sort(key=lambda client: _length(selected(client)))  # stacks of equal lengths
-        size = self._stacked_scores.size if len(clients) > 1 else 1
+        if size > 1:
+            clients.sort(key=lambda client: _length(selected(client)))  # little padding
         for start in range(0, len(clients), size):
             group = clients[start : start + size]
             if size > 1:
                 stack = self.begin_all(group, lambda c: self._load_personal(c, message, tune))
-                yield from self.score_stack(stack, group, list(map(selected, group)))
+                yield from scorer.score_stack(stack, group, list(map(selected, group)))
             else:
                 self._load_personal(group[0], message, tune)
-                yield group[0], self.score_personal(group[0], selected(group[0]))
-
-    def count_stacked(self) -> int:
-        """How many personal models are scored at once; measured by the first call."""
-        return self._stacked_scores.size
-
-    def score_stack(
-        self, stack: Stack, clients: Sequence[int], selections: Sequence[Selection | None]
-    ) -> Iterator[tuple[int, Predictions]]:
-        """(client, predictions) of each row of the stack, the personal model of that client."""
-        size = self._stacked_scores.size
-        for start in range(0, len(clients), size):
-            rows = slice(start, start + size)
-            part, group, chosen = stack.part(rows), clients[rows], selections[rows]
-            if size == 1:
-                part.load_row(0)
-                yield group[0], self.score_personal(group[0], chosen[0])
-                continue
-            for client, found in zip(group, self._stacked_scores(part, chosen), strict=True):
-                yield client, replace(found, validation=self.validate_personal(client))
-
-    @torch.inference_mode()
-    def score_personal(self, client: int, selection: Selection | None) -> Predictions:
-        """The resident module as the personal model of ``client``, on selected test samples."""
-        test, module = self.resources.data.test, self.resources.module
-        score_head = self.resources.personalization.scores_head
-        samples = test if selection is None else Subset(test, selection.index)
-        if not len(samples):
-            nothing = torch.zeros(len(test), dtype=torch.bool)
-            found = Predictions(nothing, math.nan, head_correct=nothing if score_head else None)
-        else:
-            z, logits = self._outputs(personal=True, samples=samples)
-            averaged = None if selection is None else selection.averaged
-            found = score(z, logits, samples.labels, module.head, score_head, averaged)
-            if selection is not None:
-                found = found.within(len(test), selection.index)
-        return replace(found, validation=self.validate_personal(client))
+                yield group[0], scorer.score_personal(group[0], selected(group[0]))
 
     def _load_personal(self, client: int, message: Message, tune: bool) -> None:
         """Load the personal model of ``client`` into the resident module, tuned if asked."""
@@ -294,24 +260,6 @@ class Engine:
             draws=draws,
         )
 
-    def end_turns(self, turns: Sequence[Turn], message: Message) -> list[Update]:
-        """The updates as the server receives them, with injected faults.
-
-        If one is not finite, the server will reject it, and its client's state goes back to what it
-        was before. What ``fit`` returned and what the client stores are added to the metrics. This
-        is where turns wait for the device, once for all of them.
-        """
-        module = self.resources.module
-        arrived = [self.resources.faults.corrupt(turn.update, message) for turn in turns]
-        scalars = [
-            torch.stack([*turn.fitted.values(), has_finite_sums(update, module.device).float()])
-            for turn, update in zip(turns, arrived, strict=True)
-        ]
-        return [
-            _ended(turn, update, values, module.stored_parameters)
-            for turn, update, values in zip(turns, arrived, on_host(scalars), strict=True)
-        ]
-
     def finish_personal(self, state: ClientState) -> None:
         """Store the separate model in the resident module as the client's personal model."""
         module = self.resources.module
@@ -319,37 +267,6 @@ class Engine:
         state.separate_model = {
             name: w for name, w in state.personal_model.items() if module.is_sent(name)
         }
-
-    @torch.inference_mode()
-    def predict(self, personal: bool, samples: Samples | Subset | None = None) -> Predictions:
-        """The resident module, as a personal or the global model, on the test split or others."""
-        samples = self.resources.data.test if samples is None else samples
-        z, logits = self._outputs(personal, samples)
-        return score(z, logits, samples.labels, self.resources.module.head)
-
-    def _outputs(self, personal: bool, samples: Samples | Subset) -> Outputs:
-        """Features and logits of all ``samples``, at least one, under the resident module."""
-        module = self.resources.module.eval()
-        outputs = self.personal_outputs if personal else module.outputs
-        found = []
-        for inputs, _ in samples.batches(self.resources.eval_batch_size):
-            with self.resources.fabric.autocast():
-                found.append(outputs(inputs))
-        return Outputs(*map(torch.cat, zip(*found, strict=True)))
-
-    def validate_personal(self, client: int) -> Tensor:
-        """``Predictions.validation`` of the resident module as the personal model of ``client``."""
-        held_out = self.resources.data.clients[client].held_out
-        if not len(held_out):
-            return torch.zeros(0, dtype=torch.bool)
-        return self.predict(personal=True, samples=held_out).correct
-
-    def personal_outputs(self, inputs: Tensor) -> Outputs:
-        """Features and personalized logits of ``inputs`` [B, ...] under the resident module."""
-        module = self.resources.module
-        z, logits = module.outputs(inputs)
-        with full_precision(z):
-            return Outputs(z, module.personalization.personalize(z, logits))
 
     def training_data(self, client: int, message: Message) -> ClientData:
         """This client's training data in this round, with injected faults."""
@@ -367,27 +284,6 @@ class Engine:
 
 def _length(selection: Selection | None) -> int:
     return 0 if selection is None else len(selection.index)
-
-
-def on_host(rows: Sequence[Tensor]) -> list[list[float]]:
-    """The numbers of all ``rows``, which waits for the device."""
-    found: list[list[float]] = torch.stack(list(rows)).tolist()
-    return found
-
-
-def _ended(turn: Turn, arrived: Update, values: Sequence[float], stored: int) -> Update:
-    """The update that arrived, given the numbers of ``turn.fitted`` and whether sums are finite."""
-    *fitted, sums_are_finite = values
-    finite = bool(sums_are_finite) or is_finite(arrived)
-    if not finite:
-        vars(turn.state).update(vars(turn.before))
-    metrics = {
-        **dict(zip(turn.fitted, fitted, strict=True)),
-        **arrived.metrics,
-        "cost/client_memory_bytes": float(turn.state.method_nbytes),
-        "cost/stored_parameters": float(stored),
-    }
-    return replace(arrived, metrics=metrics, is_finite=finite)
 
 
 def fit_metrics(losses: Sequence[Tensor], module: ClientModule) -> Tensors:

@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from fedexp.core.messages import Message, Update
-from fedexp.engines.base import Engine, Turn
+from fedexp.engines.base import Engine
 from fedexp.engines.kept_optimizer import PERSONAL_MODEL, SHARED_MODEL
+from fedexp.engines.turn import Turn, end_turns
 from fedexp.state.client_state import ClientState
 
 
@@ -38,5 +39,5 @@ class Serial(Engine):
             module = self.begin_personal(client, message, state)
             self.fit(module, personal_phases, self.kept_optimizer(PERSONAL_MODEL, state))
             self.finish_personal(state)
-        (ended,) = self.end_turns([Turn(update, fitted, state, before)], message)
+        (ended,) = end_turns([Turn(update, fitted, state, before)], message, self.resources)
         return ended

@@ -19,7 +19,7 @@ from fedexp.core.part import Memory
 from fedexp.core.sockets import Phase
 from fedexp.core.transfer import to_device
 from fedexp.data.federated import ClientData
-from fedexp.engines.base import Engine, Turn
+from fedexp.engines.base import Engine
 from fedexp.engines.footprint import clients_that_fit
 from fedexp.engines.kept_optimizer import PERSONAL_MODEL, SHARED_MODEL
 from fedexp.engines.predictions import Predictions, Select
@@ -27,6 +27,7 @@ from fedexp.engines.resources import Resources
 from fedexp.engines.schedule import Schedule
 from fedexp.engines.stack import Stack, StackedMethod
 from fedexp.engines.stacked_optimizer import PerClientOptimizer, StackedOptimizer
+from fedexp.engines.turn import Turn, end_turns
 from fedexp.errors import InputError
 from fedexp.state.client_state import ClientState
 
@@ -113,7 +114,7 @@ class Vectorized(Engine):
             stack = self.begin_all(clients, lambda c: self.begin_tuning(c, message))
             self._fit_all(stack, tuning)
             selections = [select(data(client, message)) for client in clients]
-            yield from self.score_stack(stack, clients, selections)
+            yield from self.scorer.score_stack(stack, clients, selections)
 
     def _chunks(
         self,
@@ -159,7 +160,7 @@ class Vectorized(Engine):
                 for row, client in enumerate(clients):
                     stack.load_row(row)
                     self.finish_personal(states[client])
-            return self.end_turns(turns, message)
+            return end_turns(turns, message, self.resources)
 
     def _kept_optimizers(
         self, model: str, states: Mapping[int, ClientState]

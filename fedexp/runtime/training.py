@@ -7,7 +7,6 @@ from contextlib import closing, nullcontext
 from pathlib import Path
 
 from fedexp.config.schema import Config
-from fedexp.engines.auto import Auto
 from fedexp.errors import Interrupted
 from fedexp.federation import Federation
 from fedexp.runtime.interrupts import Interrupts
@@ -61,12 +60,12 @@ def _choose(
     """Choose what the config leaves open, by trials or as in ``done``; name -> choice."""
     engine, ranks, broadcast = federation.engine, federation.ranks, federation.server.broadcast
     chosen: dict[str, int | str] = {}
-    if isinstance(engine, Auto):
-        if done and "engine" in done.chosen:
-            engine.use(str(done.chosen["engine"]))
-        else:
-            threads.announce(engine.choose(ranks, broadcast(1), cohort_size))
-        chosen["engine"] = engine.name
+    if done and "engine" in done.chosen:
+        engine.use(str(done.chosen["engine"]))
+    elif line := engine.choose(ranks, broadcast, cohort_size):
+        threads.announce(line)
+    if engine.chosen:
+        chosen["engine"] = engine.chosen
     threads.choose(engine, ranks, broadcast)
     return chosen | threads.chosen(ranks)
 

@@ -37,7 +37,7 @@ def test_stacks_have_to_be_clearly_faster(
         module, "measure", lambda _: {"serial": 0.5, "vectorized": 0.5 * vectorized}
     )
     federation = federate(*SMALL, "engine=auto")
-    why = engine(federation).choose(Ranks(), federation.server.broadcast(1), 3)
+    why = engine(federation).choose(Ranks(), federation.server.broadcast, 3)
     assert why == (
         f"engine=auto: {name}; vectorized took {vectorized:.2f} of serial's time in a trial with "
         "3 clients"
@@ -61,8 +61,8 @@ def test_its_bits_are_those_of_the_engine_that_it_takes(
             return found
 
         patch.setattr(module, "measure", measure)
-        engine(chosen).choose(Ranks(), chosen.server.broadcast(1), 3)
-    assert engine(chosen).name == name
+        engine(chosen).choose(Ranks(), chosen.server.broadcast, 3)
+    assert engine(chosen).chosen == name
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.get_num_threads() == threads
     for round in (1, 2):
@@ -78,7 +78,7 @@ def test_a_model_that_cannot_be_stacked_trains_serially(monkeypatch: pytest.Monk
 
     federation = federate(*SMALL, "engine=auto")
     monkeypatch.setattr(module, "Vectorized", refuse)
-    why = engine(federation).choose(Ranks(), federation.server.broadcast(1), 3)
+    why = engine(federation).choose(Ranks(), federation.server.broadcast, 3)
     assert why == "engine=auto: serial; engine=vectorized: 0 is BatchNorm; use engine=serial"
 
 
@@ -88,18 +88,18 @@ def test_a_part_that_cannot_be_stacked_trains_serially(monkeypatch: pytest.Monke
 
     federation = federate(*SMALL, "engine=auto")
     monkeypatch.setattr(Vectorized, "train", fail)
-    why = engine(federation).choose(Ranks(), federation.server.broadcast(1), 3)
+    why = engine(federation).choose(Ranks(), federation.server.broadcast, 3)
     assert why == (
         "engine=auto: serial; vectorized failed in a trial (RuntimeError: vmap: not over .item())"
     )
-    assert engine(federation).name == "serial"
+    assert engine(federation).chosen == "serial"
 
 
 def test_a_layer_that_would_stay_changed_is_left_alone() -> None:
     federation = federate(*SMALL, "engine=auto")
     layer: Any = federation.engine.resources.module.backbone
     layer.prepare_for_vmap = lambda: pytest.fail("was changed")
-    why = engine(federation).choose(Ranks(), federation.server.broadcast(1), 3)
+    why = engine(federation).choose(Ranks(), federation.server.broadcast, 3)
     assert why.startswith("engine=auto: serial; backbone has to be changed to be stacked")
 
 
@@ -112,7 +112,7 @@ def test_ranks_take_the_same_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(module, "measure", lambda _: {"serial": 1.0, "vectorized": 0.1})
     federation = federate(*SMALL, "engine=auto")
-    why = engine(federation).choose(Two(), federation.server.broadcast(1), 3)
+    why = engine(federation).choose(Two(), federation.server.broadcast, 3)
     assert why.startswith("engine=auto: serial; vectorized took 0.90")
 
 

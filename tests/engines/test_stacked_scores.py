@@ -46,7 +46,7 @@ def own_samples(client: ClientData) -> Selection:
 
 
 def scored(engine: Engine, message: object, size: int, own: bool) -> dict[int, Predictions]:
-    engine._stacked_scores._size = size
+    engine.scorer._stacked._size = size
     select = own_samples if own else lambda client: None
     return dict(engine.evaluate_personal(message, select=select))  # type: ignore[arg-type]
 
@@ -87,5 +87,5 @@ def test_a_stack_gives_the_same_predictions(overrides: list[str], own: bool) -> 
     ("overrides", "stacks"), [([], True), (BATCHNORM, True), (RECURRENT, False)]
 )
 def test_what_cannot_be_stacked_is_scored_alone(overrides: list[str], stacks: bool) -> None:
-    size = federate(*SMALL, *overrides).engine._stacked_scores.size
+    size = federate(*SMALL, *overrides).engine.scorer.stack_size
     assert size > 5 if stacks else size == 1

@@ -97,7 +97,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         rows.append(len(values))
         return [[1.0] * len(each) for each in values]  # all updates are finite
 
-    monkeypatch.setattr("fedexp.engines.base.on_host", on_host)
+    monkeypatch.setattr("fedexp.engines.turn.on_host", on_host)
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # not for meta
     monkeypatch.setattr("fedexp.runtime.assembly.Evaluator", lambda *_: None)  # reads test labels
     return rows

@@ -57,8 +57,10 @@ def test_a_client_without_held_out_samples_has_no_score() -> None:
     data = federation.engine.resources.data
     first = data.clients[0]
     vars(first).update(validation_index=first.validation_index[:0])
-    assert federation.engine.validate_personal(0).shape == (0,)
-    assert len(federation.engine.validate_personal(1)) == len(data.clients[1].validation_index)
+    assert federation.engine.scorer.validate_personal(0).shape == (0,)
+    assert len(federation.engine.scorer.validate_personal(1)) == len(
+        data.clients[1].validation_index
+    )
 
 
 @pytest.mark.parametrize(
