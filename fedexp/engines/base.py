@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from fedexp.core.client import ClientModule
-from fedexp.core.frozen_copies import Outputs, full_precision
+from fedexp.core.forward import Outputs, full_precision
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Memory
 from fedexp.core.randomness import seed_layers
