@@ -13,15 +13,16 @@ from torch.optim import Optimizer
 
 from fedexp.core.client_protocol import Batch, LocalData
 from fedexp.core.fixed_weights import fixed_buffers, fixed_layers, fixed_parameters
-from fedexp.core.forward import Forward, cross_entropy
-from fedexp.core.frozen_copies import (
-    FrozenCopies,
+from fedexp.core.forward import (
+    Forward,
     Outputs,
-    at_least_float32,
     classify,
+    cross_entropy,
+    features_and_levels,
     full_precision,
     outputs,
 )
+from fedexp.core.frozen_copies import FrozenCopies
 from fedexp.core.messages import Tensors
 from fedexp.core.part import Part
 from fedexp.core.sockets import Head, Loss, Personalization, Phase, Regularizer
@@ -122,7 +123,7 @@ class ClientModule(LightningModule):
     ) -> tuple[Tensor, Forward]:
         """The local objective without the penalty on the parameters, and its forward pass."""
         inputs, targets = batch
-        found, levels = self._features_and_levels(inputs)
+        found, levels = features_and_levels(self.backbone, inputs, self.loss.levels)
         z, logits = classify(self.head, found)
         steps = self.steps if step is None else step
         forward = Forward(z, logits, targets, real, levels, self.head, steps)
@@ -157,17 +158,6 @@ class ClientModule(LightningModule):
         """Clip, then add what is not clipped; a Trainer calls this before each optimizer step."""
         super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
         self.add_unclipped_gradient()
-
-    def _features_and_levels(self, inputs: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """The backbone's result [B, d], and ``Forward.levels``."""
-        backbone: Any = self.backbone
-        if not self.loss.levels:
-            return backbone(inputs), ()
-        if not hasattr(backbone, "forward_levels"):
-            z = backbone(inputs)
-            return z, (at_least_float32(z),)
-        z, levels = backbone.forward_levels(inputs)
-        return z, tuple(map(at_least_float32, levels))
 
     def loss_gradient(self, batch_size: int = 1000) -> Tensors:
         """Name -> gradient of the mean loss over this client's training data, every parameter.

@@ -1,11 +1,58 @@
-"""One batch's forward pass, and means over its real samples."""
+"""The forward pass of backbone and head, and means over a batch's real samples."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+
+
+class Outputs(NamedTuple):
+    """A model's outputs on one batch: features z [B, d], logits [B, C]."""
+
+    z: Tensor
+    logits: Tensor
+
+
+def outputs(backbone: nn.Module, head: nn.Module, inputs: Tensor) -> Outputs:
+    """Features and logits of ``inputs`` [B, ...]."""
+    return classify(head, backbone(inputs))
+
+
+def classify(head: nn.Module, z: Tensor) -> Outputs:
+    """Features and logits, given the backbone's result ``z`` [B, d].
+
+    Only the backbone runs in mixed precision, as it takes most of the time: heads compute with unit
+    vectors and small angles, for which 16 bits are too few.
+    """
+    with full_precision(z):
+        z = at_least_float32(z)
+        return Outputs(z, head(z))
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """``tensor`` as it is, or as float32 if it has fewer bits."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def full_precision(tensor: Tensor) -> torch.autocast:
+    """A context without mixed precision on the device of ``tensor``."""
+    return torch.autocast(tensor.device.type, enabled=False)
+
+
+def features_and_levels(
+    backbone: nn.Module, inputs: Tensor, with_levels: bool
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """The backbone's result [B, d], and ``Forward.levels``: none, unless they are asked for."""
+    if not with_levels:
+        return backbone(inputs), ()
+    forward_levels = getattr(backbone, "forward_levels", None)
+    if forward_levels is None:
+        z = backbone(inputs)
+        return z, (at_least_float32(z),)
+    z, levels = forward_levels(inputs)
+    return z, tuple(map(at_least_float32, levels))
 
 
 class Forward(NamedTuple):

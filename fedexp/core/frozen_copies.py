@@ -2,45 +2,13 @@
 
 from collections.abc import Iterable
 from copy import deepcopy
-from typing import NamedTuple, Self, cast
+from typing import Self, cast
 
 import torch
 from torch import Tensor, nn
 
+from fedexp.core.forward import Outputs, outputs
 from fedexp.core.messages import Tensors
-
-
-class Outputs(NamedTuple):
-    """A model's outputs on one batch: features z [B, d], logits [B, C]."""
-
-    z: Tensor
-    logits: Tensor
-
-
-def outputs(backbone: nn.Module, head: nn.Module, inputs: Tensor) -> Outputs:
-    """Features and logits of ``inputs`` [B, ...]."""
-    return classify(head, backbone(inputs))
-
-
-def classify(head: nn.Module, z: Tensor) -> Outputs:
-    """Features and logits, given the backbone's result ``z`` [B, d].
-
-    Only the backbone runs in mixed precision, as it takes most of the time: heads compute with unit
-    vectors and small angles, for which 16 bits are too few.
-    """
-    with full_precision(z):
-        z = at_least_float32(z)
-        return Outputs(z, head(z))
-
-
-def at_least_float32(tensor: Tensor) -> Tensor:
-    """``tensor`` as it is, or as float32 if it has fewer bits."""
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
-
-
-def full_precision(tensor: Tensor) -> torch.autocast:
-    """A context without mixed precision on the device of ``tensor``."""
-    return torch.autocast(tensor.device.type, enabled=False)
 
 
 class FrozenCopy(nn.Module):

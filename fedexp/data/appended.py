@@ -6,7 +6,8 @@ import torch
 from torch import Generator, Tensor
 
 from fedexp.core.client_protocol import Batch
-from fedexp.data.federated import ClientData, LocalBatches
+from fedexp.data.batches import LocalBatches
+from fedexp.data.federated import ClientData
 
 
 class AppendedBatches(LocalBatches):

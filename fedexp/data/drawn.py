@@ -13,7 +13,8 @@ from torch import Tensor
 
 from fedexp.core.description import Description
 from fedexp.data.dataset import Dataset, Describer, Split
-from fedexp.data.federated import ClientData, FederatedData, Samples, Subset
+from fedexp.data.federated import ClientData, FederatedData
+from fedexp.data.samples import Samples, Subset
 from fedexp.data.train_test import TestFraction
 from fedexp.errors import InputError
 

@@ -1,187 +1,19 @@
 """A partitioned dataset: one tensor on the device, index tensors for the clients."""
 
-from collections.abc import Callable, Iterator, Sequence
-from copy import copy
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Generator, Tensor
-from torch.utils.data import IterableDataset
 
 from fedexp.core.client_protocol import Batch
 from fedexp.core.randomness import torch_generator
-from fedexp.core.transfer import to_device
-from fedexp.data.augment import Augmentation, augmentation
-from fedexp.data.dataset import TOKEN_TYPES, Dataset, Split
+from fedexp.data.augment import augmentation
+from fedexp.data.batches import LocalBatches
+from fedexp.data.dataset import Dataset
+from fedexp.data.samples import Samples, Subset
 from fedexp.data.split import class_counts
-
-KEEP_BELOW = 2**29
-"""Bytes of normalised images that ``Samples`` keeps at most: 512 MiB; CIFAR's test set has 117."""
-
-
-class Samples:
-    """One split on a device; uint8 images are normalised batch by batch, token ids become int64.
-
-    Args:
-        split: the samples.
-        mean: of each channel, of images.
-        std: likewise.
-        device: of the tensors.
-        keep_normalised: whether ``batches`` normalises all images once and keeps them, if they take
-            at most ``KEEP_BELOW`` bytes: for a split that many models are scored on.
-    """
-
-    def __init__(
-        self,
-        split: Split,
-        mean: Sequence[float],
-        std: Sequence[float],
-        device: torch.device,
-        keep_normalised: bool = False,
-    ) -> None:
-        self.inputs = split.inputs.to(device)
-        self.labels = split.labels.to(device)
-        # (x / 255 - mean) / std, as one multiplication and one addition per batch.
-        scale = 1 / (255 * torch.tensor(std, dtype=torch.float32))
-        shift = -torch.tensor(mean, dtype=torch.float32) / torch.tensor(std, dtype=torch.float32)
-        self.scale = scale.view(1, -1, 1, 1).to(device)
-        self.shift = shift.view(1, -1, 1, 1).to(device)
-        images = self.inputs.dtype == torch.uint8
-        self._keeps = keep_normalised and images and 4 * self.inputs.numel() <= KEEP_BELOW
-        self._kept: Tensor | None = None
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def gather(
-        self,
-        index: Tensor,
-        augment: Callable[[Tensor], Tensor] | None = None,
-    ) -> Batch:
-        """The samples at ``index`` [B] as a batch, augmented if asked."""
-        inputs = self.inputs.index_select(0, index)
-        if augment is not None:
-            inputs = augment(inputs)
-        return self._prepared(inputs), self.labels.index_select(0, index)
-
-    def batches(self, batch_size: int, index: Tensor | None = None) -> Iterator[Batch]:
-        """All samples, or those at ``index``, in order and without augmentation."""
-        if index is None:
-            index = torch.arange(len(self), device=self.labels.device)
-        for chunk in torch.split(index, batch_size):
-            if self._keeps:
-                yield self._normalised().index_select(0, chunk), self.labels.index_select(0, chunk)
-            else:
-                yield self.gather(chunk)
-
-    def _prepared(self, inputs: Tensor) -> Tensor:
-        """Some of the inputs as a model takes them."""
-        if inputs.dtype == torch.uint8:
-            return torch.addcmul(self.shift, inputs.float(), self.scale)
-        return inputs.long() if inputs.dtype in TOKEN_TYPES else inputs
-
-    def _normalised(self) -> Tensor:
-        """All images as a model takes them; callers copy from it, as a model may change a batch."""
-        if self._kept is None:
-            with torch.inference_mode(False):  # also for passes with gradients
-                pieces = torch.split(self.inputs, 1000)
-                self._kept = torch.cat([self._prepared(piece) for piece in pieces])
-        return self._kept
-
-
-class Subset:
-    """Some samples of a split, without augmentation; has what evaluation uses of ``Samples``.
-
-    Args:
-        samples: the split.
-        index: [m] positions in the split.
-    """
-
-    def __init__(self, samples: Samples, index: Tensor) -> None:
-        self.samples, self.index = samples, index
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    @property
-    def labels(self) -> Tensor:
-        """[m] the class of each sample."""
-        return self.samples.labels.index_select(0, self.index)
-
-    def batches(self, batch_size: int, index: Tensor | None = None) -> Iterator[Batch]:
-        """All of them, or those at ``index`` among them, in order and without augmentation."""
-        return self.samples.batches(batch_size, self.index if index is None else self.index[index])
-
-
-class LocalBatches(IterableDataset[Batch]):
-    """One client's shuffled batches in one round; each iteration over it is the next epoch.
-
-    Also a torch dataset, so that ``DataLoader(batches, batch_size=None)`` feeds a stock Trainer
-    with exactly these batches. The last short batch is kept.
-
-    Attributes:
-        shares_samples: whether all samples are in ``samples``, which clients share.
-    """
-
-    shares_samples: ClassVar[bool] = True
-
-    def __init__(
-        self,
-        samples: Samples,
-        index: Tensor,
-        batch_size: int,
-        augment: Augmentation | None,
-        order: Generator,
-        draws: Generator,
-    ) -> None:
-        self.samples, self.index, self.batch_size = samples, index, batch_size
-        self.augment, self.order, self.draws = augment, order, draws
-
-    def __len__(self) -> int:
-        return -(-len(self.index) // self.batch_size)
-
-    def __iter__(self) -> Iterator[Batch]:
-        for chunk in self.chunks():
-            yield self.gather(chunk)
-
-    def gather(self, index: Tensor) -> Batch:
-        """The samples at ``index`` [B], one of ``chunks``, as a batch."""
-        return self.samples.gather(index, self.augmented)
-
-    def augmented(self, inputs: Tensor) -> Tensor:
-        """These inputs [B, ...] with the next random draws."""
-        return inputs if self.augment is None else self.augment(inputs, self.draws)
-
-    def chunks(self) -> Sequence[Tensor]:
-        """The samples of each of the next epoch's batches, [B] and a shorter last one."""
-        permutation = torch.randperm(len(self.index), generator=self.order)
-        return torch.split(self.index[to_device(permutation, self.index.device)], self.batch_size)
-
-
-def joined(clients: Sequence[LocalBatches]) -> Sequence[LocalBatches]:
-    """The same batches, all of them of one ``Samples``, from which one gather takes them.
-
-    Clients that do not share samples get copies whose samples are those of all, one client after
-    another. Their generators are not copied. Batches with ``shares_samples`` false stay as they
-    are, and so do those of clients that share samples.
-    """
-    inputs = clients[0].samples.inputs
-    if not all(c.shares_samples for c in clients) or all(
-        c.samples.inputs is inputs for c in clients
-    ):
-        return clients
-    whole = copy(clients[0].samples)
-    whole.inputs = torch.cat([each.samples.inputs for each in clients])
-    whole.labels = torch.cat([each.samples.labels for each in clients])
-    moved, start = [], 0
-    for each in clients:
-        own = copy(each)
-        own.samples, own.index = whole, each.index + start
-        start += len(each.samples)
-        moved.append(own)
-    return moved
 
 
 def _no_samples() -> Tensor:

@@ -14,7 +14,8 @@ from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Memory
 from fedexp.core.randomness import seed_layers
 from fedexp.core.sockets import Phase
-from fedexp.data.federated import ClientData, Samples, Subset
+from fedexp.data.federated import ClientData
+from fedexp.data.samples import Samples, Subset
 from fedexp.distributed.ranks import Ranks
 from fedexp.engines.graph import Graphs
 from fedexp.engines.kept_optimizer import optimizer_state, restore_optimizer

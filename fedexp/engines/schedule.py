@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from fedexp.core.transfer import to_device
-from fedexp.data.federated import LocalBatches, joined
+from fedexp.data.batches import LocalBatches, joined
 
 
 class Schedule:

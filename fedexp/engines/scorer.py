@@ -7,8 +7,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fedexp.core.frozen_copies import Outputs, full_precision
-from fedexp.data.federated import Samples, Subset
+from fedexp.core.forward import Outputs, full_precision
+from fedexp.data.samples import Samples, Subset
 from fedexp.engines.predictions import Predictions, Selection, score
 from fedexp.engines.resources import Resources
 from fedexp.engines.stack import Stack

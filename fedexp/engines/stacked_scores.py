@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils.rnn import pad_sequence
 
-from fedexp.core.frozen_copies import Outputs
+from fedexp.core.forward import Outputs
 from fedexp.engines.predictions import Predictions, Selection, outputs_of_head, score_rows
 from fedexp.engines.resources import Resources
 from fedexp.engines.stack import Stack, StackedMethod

@@ -20,7 +20,8 @@ from fedexp.core.client import ClientModule
 from fedexp.core.messages import Message
 from fedexp.core.randomness import key, numpy_generator
 from fedexp.core.sockets import Personalization, Regularizer
-from fedexp.data.federated import ClientData, FederatedData, Samples
+from fedexp.data.federated import ClientData, FederatedData
+from fedexp.data.samples import Samples
 from fedexp.data.split import apportion, class_counts, deal
 from fedexp.engines.resources import Resources
 from fedexp.engines.serial import Serial

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from fedexp.data.federated import ClientData, FederatedData, LocalBatches
+from fedexp.data.batches import LocalBatches
+from fedexp.data.federated import ClientData, FederatedData
 
 
 class LabelFlip:

@@ -7,8 +7,7 @@ from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
 from fedexp.core.client_protocol import Client
-from fedexp.core.forward import Forward
-from fedexp.core.frozen_copies import Outputs
+from fedexp.core.forward import Forward, Outputs
 from fedexp.core.messages import Message, Tensors
 from fedexp.core.part import Memory
 from fedexp.core.sockets import Loss

@@ -5,8 +5,7 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
-from fedexp.core.forward import Forward
-from fedexp.core.frozen_copies import Outputs
+from fedexp.core.forward import Forward, Outputs
 from fedexp.core.sockets import Loss
 
 

@@ -31,10 +31,10 @@ from fedexp.errors import InputError
 from fedexp.faults.base import Faults
 from fedexp.models.configured import configure_head, configured
 from fedexp.models.shape import feature_dim, for_inputs, outline
+from fedexp.runtime.measured import check_objective, check_test_classes, check_without_global
 from fedexp.runtime.on_demand import check_on_demand
 from fedexp.samplers.base import Sampler
 from fedexp.tracking.follow import check_trackers
-from fedexp.tracking.headlines import HEADLINES
 from fedexp.tracking.named_classes import check_names
 
 LOGGER = logging.getLogger(__name__)
@@ -106,17 +106,7 @@ class Plan:
 
 def plan(config: Config) -> Plan:
     """Check the whole config. Raises InputError in one line."""
-    if config.objective not in HEADLINES:
-        raise InputError(f"objective={config.objective}: should be one of {', '.join(HEADLINES)}")
-    of_personal = config.objective.startswith(("personal/", "validation/personal_"))
-    if config.objective.startswith("validation/") and not config.data.validation:
-        raise InputError(f"objective={config.objective}: is not measured with data.validation=0")
-    if of_personal and config.evaluation.personal == "off":
-        raise InputError(
-            f"evaluation.personal=off: objective={config.objective} is then not measured; take "
-            "evaluation.personal=all or cohort, or another objective, such as train/loss"
-        )
-    _check_personal_objective(config)
+    check_objective(config)
     check_trackers(config.tracking.trackers)
     others = ("loss", "regularizer", "personalization", "sampler", "aggregator")
     parts = {name: build(name, getattr(config, name)) for name in others}
@@ -130,16 +120,7 @@ def plan(config: Config) -> Plan:
     model = build("model", config.model.node, supplied=("input_shape", "vocabulary"))
     head = build("head", config.head, supplied=("feature_dim", "num_classes"))
     source: Describer = build("data", config.data.node)
-    if isinstance(source, DrawnSource):
-        check_on_demand(config, partition.func)
-    description = source.describe()
-    _check_test_classes(config, description)
-    check_names(config.tracking, description)
-    if config.data.augment != "none" and len(description.input_shape) != 3:
-        kind = "token sequences" if description.vocabulary else "flat"
-        raise InputError(
-            f"data.augment={config.data.augment}: is for images; these inputs are {kind}; use none"
-        )
+    description = _description(config, source, partition.func)
     model = configured(for_inputs(model, description), config.model)
     width = feature_dim(model, description.input_shape)
 
@@ -154,7 +135,7 @@ def plan(config: Config) -> Plan:
     with seeded(config.seed, "personalization"):
         sockets.personalization.create(width, description.num_classes, parts["head"])
     if not sockets.personalization.has_global:
-        _check_without_global(config)
+        check_without_global(config)
     _check_trained(config, sockets, backbone)
     return Plan(config, source, description, model, width, sockets, optimizer, faults)
 
@@ -208,6 +189,24 @@ def load_data(config: Config, source: Describer, device: torch.device) -> Federa
     )
 
 
+def _description(config: Config, source: Describer, partition: object) -> Description:
+    """Shape and names of the dataset. Raises InputError if the config asks for what it has not.
+
+    ``partition`` is the function of the partition.
+    """
+    if isinstance(source, DrawnSource):
+        check_on_demand(config, partition)
+    description = source.describe()
+    check_test_classes(config, description)
+    check_names(config.tracking, description)
+    if config.data.augment != "none" and len(description.input_shape) != 3:
+        kind = "token sequences" if description.vocabulary else "flat"
+        raise InputError(
+            f"data.augment={config.data.augment}: is for images; these inputs are {kind}; use none"
+        )
+    return description
+
+
 def _check_engine(config: Config) -> None:
     """Raise InputError if the engine's config is invalid or it cannot run in several processes."""
     engine = build("engine", config.engine.node, supplied=ENGINE_SUPPLIED)
@@ -244,83 +243,3 @@ def _check_initial_weights(config: Config) -> None:
         raise InputError(
             f"model.init={init}: would replace model.weights={weights}; should be default"
         )
-
-
-def _check_test_classes(config: Config, about: Description) -> None:
-    """Raise InputError if the config measures what this test split's classes do not allow."""
-    few_shot, measured = "global/fewshot_accuracy", config.evaluation
-    if not about.unseen_classes:
-        if config.objective == few_shot:
-            raise InputError(
-                f"objective={few_shot}: is measured where test classes differ from training "
-                f"classes (data=fc100), not on {about.name}"
-            )
-        return
-    if measured.fewshot.ways > len(about.unseen_classes):
-        raise InputError(
-            f"evaluation.fewshot.ways={measured.fewshot.ways}: {about.name} has "
-            f"{len(about.unseen_classes)} unseen classes"
-        )
-    still_measured = (few_shot, "train/loss", "validation/accuracy", "validation/loss")
-    changes = {
-        f"objective={few_shot}": config.objective not in still_measured,
-        "evaluation.personal=off": measured.personal != "off",
-        "evaluation.targets=[]": bool(measured.targets),
-        "evaluation.membership.attack=off": measured.membership.attack != "off",
-        "tracking.feature_global=false": config.tracking.feature_global,
-        "tracking.loss_surface.rounds=[]": bool(config.tracking.loss_surface.rounds),
-    }
-    if needed := [override for override, wrong in changes.items() if wrong]:
-        raise InputError(
-            f"data: {about.name}'s test classes differ from its training classes, so that no "
-            f"accuracy over its test split exists; set {' '.join(needed)}"
-        )
-
-
-def _check_personal_objective(config: Config) -> None:
-    """Raise InputError if the objective is an accuracy of personal models that is not measured."""
-    kind = config.objective.removeprefix("personal/accuracy_")
-    if config.objective in ("personal/std", "personal/worst_decile"):
-        kind = "local"
-    measured = config.evaluation.personal_metrics
-    if config.objective.startswith("personal/") and kind not in measured:
-        raise InputError(
-            f"evaluation.personal_metrics=[{','.join(measured)}]: objective={config.objective} is "
-            f"then not measured; should contain {kind}"
-        )
-
-
-def _check_without_global(config: Config) -> None:
-    """Raise InputError if the config measures a global model, which the method does not have."""
-    objective, measured, drawn = config.objective, config.evaluation, config.tracking
-    of_global = objective.startswith(("global/", "membership/")) or objective in (
-        "validation/accuracy",
-        "validation/loss",
-    )
-    for name, value, needs_global, allowed in (
-        (
-            "objective",
-            objective,
-            of_global,
-            "personal/*, validation/personal_accuracy or train/loss",
-        ),
-        ("evaluation.targets", measured.targets, bool(measured.targets), "[]"),
-        (
-            "evaluation.membership.attack",
-            measured.membership.attack,
-            measured.membership.attack != "off",
-            "off",
-        ),
-        ("tracking.feature_global", drawn.feature_global, drawn.feature_global, "false"),
-        (
-            "tracking.loss_surface.rounds",
-            drawn.loss_surface.rounds,
-            bool(drawn.loss_surface.rounds),
-            "[]",
-        ),
-    ):
-        if needs_global:
-            raise InputError(
-                f"{name}={value}: there is no global model with this personalization; "
-                f"should be {allowed}"
-            )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from fedexp.core.client_protocol import Client
 from fedexp.core.description import Description
 from fedexp.core.messages import Tensors, Update
 from fedexp.core.part import Memory, Part, Setting
+from fedexp.core.shown_clients import ALL_CLIENTS, evenly_spaced
 from fedexp.samplers.figures import times_chosen_bars
 from fedexp.samplers.heterogeneity import label_entropy
 
@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_ALL_CLIENTS = 10_000
-"""Of more clients than this a picture shows ``_SOME_CLIENTS`` that were chosen."""
-
-_SOME_CLIENTS = 500
+MOST_SHOWN = 500
+"""Clients that a picture of a large population shows at most."""
 
 
 class Sampler(Part):
@@ -94,7 +92,6 @@ class Sampler(Part):
     def _shown_of_many(self) -> Tensor | None:
         """Evenly spaced ones of the clients that were chosen; None if all clients are shown."""
         counted = self._setting.class_counts is not None
-        if counted and len(self.times_chosen) <= _ALL_CLIENTS:
+        if counted and len(self.times_chosen) <= ALL_CLIENTS:
             return None
-        chosen = self.times_chosen.nonzero().flatten()
-        return chosen[:: math.ceil(len(chosen) / _SOME_CLIENTS) or 1]
+        return evenly_spaced(self.times_chosen.nonzero().flatten(), MOST_SHOWN)

@@ -22,7 +22,8 @@ from fedexp.core.forward import Forward
 from fedexp.core.messages import Tensors, Update
 from fedexp.core.part import Memory, Setting
 from fedexp.core.randomness import numpy_generator
-from fedexp.samplers.base import Sampler
+from fedexp.core.shown_clients import evenly_spaced
+from fedexp.samplers.base import MOST_SHOWN, Sampler
 from fedexp.samplers.client_clusters import ClientClusters
 from fedexp.samplers.clusters import LinkageOn
 from fedexp.samplers.correlation import spearman
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["HiCS", "cluster_probabilities", "estimated_entropy", "pairwise_distance"]
-
-_SHOWN = 500
-"""Clients in a picture at most, and so in the history of clusters."""
 
 
 class HiCS(Sampler):
@@ -141,8 +139,8 @@ class HiCS(Sampler):
         if self.signal == "labels":
             self.signals = setting.all_class_counts("sampler.signal=labels").float()
         self.head_updates = torch.zeros(setting.num_clients, head_size)
-        step = math.ceil(setting.num_clients / _SHOWN)
-        self.shown = torch.arange(0, setting.num_clients, step)
+        # In the pictures, and so in the history of clusters.
+        self.shown = evenly_spaced(torch.arange(setting.num_clients), MOST_SHOWN)
         self.memberships: dict[int, Tensor] = {}
         self._clusters_found: int | None = None
 

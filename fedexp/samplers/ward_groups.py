@@ -39,7 +39,30 @@ def ward_beside_equals(
         ``clusters`` of them where more would divide the equal points; ``ward`` then divides them
         arbitrarily, as all of them join at one height and rounding decides which one is first.
     """
-    points = len(to_equals)
+    if not len(to_equals):
+        return np.zeros(1, dtype=np.int64)
+    squares, joins_at = _squares(distances, to_equals, apart, number, linkage_on)
+    tree = group_tree(squares, np.append(np.ones(len(to_equals)), number))
+    labels = np.arange(1, len(squares) + 1)
+    if number > 1:  # what is nearer than the equal points are has joined before they do
+        labels = fcluster(tree, joins_at * (1 + 1e-9), "distance")
+    if labels.max() > clusters:
+        labels = fcluster(tree, clusters, "maxclust")
+    found: np.ndarray = labels.astype(np.int64) - 1
+    return found
+
+
+def _squares(
+    distances: np.ndarray,
+    to_equals: np.ndarray,
+    apart: float,
+    number: int,
+    linkage_on: LinkageOn,
+) -> tuple[np.ndarray, float]:
+    """[m + 1, m + 1] squares of Ward's distances, and the height at which the equal points join.
+
+    The arguments are those of ``ward_beside_equals``; the last row is that of the equal points.
+    """
     if linkage_on == "rows":
         columns = np.column_stack([distances, np.sqrt(number) * to_equals])
         squares = cdist(columns, columns, "sqeuclidean")
@@ -50,20 +73,10 @@ def ward_beside_equals(
         squares = np.square(distances)
         centre = to_equals**2 - apart**2 * (number - 1) / (2 * number)
         joins_at = apart
-    whole = np.zeros((points + 1, points + 1))
+    whole = np.zeros((len(squares) + 1, len(squares) + 1))
     whole[:-1, :-1] = squares
     whole[-1, :-1] = whole[:-1, -1] = 2 * number / (number + 1) * centre
-    if not points:
-        return np.zeros(1, dtype=np.int64)
-    sizes = np.append(np.ones(points), number)
-    tree = group_tree(whole, sizes)
-    labels = np.arange(1, points + 2)
-    if number > 1:  # what is nearer than the equal points are has joined before they do
-        labels = fcluster(tree, joins_at * (1 + 1e-9), "distance")
-    if labels.max() > clusters:
-        labels = fcluster(tree, clusters, "maxclust")
-    found: np.ndarray = labels.astype(np.int64) - 1
-    return found
+    return whole, joins_at
 
 
 def group_tree(squares: np.ndarray, sizes: np.ndarray) -> np.ndarray:

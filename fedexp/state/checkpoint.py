@@ -14,8 +14,6 @@ A checkpoint is a folder, ``checkpoints/round_0010``:
 generators is needed: every draw is keyed by the seed, its purpose, the round and the client.
 """
 
-import hashlib
-import io
 import logging
 import os
 import shutil
@@ -35,6 +33,7 @@ from fedexp.errors import InputError
 from fedexp.state.atomic import write_atomically
 from fedexp.state.client_state import ClientState
 from fedexp.state.client_store import ClientStore
+from fedexp.state.files import digest, dump, link_file, load, sync, write_file
 from fedexp.state.run_folder import CHECKPOINTS, METRICS, final_weights
 
 LOGGER = logging.getLogger(__name__)
@@ -102,14 +101,14 @@ class Checkpoint:
             device: of the evaluator's and the clients' tensors.
             local_clients: selects this rank's clients among those given.
         """
-        server.load_state_dict(_load(self.folder / _SERVER, torch.device("cpu")))
+        server.load_state_dict(load(self.folder / _SERVER, torch.device("cpu")))
         fixed = (self.folder / _FIXED).glob("*")
         server.load_fixed_state({path.name: _FixedState(path) for path in fixed})
         if (self.folder / _EVALUATOR).exists():
-            evaluator.load_state_dict(_load(self.folder / _EVALUATOR, device))
+            evaluator.load_state_dict(load(self.folder / _EVALUATOR, device))
         files = {int(path.stem): path for path in (self.folder / _CLIENTS).iterdir()}
         for client in local_clients(sorted(files)):
-            store.put(client, ClientState(**_load(files[client], device)))
+            store.put(client, ClientState(**load(files[client], device)))
 
 
 class Checkpoints:
@@ -157,25 +156,17 @@ class Checkpoints:
             self._clear()
             (unfinished / _CLIENTS).mkdir(parents=True)
             digests = {
-                name: _write(unfinished / name, content)
+                name: write_file(unfinished / name, content)
                 for name, content in self._contents(server, evaluator, states)
             }
             digests |= self._write_fixed(unfinished, server)
             manifest = _Manifest(round=round, seconds=seconds, files=digests, chosen=dict(chosen))
-            _write(unfinished / _MANIFEST, manifest.model_dump_json().encode())
-            folders = {str(Path(name).parent) for name in digests} | {_CLIENTS, "."}
-            for name in (*digests, _MANIFEST, *sorted(folders)):
-                _sync(unfinished / name)
+            _seal(unfinished, manifest)
             os.replace(unfinished, final)
-            _sync(self._folder)
+            sync(self._folder)
         except OSError as error:
             shutil.rmtree(unfinished, ignore_errors=True)
-            saved = self._names()
-            before = f"; {self._folder / saved[0]} is whole" if saved else ""
-            raise InputError(
-                f"checkpoint: {final} cannot be written ({error}){before}; make room and go on "
-                f"by resume={self._run}"
-            ) from error
+            raise InputError(self._why_not(final, error)) from error
         for name in self._names()[self._keep :]:
             self._discard(self._folder / name)
 
@@ -197,11 +188,11 @@ class Checkpoints:
         self, server: Server, evaluator: Stateful, states: Iterable[tuple[int, ClientState]]
     ) -> Iterator[tuple[str, bytes]]:
         yield METRICS, (self._run / METRICS).read_bytes()
-        yield _SERVER, _dump(server.state_dict())
+        yield _SERVER, dump(server.state_dict())
         if state := evaluator.state_dict():
-            yield _EVALUATOR, _dump(state)
+            yield _EVALUATOR, dump(state)
         for client, of_client in states:
-            yield f"{_CLIENTS}/{client}.pt", _dump(vars(of_client))
+            yield f"{_CLIENTS}/{client}.pt", dump(vars(of_client))
 
     def _write_fixed(self, folder: Path, server: Server) -> dict[str, str]:
         """Write the server's fixed state, or link what the newest checkpoint has of it.
@@ -215,11 +206,20 @@ class Checkpoints:
             (folder / _FIXED / socket).mkdir(parents=True)
             for key in state:
                 name = f"{_FIXED}/{socket}/{key}.pt"
-                if name in written and _link(newest / name, folder / name):
+                if name in written and link_file(newest / name, folder / name):
                     digests[name] = written[name]
                 else:
-                    digests[name] = _write(folder / name, _dump(state[key]))
+                    digests[name] = write_file(folder / name, dump(state[key]))
         return digests
+
+    def _why_not(self, path: Path, error: OSError) -> str:
+        """The message that ``path`` cannot be written, and where the run can go on from."""
+        saved = self._names()
+        before = f"; {self._folder / saved[0]} is whole" if saved else ""
+        return (
+            f"checkpoint: {path} cannot be written ({error}){before}; make room and go on "
+            f"by resume={self._run}"
+        )
 
     def _names(self) -> list[str]:
         """Names of the complete checkpoints, the newest first."""
@@ -245,7 +245,7 @@ class _FixedState(Mapping[str, Tensors]):
         self._files = {path.stem: path for path in folder.iterdir()}
 
     def __getitem__(self, name: str) -> Tensors:
-        tensors: Tensors = _load(self._files[name], torch.device("cpu"))
+        tensors: Tensors = load(self._files[name], torch.device("cpu"))
         return tensors
 
     def __iter__(self) -> Iterator[str]:
@@ -259,14 +259,22 @@ def save_weights(weights: Tensors, folder: Path) -> Path:
     """Write the global model's state dict to ``folder/checkpoints/final.pt``."""
     path = final_weights(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, _dump({name: value.cpu() for name, value in weights.items()}))
+    write_atomically(path, dump({name: value.cpu() for name, value in weights.items()}))
     return path
 
 
 def load_weights(path: Path) -> Tensors:
     """The state dict that ``save_weights`` wrote, on the CPU."""
-    weights: Tensors = _load(path, torch.device("cpu"))
+    weights: Tensors = load(path, torch.device("cpu"))
     return weights
+
+
+def _seal(folder: Path, manifest: _Manifest) -> None:
+    """Write the manifest of a checkpoint, and flush all of its files and folders to disk."""
+    write_file(folder / _MANIFEST, manifest.model_dump_json().encode())
+    folders = {str(Path(name).parent) for name in manifest.files} | {_CLIENTS, "."}
+    for name in (*manifest.files, _MANIFEST, *sorted(folders)):
+        sync(folder / name)
 
 
 def _files(folder: Path) -> dict[str, str]:
@@ -281,7 +289,7 @@ def _verified(folder: Path) -> Checkpoint:
     """The checkpoint in ``folder``. Raises ValueError or OSError if it is damaged."""
     manifest = _Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
     for name, expected in manifest.files.items():
-        if _digest((folder / name).read_bytes()) != expected:
+        if digest((folder / name).read_bytes()) != expected:
             raise ValueError(f"{name} has changed")
     if folder.name != _name(manifest.round):
         raise ValueError(f"{_MANIFEST} has changed")
@@ -290,42 +298,3 @@ def _verified(folder: Path) -> Checkpoint:
 
 def _name(round: int) -> str:
     return f"round_{round:04d}"
-
-
-def _dump(value: Any) -> bytes:
-    # Not directly into the file, as PyTorch then hides why writing failed.
-    content = io.BytesIO()
-    torch.save(value, content)
-    return content.getvalue()
-
-
-def _load(path: Path, device: torch.device) -> Any:
-    return torch.load(path, weights_only=True, map_location=device)
-
-
-def _write(path: Path, content: bytes) -> str:
-    """Write the file and return the digest of its content."""
-    path.write_bytes(content)
-    return _digest(content)
-
-
-def _link(existing: Path, path: Path) -> bool:
-    """Make ``path`` a hard link; False if the file system has none."""
-    try:
-        os.link(existing, path)
-    except OSError:
-        return False
-    return True
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
-
-
-def _sync(path: Path) -> None:
-    """Flush this file, or this folder's entries, to disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -15,7 +15,7 @@ from fedexp.config.schema import LossSurface
 from fedexp.core.client_protocol import Batch
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.randomness import seed_layers, torch_generator
-from fedexp.data.federated import Samples
+from fedexp.data.samples import Samples
 from fedexp.distributed.ranks import Ranks
 from fedexp.engines.resources import Resources
 from fedexp.tracking.loss_surface_figure import MarkedModel, loss_surface_figure

@@ -1,11 +1,11 @@
 """Which figures are drawn in which round."""
 
-import torch
 from matplotlib.figure import Figure
 
 from fedexp.config.schema import Tracking
 from fedexp.core.data_figure import Arrays
 from fedexp.core.messages import Message, Update
+from fedexp.core.shown_clients import ALL_CLIENTS, evenly_spaced
 from fedexp.data.federated import FederatedData
 from fedexp.distributed.ranks import Ranks
 from fedexp.engines.resources import Resources
@@ -15,10 +15,8 @@ from fedexp.tracking.loss_surface import LossSurfaces
 from fedexp.tracking.model_features import draw_features
 from fedexp.tracking.named_classes import superclass_pairs
 
-_ALL_CLIENTS = 10_000
-"""The partition of more clients than this is drawn of ``_SOME_CLIENTS`` alone."""
-
-_SOME_CLIENTS = 1000
+_MOST_SHOWN = 1000
+"""Clients in the picture of the partition of a large population at most."""
 
 
 class Pictures:
@@ -87,8 +85,6 @@ class Pictures:
 def partition_picture(data: FederatedData) -> Figure:
     """The classes of each client, or of evenly spaced ones in a large population."""
     clients, counts = data.counted, data.counted_classes
-    if len(clients) > _ALL_CLIENTS:
-        places = torch.linspace(0, len(clients) - 1, _SOME_CLIENTS, dtype=torch.float64)
-        chosen = places.round().long()
-        clients, counts = clients[chosen], counts[chosen]
+    if len(clients) > ALL_CLIENTS:
+        clients, counts = evenly_spaced(clients, _MOST_SHOWN), evenly_spaced(counts, _MOST_SHOWN)
     return partition_heatmap(counts, data.description.classes, clients.tolist(), len(data.clients))

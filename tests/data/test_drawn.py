@@ -99,20 +99,6 @@ def test_the_last_clients_are_kept_up_to_a_bound() -> None:
         clients[31]
 
 
-def test_batches_of_clients_without_shared_samples_are_the_same_when_joined() -> None:
-    from fedexp.data.federated import joined
-
-    data, _ = population(31)
-    alone = [data.clients[k].local_batches(1, 4) for k in (30, 20, 3)]
-    together = joined([data.clients[k].local_batches(1, 4) for k in (30, 20, 3)])
-    for _ in range(2):  # epochs
-        for one, other in zip(alone, together, strict=True):
-            for (x, y), chunk in zip(one, other.chunks(), strict=True):
-                inputs, labels = together[0].samples.gather(chunk)
-                assert torch.equal(inputs, x)
-                assert torch.equal(labels, y)
-
-
 def test_table_and_picture_show_the_counted_clients(tmp_path: Path) -> None:
     data, _ = population(31)
     write_partition(tmp_path / "partition.csv", data)

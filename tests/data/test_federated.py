@@ -30,23 +30,6 @@ def test_class_counts_and_sizes() -> None:
     assert data.clients[1].class_counts.tolist() == [0, 0, 2]
 
 
-def test_images_become_normalised_floats() -> None:
-    inputs, labels = federated().train.gather(torch.tensor([3, 1]))
-    expected = (IMAGES[[3, 1]].double() / 255 - 0.5) / 0.25
-    assert inputs.dtype == torch.float32
-    torch.testing.assert_close(inputs.double(), expected, atol=1e-6, rtol=0)
-    assert labels.tolist() == [0, 1]
-
-
-def test_an_epoch_is_every_sample_once_with_the_short_batch_kept() -> None:
-    batches = federated().clients[0].local_batches(round=1, batch_size=2)
-    assert len(batches) == 3
-    epochs = [[labels for _, labels in batches] for _ in range(2)]
-    assert [len(labels) for labels in epochs[0]] == [2, 2, 1]
-    for epoch in epochs:
-        assert sorted(torch.cat(epoch).tolist()) == [0, 0, 0, 1, 1]
-
-
 def pixels(data: FederatedData, client: int, round: int, epochs: int = 2) -> torch.Tensor:
     batches = data.clients[client].local_batches(round, batch_size=2)
     return torch.cat([inputs for _ in range(epochs) for inputs, _ in batches])
@@ -87,30 +70,6 @@ def test_inputs_at_positions_are_augmented_on_request() -> None:
     assert torch.equal(still, plain)  # no augmentation is configured
 
 
-def test_test_batches_cover_the_split() -> None:
-    batches = list(federated().test.batches(batch_size=2))
-    assert [len(labels) for _, labels in batches] == [2, 1]
-    assert torch.cat([labels for _, labels in batches]).tolist() == [0, 1, 2]
-
-
-@pytest.mark.parametrize("limit", [0, 2**20])
-def test_test_batches_are_those_of_gather_whether_images_are_kept_or_not(
-    limit: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("fedexp.data.federated.KEEP_BELOW", limit)
-    test = federated().test
-    expected, _ = test.gather(torch.arange(3))
-    for _ in range(2):
-        for inputs, labels in test.batches(2):
-            assert torch.equal(inputs, expected[: len(inputs)])
-            assert len(labels) == len(inputs)
-            inputs.zero_()  # a batch is a copy
-            break
-    ((inputs, labels),) = test.batches(2, torch.tensor([2, 0]))
-    assert torch.equal(inputs, expected[[2, 0]])
-    assert labels.tolist() == LABELS[[2, 0]].tolist()
-
-
 def with_validation() -> FederatedData:
     data = federated("flip")
     dataset = Dataset(
@@ -148,16 +107,3 @@ def test_without_validation_data_there_is_an_empty_subset() -> None:
     data = federated()
     assert len(data.validation) == 0
     assert list(map(len, (data.clients[0].validation_index, data.validation.labels))) == [0, 0]
-
-
-def test_tokens_reach_the_model_as_int64() -> None:
-    tokens = torch.tensor([[0, 1], [2, 3], [1, 1]], dtype=torch.int16)
-    split = Split(tokens, torch.tensor([0, 1, 0]))
-    dataset = Dataset(Description("words", (2,), ("a", "b"), vocabulary=4), split, split)
-    index = [np.array([0, 2]), np.array([1])]
-    data = FederatedData(dataset, index, index, "none", 0, torch.device("cpu"))
-    inputs, labels = next(data.clients[0].batches(batch_size=2))
-    assert inputs.dtype == torch.int64
-    assert inputs.tolist() == [[0, 1], [1, 1]]
-    assert labels.tolist() == [0, 0]
-    assert data.train.inputs.dtype == torch.int16  # as small as it came

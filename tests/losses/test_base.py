@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedexp.core.forward import Forward, mean_over
-from fedexp.core.frozen_copies import Outputs
+from fedexp.core.forward import Forward, Outputs, mean_over
 from fedexp.core.messages import Message
 from fedexp.core.part import Setting
 from fedexp.core.sockets import Loss

@@ -7,8 +7,7 @@ import torch.nn.functional as F
 from federations import begin_client, federate
 from torch import Tensor
 
-from fedexp.core.forward import Forward
-from fedexp.core.frozen_copies import Outputs
+from fedexp.core.forward import Forward, Outputs
 from fedexp.errors import InputError
 from fedexp.losses.ntd import NotTrueDistillation, not_true_distillation
 

@@ -49,18 +49,8 @@ def legacy_dirichlet(
         )
     check_min_size(min_size, len(labels), num_clients)
     generator = legacy_generator(draw_seed)
-
-    def draw() -> np.ndarray:
-        counts = np.empty((num_clients, len(sizes)), dtype=np.int64)
-        for label, size in enumerate(sizes):
-            shares = np.nan_to_num(generator.dirichlet(np.full(num_clients, beta)))
-            counts[:, label] = (shares * size).astype(np.int64)
-            if rest := size - counts[:, label].sum():
-                counts[generator.randint(0, num_clients), label] += rest
-        return counts
-
     counts = draw_until(
-        draw,
+        lambda: _counts(sizes, num_clients, beta, generator),
         max_tries,
         min_size,
         min_classes=0,
@@ -68,3 +58,16 @@ def legacy_dirichlet(
         where=f"partition.beta={beta} and clients.count={num_clients}",
     )
     return deal_in_order(labels, counts, np.arange(len(labels)))
+
+
+def _counts(
+    sizes: np.ndarray, num_clients: int, beta: float, generator: np.random.RandomState
+) -> np.ndarray:
+    """[N, C] one draw of the samples of each class for each client, from their ``sizes`` [C]."""
+    counts = np.empty((num_clients, len(sizes)), dtype=np.int64)
+    for label, size in enumerate(sizes):
+        shares = np.nan_to_num(generator.dirichlet(np.full(num_clients, beta)))
+        counts[:, label] = (shares * size).astype(np.int64)
+        if rest := size - counts[:, label].sum():
+            counts[generator.randint(0, num_clients), label] += rest
+    return counts

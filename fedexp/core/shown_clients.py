@@ -1,0 +1,13 @@
+"""Which clients a picture shows: all of a small population, some of a large one."""
+
+import math
+
+from torch import Tensor
+
+ALL_CLIENTS = 10_000
+"""A picture of more clients than this shows some of them."""
+
+
+def evenly_spaced(clients: Tensor, most: int) -> Tensor:
+    """Every n-th row of ``clients`` [N, ...], with the least n that leaves at most ``most``."""
+    return clients[:: max(1, math.ceil(len(clients) / most))]

@@ -1,0 +1,51 @@
+"""Files of a checkpoint: tensors, digests, hard links, and what is flushed to disk."""
+
+import hashlib
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def dump(value: Any) -> bytes:
+    """What ``load`` reads, a tensor or containers of tensors and numbers."""
+    # Not directly into the file, as PyTorch then hides why writing failed.
+    content = io.BytesIO()
+    torch.save(value, content)
+    return content.getvalue()
+
+
+def load(path: Path, device: torch.device) -> Any:
+    """What ``dump`` was given, with its tensors on ``device``."""
+    return torch.load(path, weights_only=True, map_location=device)
+
+
+def write_file(path: Path, content: bytes) -> str:
+    """Write the file and return the digest of its content."""
+    path.write_bytes(content)
+    return digest(content)
+
+
+def digest(content: bytes) -> str:
+    """32 hexadecimal digits."""
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def link_file(existing: Path, path: Path) -> bool:
+    """Make ``path`` a hard link; False if the file system has none."""
+    try:
+        os.link(existing, path)
+    except OSError:
+        return False
+    return True
+
+
+def sync(path: Path) -> None:
+    """Flush this file, or this folder's entries, to disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

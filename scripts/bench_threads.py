@@ -1,0 +1,116 @@
+"""What ``engine.threads`` costs, alone and beside a program that keeps all cores busy.
+
+    python scripts/bench_threads.py [--images DIR] [--repeats 3]
+
+Six rounds of the default experiment, and with DIR, a folder of CIFAR-10 as images, two rounds of
+conv2cifar, by the command in a process of its own; in turns, least seconds of local training. The
+other program multiplies matrices with as many threads as there are cores. Ratios are to one thread
+alone in the same run. Writes scripts/results/threads.json.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+RESULTS = Path(__file__).parent / "results" / "threads.json"
+QUIET = [
+    "evaluation.personal=off",
+    "evaluation.every=100",
+    "tracking.heatmap_every=100",
+    "tracking.progress=false",
+    "tracking.wandb.mode=disabled",
+    "checkpoint.keep=0",
+]
+JOBS = {"digits, MLP": ["rounds=6"]}
+IMAGES = [
+    "rounds=2",
+    "data=image_folder",
+    "data.subset=2000",
+    "model=conv2cifar",
+    "clients.per_round=5",
+    "local.epochs=1",
+]
+BUSY = "import torch\na = torch.rand(1500, 1500)\nwhile True: a @ a"
+
+
+@contextmanager
+def busy(cores: int) -> Iterator[None]:
+    """Another program with this many threads at work; 0 is none."""
+    if not cores:
+        yield
+        return
+    environment = os.environ | {"OMP_NUM_THREADS": str(cores)}
+    other = subprocess.Popen([sys.executable, "-c", BUSY], env=environment)
+    try:
+        yield
+    finally:
+        other.kill()
+        other.wait()
+
+
+def run_once(overrides: list[str], threads: str) -> tuple[float, int]:
+    """Seconds of local training of one run, and the threads that it used."""
+    environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "fedexp.train", *QUIET, *overrides]
+        command += [f"engine.threads={threads}", f"hydra.run.dir={folder}/run"]
+        subprocess.run(command, env=environment, check=True, capture_output=True)
+        run = Path(folder) / "run"
+        rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        summary = json.loads((run / "summary.json").read_text())
+    seconds = sum(row.get("time/train_s", 0.0) for row in rows)
+    return seconds, summary["computed_with"]["threads"]
+
+
+def measure(overrides: list[str], cores: int, repeats: int) -> list[dict[str, Any]]:
+    """A row for each setting of the threads, alone and beside the other program."""
+    rows: list[dict[str, Any]] = [
+        {"threads": threads, "beside": beside, "seconds": [], "used": []}
+        for beside in (False, True)
+        for threads in ("1", str(cores), "auto")
+    ]
+    for _ in range(repeats):
+        for row in rows:
+            with busy(cores if row["beside"] else 0):
+                seconds, used = run_once(overrides, row["threads"])
+            row["seconds"].append(seconds)
+            row["used"].append(used)
+    for row in rows:
+        row["ratio"] = min(row["seconds"]) / min(rows[0]["seconds"])
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--images", type=Path)
+    parser.add_argument("--repeats", type=int, default=3)
+    arguments = parser.parse_args()
+    jobs = dict(JOBS)
+    if arguments.images:
+        jobs["CIFAR-10, conv2cifar"] = [*IMAGES, f"data.root={arguments.images}"]
+    cores, console, found = len(os.sched_getaffinity(0)), Console(), {}
+    for name, overrides in jobs.items():
+        rows = found[name] = measure(overrides, cores, arguments.repeats)
+        table = Table("engine.threads", "used", "alone", "beside another program", title=name)
+        for alone, beside in zip(rows[:3], rows[3:], strict=True):
+            used = ", ".join(map(str, sorted({*alone["used"], *beside["used"]})))
+            ratios = (f"{row['ratio']:.2f}" for row in (alone, beside))
+            table.add_row(alone["threads"], used, *ratios)
+        console.print(table)
+    versions = {"torch": torch.__version__, "cores": cores}
+    RESULTS.write_text(json.dumps({"versions": versions, "jobs": found}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
