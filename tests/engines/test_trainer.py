@@ -22,6 +22,7 @@ class Counting(Callback):
 
 
 @pytest.mark.matrix
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "overrides",
     [
