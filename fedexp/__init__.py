@@ -6,14 +6,10 @@
 
 from typing import TYPE_CHECKING, Any
 
-from fedexp import quick_torchmetrics
-
 if TYPE_CHECKING:
     from fedexp.reporting.report import report
     from fedexp.runtime.execution import RunResult
     from fedexp.train import run
-
-quick_torchmetrics.install()  # before anything imports Lightning
 
 __all__ = ["RunResult", "report", "run"]
 
