@@ -12,8 +12,10 @@ import sys
 from pathlib import Path
 from subprocess import CompletedProcess
 
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(
+PROCESSES = multiprocessing.get_context("forkserver")
+"""Starts processes that have imported everything."""
+
+PROCESSES.set_forkserver_preload(
     ["fedexp.train", "fedexp.preview", "fedexp.runtime.execution", "matplotlib.pyplot", "wandb"]
 )
 
@@ -31,7 +33,7 @@ def fedexp_partition(*arguments: str, folder: Path) -> CompletedProcess[str]:
 def _run(module: str, arguments: tuple[str, ...], folder: Path) -> CompletedProcess[str]:
     printed = [folder.parent / f"{folder.name}.{name}" for name in ("stdout", "stderr")]
     environment = os.environ | {"COLUMNS": "200"}
-    process = _CONTEXT.Process(
+    process = PROCESSES.Process(
         target=_main, args=(module, list(arguments), folder, environment, printed)
     )
     process.start()

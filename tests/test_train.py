@@ -220,6 +220,7 @@ def test_a_sweep_of_two_processes(tmp_path: Path) -> None:
 
 def test_a_sweep_goes_on_with_the_jobs_that_are_left(tmp_path: Path) -> None:
     sweep = ["-m", *TINY, "seed=0,1,2", "checkpoint.every=1", "tracking.wandb.mode=disabled"]
+    sweep += ["evaluation.personal=off"]
     first = fedexp(*sweep, folder=tmp_path)
     assert first.returncode == 0, first.stderr
     (folder,) = tmp_path.glob("multirun/*/*")
@@ -265,7 +266,8 @@ def test_another_config_does_not_go_on_and_touches_nothing(tmp_path: Path) -> No
 
 
 def test_a_failed_job_does_not_stop_the_others(tmp_path: Path) -> None:
-    done = fedexp("-m", *TINY, "partition.beta=0,0.5", folder=tmp_path)
+    some = [*TINY, "tracking.wandb.mode=disabled"]
+    done = fedexp("-m", *some, "partition.beta=0,0.5", folder=tmp_path)
     assert done.returncode == 1
     assert "partition.beta=0 failed: partition.beta=0: should be greater than 0" in done.stderr
     assert "Traceback" not in done.stderr

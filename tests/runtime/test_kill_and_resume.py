@@ -1,7 +1,6 @@
 """Runs that are killed (SIGKILL) at random points and resumed end as if nothing had happened."""
 
 import json
-import multiprocessing
 import os
 import random
 import signal
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import PROCESSES
 
 import fedexp
 
@@ -32,9 +32,6 @@ METHODS = [
 PLAIN = ["optimizer.momentum=0", "optimizer.weight_decay=0"]
 CHANGES_FILES = ("open", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.truncate")
 
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["fedexp.runtime.execution"])
-
 
 def run(folder: Path, overrides: list[str], where: str, deadly: int) -> None:
     """A run that dies at its ``deadly``-th touch of a file below ``folder`` with this name."""
@@ -54,7 +51,7 @@ def run(folder: Path, overrides: list[str], where: str, deadly: int) -> None:
 
 def ended(folder: Path, overrides: list[str], where: str = "", deadly: int = 0) -> int:
     """The exit code of such a run; with ``deadly`` 0 it lives."""
-    process = processes.Process(target=run, args=(folder, overrides, where, deadly))
+    process = PROCESSES.Process(target=run, args=(folder, overrides, where, deadly))
     process.start()
     process.join()
     assert process.exitcode is not None
