@@ -6,11 +6,11 @@ from collections.abc import Callable
 import hydra
 import torch
 import torch.nn.functional as F
-from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from benchmark.jobs import RAW
 from fedexp.cli.command import config_folder
+from fedexp.cli.resume import to_dict
 from fedexp.config.schema import Config, validate
 from fedexp.data.federated import FederatedData
 from fedexp.distributed.processes import make_fabric
@@ -34,7 +34,7 @@ Run = Callable[[int], None]
 def configure(overrides: list[str]) -> Config:
     with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
         cfg = hydra.compose("config", [*ALWAYS, *overrides])
-    return validate(OmegaConf.to_container(cfg, resolve=True))
+    return validate(to_dict(cfg, [*ALWAYS, *overrides]))
 
 
 def prepare(overrides: list[str]) -> Federation:
