@@ -17,7 +17,8 @@ from fedexp.errors import InputError
 from fedexp.federation import Federation
 
 SMALL = ["clients.count=3", "clients.per_round=2", "data.subset=110", "local.epochs=2"]
-SMALL += ["evaluation.every=100", "evaluation.personal=off", "partition=iid"]  # 2 + 1 short batch
+SMALL += ["evaluation.every=100", "evaluation.personal=off", "objective=train/loss"]
+SMALL += ["partition=iid"]  # 2 + 1 short batch
 TRAJECTORY = ["regularizer.ipc=1", "regularizer.outer_steps=2", "regularizer.image_lr=1"]
 METHODS = [
     ["algorithm=fedavg"],

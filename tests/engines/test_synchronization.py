@@ -25,7 +25,7 @@ from fedexp.tracking.tracker import Trackers
 
 META = torch.device("meta")
 SMALL = ["clients.count=3", "clients.per_round=2", "data.subset=90", "local.epochs=2"]
-SMALL += ["evaluation.every=100", "evaluation.personal=off", "optimizer.momentum=0.9"]
+SMALL += ["evaluation.every=100", "evaluation.personal=off", "objective=train/loss"]
 SMALL += ["+optimizer.fused=false"]  # there is no such kernel for the device meta
 ETF = ["head=etf", "head.adapt=true"]
 PARTS = [
@@ -43,7 +43,7 @@ PARTS = [
     *([f"algorithm={each}"] for each in ("fedper", "fedrep", "fedbabu", "fedrod", "ditto")),
     *(["algorithm=fedproto"], ["personalization=finetune"], ["personalization=local"]),
     *(["algorithm=fedavg"], ["algorithm=fedcda"], ["local.grad_clip=1"]),
-    ["optimizer=adam", "~optimizer.momentum"],
+    ["optimizer=adam"],
     ["faults=unreliable", "faults.nan=0.5", "faults.straggle=0.5"],
 ]
 """Every loss, head, regularizer and personalization but the parts of ``WAIT_IN_BEGIN``."""
