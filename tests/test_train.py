@@ -103,7 +103,7 @@ def test_a_wrong_value_is_one_line_and_exit_code_1(
     ("arguments", "words"),
     [
         (["partition.betta=1"], "Could not override 'partition.betta'"),
-        (["head=linaer"], "Could not find 'head/linaer'"),
+        (["head=linaer"], "head=linaer: no such option; did you mean head=linear?"),
     ],
 )
 def test_an_unknown_key_or_option_in_hydras_words(
@@ -119,7 +119,7 @@ def test_an_unknown_key_or_option_in_hydras_words(
     ("override", "line"),
     [
         ("partition.betta=1", "Could not override 'partition.betta'. "),
-        ("head=linaer", "In 'config': Could not find 'head/linaer' Available options in 'head': "),
+        ("head=linaer", "head=linaer: no such option; did you mean head=linear"),
         ("head=null", "head=null: Config group override must be a string or a list"),
         ("rounds=[", "rounds=[: no viable alternative at input '['"),
         ("rounds", "rounds: Error parsing override 'rounds' missing EQUAL"),

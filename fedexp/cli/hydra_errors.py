@@ -1,5 +1,6 @@
 """Hydra's errors about a command line, in one line."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -39,7 +40,8 @@ def one_line(overrides: Sequence[str], folder: Path) -> Iterator[None]:
         text = f"{error}\n{error.__cause__ or ''}"
         for advice in _FURTHER_ADVICE:
             text = text.partition(advice)[0]
-        raise InputError(at + " ".join(text.split()) + _suggestion(text, folder)) from error
+        said = _missing_option(text, folder) or " ".join(text.split()) + _suggestion(text, folder)
+        raise InputError(at + said) from error
     except ValueError as error:
         if _NO_OPTION not in str(error):
             raise
@@ -48,21 +50,33 @@ def one_line(overrides: Sequence[str], folder: Path) -> Iterator[None]:
 
 
 def _suggestion(text: str, folder: Path) -> str:
-    """A suggestion, if Hydra's message names an unknown key or option."""
+    """A suggestion, if Hydra's message names an unknown key or an option of an extra."""
     if "missing EQUAL" in text:
         return " Write GROUP=OPTION or KEY=VALUE."
     if unknown := _quoted(text, "Could not override '"):
         return _similar_key(unknown, folder)
-    missing = _quoted(text, "Could not find '")
-    if missing in _EXTRAS:
+    if (missing := _quoted(text, "Could not find '")) in _EXTRAS:
         return f" It comes with pip install 'fedexp[{_EXTRAS[missing]}]'."
-    group, _, option = missing.partition("/")
-    options = [
-        path.relative_to(folder / group).with_suffix("").as_posix()
-        for path in sorted((folder / group).glob("**/*.yaml"))
-    ]
-    found = get_close_matches(option, options) if group else []
-    return f" Did you mean {' or '.join(f'{group}={each}' for each in found)}?" if found else ""
+    return ""
+
+
+def _missing_option(text: str, folder: Path) -> str:
+    """The line about an option that a group of the package lacks; empty if it is another error."""
+    group, _, option = _quoted(text, "Could not find '").partition("/")
+    if not (folder / group).is_dir() or not option or group == "hydra":
+        return ""
+    found = _quoted(text, "In '")
+    place = "" if found == "config" else f"in {found}: "
+    own = text.partition(f"Available options in '{group}':")[2].split()
+    files = (folder / group).glob("**/*.yaml")
+    options = sorted(
+        {*own, *(path.relative_to(folder / group).with_suffix("").as_posix() for path in files)}
+    )
+    if similar := get_close_matches(option, options):
+        advice = f"did you mean {' or '.join(f'{group}={each}' for each in similar)}?"
+    else:
+        advice = f"there are: {', '.join(options)}"
+    return f"{place}{group}={option}: no such option; {advice}"
 
 
 def _quoted(text: str, before: str) -> str:
@@ -71,7 +85,7 @@ def _quoted(text: str, before: str) -> str:
 
 
 def _similar_key(unknown: str, folder: Path) -> str:
-    """The options that have this key, or else the key that is spelt most like it."""
+    """The options that have this key, or else one that is spelt like it or has its last part."""
     keys = list(_keys(folder))
     group = unknown.partition(".")[0]
     options = sorted({option for key, option in keys if (key, option[0]) == (unknown, group)})
@@ -79,6 +93,10 @@ def _similar_key(unknown: str, folder: Path) -> str:
         names = ", ".join(f"{group}={name}" for _, name in options)
         return f" It is a key of {names}, not of the chosen option."
     found = get_close_matches(unknown, [key for key, _ in keys], n=1)
+    if "." in unknown and not (found and "." in found[0]):  # at most a group is spelt like it
+        name = unknown.rpartition(".")[2]
+        elsewhere = Counter(key for key, _ in keys if key.split(".")[1:] == [name])
+        found = [key for key, _ in elsewhere.most_common(1)] or found
     return f" Did you mean {found[0]}?" if found else ""
 
 

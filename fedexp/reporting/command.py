@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.wandb is not None:
             print(save(made, *options.wandb))
     except InputError as error:
-        raise SystemExit(f"Error: {error}") from None
+        raise SystemExit(f"fedexp-report: {error}") from None
 
 
 def _print(made: Report) -> None:

@@ -10,14 +10,13 @@ from fedexp.errors import InputError
 from fedexp.train import main
 
 MISTAKES = {
-    "head=nope": "In 'config': Could not find 'head/nope' "
-    "Available options in 'head': adapted_linear cosine etf fixed_uniform identity linear "
-    "linear_nobias prototype prototype_paper retrained",
-    "schedule=cosin": "In 'config': Could not find 'schedule/cosin' Available options in "
-    "'schedule': constant cosine exponential step warm_up Did you mean schedule=cosine?",
-    "experiment=hics/fmnist": "In 'config': Could not find 'experiment/hics/fmnist' "
-    "Available options in 'experiment': cifar10 Did you mean experiment=hics/table1_fmnist or "
-    "experiment=hics/fmnist_setting3 or experiment=hics/fmnist_setting2?",
+    "head=nope": "head=nope: no such option; there are: adapted_linear, cosine, etf, "
+    "fixed_uniform, identity, linear, linear_nobias, prototype, prototype_paper, retrained",
+    "schedule=cosin": "schedule=cosin: no such option; did you mean schedule=cosine?",
+    "experiment=hics/fmnist": "experiment=hics/fmnist: no such option; did you mean "
+    "experiment=hics/table1_fmnist or experiment=hics/fmnist_setting3 or "
+    "experiment=hics/fmnist_setting2?",
+    "local.lr=1": "Could not override 'local.lr'. Did you mean optimizer.lr?",
     "clients.per_roun=3": "Could not override 'clients.per_roun'. Did you mean clients.per_round?",
     "optimizer.momentm=1": "Could not override 'optimizer.momentm'. "
     "Did you mean optimizer.momentum?",

@@ -17,15 +17,15 @@ def check_resumes_to_the_bit(tmp_path: Path, *overrides: str) -> None:
     """Three rounds in one go, and two and one more, give the same weights and numbers."""
     whole, stopped = ([f"hydra.run.dir={tmp_path / name}", *TINY, *overrides] for name in "ab")
     fedexp.run(whole)
-    run_round = Federation.run_round
+    start_round = Federation.start_round
 
     def dies(self: Federation, round: int) -> Any:
         if round == 3:
             raise RuntimeError("power cut")
-        return run_round(self, round)
+        return start_round(self, round)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Federation, "run_round", dies)
+        patch.setattr(Federation, "start_round", dies)
         with pytest.raises(RuntimeError, match="power cut"):
             fedexp.run(stopped)
     fedexp.run([*stopped, f"resume={tmp_path / 'b'}"])

@@ -47,7 +47,7 @@ def test_runs_and_what_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_nothing_readable_is_exit_code_1(tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as error:
         main([str(tmp_path)])
-    assert error.value.code == f"Error: {tmp_path}: no run in it"
+    assert error.value.code == f"fedexp-report: {tmp_path}: no run in it"
 
 
 def test_files_and_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,7 +85,9 @@ def test_a_mistyped_baseline_is_one_line(tmp_path: Path) -> None:
     write_run(tmp_path / "0", ["algorithm=fednh"])
     with pytest.raises(SystemExit) as error:
         main([str(tmp_path), "--baseline", "algorithm=fedavgg"])
-    assert error.value.code == ("Error: baseline=algorithm=fedavgg: no run has it; there are: all")
+    assert error.value.code == (
+        "fedexp-report: baseline=algorithm=fedavgg: no run has it; there are: all"
+    )
 
 
 def test_from_python(tmp_path: Path) -> None:

@@ -84,7 +84,9 @@ def test_a_missing_package_is_one_line(
     with pytest.raises(SystemExit) as error:
         main([str(tmp_path), "--wandb", "lab/digits"])
     (line,) = lines(error)
-    assert line == "Error: --wandb: needs wandb-workspaces; pip install 'fedexp[wandb-report]'"
+    assert (
+        line == "fedexp-report: --wandb: needs wandb-workspaces; pip install 'fedexp[wandb-report]'"
+    )
 
 
 def test_no_login_is_one_line(
@@ -100,7 +102,7 @@ def test_no_login_is_one_line(
     with pytest.raises(SystemExit) as error:
         main([str(tmp_path), "--wandb", "lab/digits"])
     (line,) = lines(error)
-    assert line.startswith("Error: --wandb lab/digits: not saved (not logged in to W&B")
+    assert line.startswith("fedexp-report: --wandb lab/digits: not saved (not logged in to W&B")
 
 
 def test_a_mistyped_project(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
