@@ -76,6 +76,7 @@ def test_flags_of_hydra_are_still_taken(
     assert not err
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("override", "line"), MISTAKES.items())
 def test_from_python(override: str, line: str) -> None:
     with pytest.raises(InputError) as raised:

@@ -131,6 +131,7 @@ def test_each_reference_costs_one_pass_and_none_costs_nothing(loss: str, passes:
     assert len(module.frozen_copies) == passes - 1
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("head", ["linear", "etf", "prototype"])
 @pytest.mark.parametrize(
     "model", [["model=mlp"], ["model=resnet10", "model.norm=batch"], ["model=mobilenet_v2"]]

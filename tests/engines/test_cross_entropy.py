@@ -48,6 +48,7 @@ def test_it_is_that_of_an_independent_loop(engine: str) -> None:
     assert found == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "overrides",
     [

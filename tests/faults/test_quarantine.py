@@ -83,6 +83,7 @@ def equal(a: Tensors, b: Tensors) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("engine", ["serial", "vectorized"])
 @pytest.mark.parametrize("overrides", WITH_MEMORY, ids=" ".join)
 def test_a_client_that_is_left_out_keeps_its_old_state(overrides: list[str], engine: str) -> None:

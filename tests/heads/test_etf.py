@@ -379,6 +379,7 @@ def test_the_vectorized_engine_refuses_batchnorm() -> None:
         federate(*overrides, *SMALL)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "overrides",
     [

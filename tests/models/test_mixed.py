@@ -78,6 +78,7 @@ def test_each_client_is_evaluated_with_its_own_backbone() -> None:
         assert torch.equal(predictions.correct, right)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "method",
     [["algorithm=fedproto"], ["loss=rpcl_cpdr", "personalization=local", "objective=train/loss"]],

@@ -214,6 +214,7 @@ def test_a_small_last_batch_is_no_matter_for_batchnorm_that_does_not_train(
     federate(*single, "model=torchvision", "model.train=[head]").run_round(1)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("engine", ["serial", "vectorized"])
 def test_resumes_to_the_bit(engine: str, tmp_path: Path) -> None:
     check_resumes_to_the_bit(tmp_path, LAST, f"engine={engine}", "algorithm=fedper")

@@ -178,6 +178,7 @@ def test_initial_weights_do_not_replace_given_ones(
         federate(*overrides, "model.init=layer_default")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("lora", [[], ["model.lora.rank=3"]])
 def test_a_run_starts_from_the_backbone_of_another(tmp_path: Path, lora: list[str]) -> None:
     first = fedexp.run([*ONE_ROUND, "tracking.wandb.mode=disabled", f"hydra.run.dir={tmp_path}"])

@@ -109,6 +109,7 @@ def test_it_ends_at_the_global_optimum_and_fedavg_does_not() -> None:
     assert np.abs(fedavg.w - fedavg.optimum).max() > 0.1
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("aggregator", ["uniform", "sample_weighted"])
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
 def test_the_weighting_decides_whose_optimum_it_is(weighting: str, aggregator: str) -> None:

@@ -48,6 +48,7 @@ def test_similarity_is_shown_and_written_into_the_cells() -> None:
     assert axes(figure, 0).get_title() == "two classes"
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("clients", "classes"), [(5, 2), (20, 10), (200, 2), (5, 200), (200, 200)])
 def test_any_size_stays_bounded_and_labelled(clients: int, classes: int) -> None:
     names = [f"class {label}" for label in range(classes)]
