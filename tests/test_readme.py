@@ -108,6 +108,7 @@ def importable(pasted: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return pasted
 
 
+@pytest.mark.slow
 def test_the_readme_s_loss_runs_in_every_engine(importable: Path) -> None:
     def loss(engine: str) -> float:
         folder = f"hydra.run.dir={importable / engine}"

@@ -31,6 +31,7 @@ def sweeper(overrides: Sequence[str]) -> TableSweeper:
 ONE_CELL = ["experiment=fednh/table1", "algorithm=fedavg,fednh", "hydra.sweeper.cells=[tiny_dir03]"]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("typed", "differs"),
     [

@@ -207,6 +207,7 @@ LOSSES = [
 ]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("head", ["linear", "etf"])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_two_clients_stacked_give_what_each_gives(loss: str, head: str) -> None:

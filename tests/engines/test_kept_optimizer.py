@@ -45,6 +45,7 @@ def one_optimizer_for_all_rounds(federation: Federation, name: str, rounds: int)
     return found
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("engine", ["serial", "vectorized", "trainer"])
 @pytest.mark.parametrize("name", ["sgd", "adam"])
 def test_it_equals_one_optimizer_for_all_rounds(name: str, engine: str) -> None:

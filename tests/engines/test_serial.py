@@ -29,6 +29,7 @@ def three_rounds(federation: Federation, backwards: bool) -> list[dict[str, floa
     return [dict(federation.run_round(round).metrics) for round in (1, 2, 3)]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("model", ["mlp", "resnet10"])
 def test_the_order_of_the_cohort_changes_nothing(model: str) -> None:
     small = [*SMALL[:-1], "local.epochs=1", "data.subset=60"] if model == "resnet10" else SMALL

@@ -30,6 +30,7 @@ SAMPLER = 4 * 8
 """How often each of four clients was chosen, int64."""
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("overrides", "client", "training", "server"),
     [

@@ -56,6 +56,7 @@ def evaluating_threads(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return names
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "overrides",
     [

@@ -67,6 +67,7 @@ def test_a_wrong_size_is_one_line(size: int) -> None:
         federate(*SMALL, f"evaluation.personal_samples={size}")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("engine", ["serial", "vectorized"])
 @pytest.mark.parametrize("method", ["fedavg", "fedproto", "fedbabu"])
 def test_fewer_samples_give_the_same_accuracies(method: str, engine: str) -> None:

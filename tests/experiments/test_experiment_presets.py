@@ -82,6 +82,7 @@ def rows_can_be_run(experiment: str) -> None:
         assert strays(compose(f"experiment={experiment}", *cell)) == [], cell
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("experiment", ONE_OF_EACH)
 def test_published_rows_can_be_run(experiment: str) -> None:
     rows_can_be_run(experiment)

@@ -175,6 +175,7 @@ def test_dropped_and_broken_clients_have_no_effect() -> None:
     assert faulty.sampler.times_chosen.sum() == len(finite)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("algorithm", ["fednh", "fedsc", "scaffold", "feddyn", "fedptr_s"])
 def test_a_round_without_updates_changes_nothing(
     algorithm: str, caplog: pytest.LogCaptureFixture

@@ -148,6 +148,7 @@ def test_evaluation_has_plain_logits(name: str) -> None:
     assert glob.loss == pytest.approx(F.cross_entropy(logits, test.labels).item(), rel=1e-5)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("head", ["linear", "etf", "prototype"])
 @pytest.mark.parametrize("name", LOSSES)
 def test_two_rounds(name: str, head: str) -> None:

@@ -111,6 +111,7 @@ def test_fedavg_averages_a_and_b() -> None:
     assert (federation.server.weights[f"{FIRST}.0.B"] != 0).any()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "scaffold", "moon", "ditto"])
 def test_engines_agree(algorithm: str) -> None:
     options = [*SMALL, LORA, f"algorithm={algorithm}"]

@@ -75,6 +75,7 @@ def test_the_order_of_the_cohort_changes_nothing(personalization: str) -> None:
     assert alike(ends[0][1], ends[1][1])
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("personalization", PERSONAL)
 def test_nothing_global_is_measured_without_a_global_model(personalization: str) -> None:
     metrics = personalized(personalization, "rounds=1").run_round(1).metrics

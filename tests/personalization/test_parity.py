@@ -16,6 +16,7 @@ OPTIONS = [
 ]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: options[0])
 def test_vectorized_is_serial_but_for_rounding(options: list[str]) -> None:
     serial = personalized(*options)

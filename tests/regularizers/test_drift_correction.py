@@ -142,6 +142,7 @@ def test_it_ends_at_the_global_optimum(estimate: str, alpha: float) -> None:
     np.testing.assert_allclose(scene.w, scene.optimum, atol=2e-3)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
 def test_the_weighting_decides_whose_optimum_it_is(weighting: str) -> None:
     aggregator = {"uniform": "uniform", "samples": "sample_weighted"}[weighting]

@@ -147,6 +147,7 @@ def test_all_else_is_without_the_images() -> None:
     assert (update.nbytes, update.num_samples) == (other.nbytes, other.num_samples)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "options",
     [

@@ -455,6 +455,7 @@ def test_it_is_fedavg_until_there_is_a_model_m_rounds_older(side: str) -> None:
     assert metrics["cost/download_bytes"] == 4 * message * (2 if side == "server" else 1)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("side", ["client", "server"])
 @pytest.mark.parametrize(
     "overrides",

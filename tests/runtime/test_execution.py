@@ -131,6 +131,7 @@ def test_the_options_of_extras_run_a_tiny_round(tmp_path: Path) -> None:
     assert len(hf.metrics) == len(flwr.metrics) == 1
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", NAMES)
 def test_every_download_runs_a_tiny_round(
     name: Name, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

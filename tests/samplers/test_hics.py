@@ -282,6 +282,7 @@ RELEASED = ["sampler.refresh=warm_up", "sampler.warm_up_order=client", "sampler.
 SMALL = ["clients.count=8", "clients.per_round=4", "data.subset=300", "evaluation.personal=off"]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("engine", ["serial", "vectorized"])
 def test_the_released_options_in_a_run_that_is_restarted(engine: str) -> None:
     run = ["sampler=hics", "sampler.signal=weight_rowmean", *RELEASED, *SMALL, f"engine={engine}"]
@@ -351,6 +352,7 @@ def test_every_head_runs(head: str) -> None:
     }
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_estimate_orders_balanced_above_imbalanced_clients(seed: int) -> None:
     """Digits, five kinds of clients, 20 rounds: five of 20 a round, as HiCS chooses them.
@@ -426,6 +428,7 @@ def test_the_oracle_can_take_angles_from_the_head() -> None:
         assert torch.equal(sampler.signals, COUNTS.float())
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("engine", ["serial", "vectorized"])
 def test_the_oracle_in_a_run_that_is_restarted(engine: str) -> None:
     """Five clusters, for any head, with the bytes of random cohorts; the same after a restart."""

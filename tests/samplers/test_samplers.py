@@ -23,6 +23,7 @@ FILES = sorted(Path(config_folder(), "sampler").glob("*.yaml"))
 SOME_EMPTY = ["partition.beta=0.03", "clients.count=8", "clients.per_round=3", "data.subset=80"]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_sampler_runs_as_its_file_sets_it(file: Path) -> None:
     federation = federate(f"sampler={file.stem}", "aggregator=uniform", *SOME_EMPTY)

@@ -89,6 +89,7 @@ MOBILENET = [
 ]
 
 
+@pytest.mark.slow
 def test_statistics_of_batchnorm_are_estimated_at_each_point() -> None:
     federation = federate(*MOBILENET, "tracking.loss_surface.rounds=[2]")
     data, _ = surface_of(federation)
