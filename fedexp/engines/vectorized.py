@@ -1,6 +1,5 @@
 """Clients stacked: the same training step for many of them at once."""
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 from torch.nn import RNNBase
 from torch.nn.modules.batchnorm import _BatchNorm
+from torchvision.ops import StochasticDepth
 
 from fedexp.core.forward import cross_entropy
 from fedexp.core.local_optimizer import is_elementwise
@@ -249,11 +249,7 @@ class Vectorized(Engine):
 
 
 def _drops_layers(layer: nn.Module) -> bool:
-    """Whether it is torchvision's StochasticDepth, and drops any."""
-    if "torchvision.ops" not in sys.modules:  # slow to import, and then no layer can be of it
-        return False
-    from torchvision.ops import StochasticDepth
-
+    """Whether it leaves layers out at random."""
     return isinstance(layer, StochasticDepth) and layer.p > 0
 
 

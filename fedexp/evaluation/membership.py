@@ -13,6 +13,7 @@ from math import inf, nan
 
 import numpy as np
 import torch
+from scipy.stats import norm
 from torch import Tensor
 
 from fedexp.config.schema import Membership
@@ -125,8 +126,6 @@ def likelihood_ratios(target: np.ndarray, shadows: np.ndarray, inside: np.ndarra
     Returns:
         [n] scores, large for members.
     """
-    from scipy.stats import norm  # slow to import; most runs have no attack
-
     trained, untrained = (
         norm.logpdf(target, *_gaussian(shadows, where)) for where in (inside, ~inside)
     )

@@ -7,6 +7,7 @@ from urllib.error import URLError
 
 import torch
 from torch import Tensor, nn
+from torchvision import models
 
 from fedexp.errors import InputError
 
@@ -104,8 +105,6 @@ def _imagenet_file(name: str) -> Path:
     Raises:
         InputError: there are none, or the file is not in the folder and the download fails.
     """
-    from torchvision import models  # slow to import, and most networks are made without it
-
     try:
         url: str = models.get_model_weights(name).DEFAULT.url
     except (AttributeError, ValueError) as error:

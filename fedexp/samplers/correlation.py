@@ -1,12 +1,11 @@
 """Rank correlation."""
 
+from scipy.stats import spearmanr
 from torch import Tensor
 
 
 def spearman(first: Tensor, second: Tensor) -> float | None:
     """Spearman's rank correlation of two [N] tensors; None where either is constant or empty."""
-    from scipy.stats import spearmanr  # slow to import; most samplers estimate nothing
-
     if any(not len(values) or values.min() == values.max() for values in (first, second)):
         return None
     return float(spearmanr(first.cpu().numpy(), second.cpu().numpy()).statistic)
