@@ -41,16 +41,17 @@ class Auto(Engine):
     def __init__(self, resources: Resources) -> None:
         super().__init__(resources)
         self._compiled = False
-        self._engine: Engine = Serial(resources)
+        self.use(SERIAL)
 
     def use(self, chosen: str) -> None:
         """Use the engine of this name from now on."""
         self.chosen = chosen
-        self._engine = (
+        self._engine: Engine = (
             Vectorized(self.resources, None)
             if chosen == VECTORIZED
             else self._serial(self.resources)
         )
+        self._engine.scorer = self.scorer  # which may have measured already
         if self._compiled:
             self._engine.compile()
 

@@ -127,7 +127,7 @@ class Engine:
         resources, scorer = self.resources, self.scorer
         resources.load_global(message)  # the parts receive the round's message
         clients = resources.store.clients_with_model
-        size = scorer.stack_size if len(clients) > 1 else 1
+        size = scorer.stack_size()
 
         def selected(client: int) -> Selection | None:
             return select(resources.data.clients[client])
@@ -136,12 +136,8 @@ class Engine:
             clients.sort(key=lambda client: _length(selected(client)))  # little padding
         for start in range(0, len(clients), size):
             group = clients[start : start + size]
-            if size > 1:
-                stack = self.begin_all(group, lambda c: self._load_personal(c, message, tune))
-                yield from scorer.score_stack(stack, group, list(map(selected, group)))
-            else:
-                self._load_personal(group[0], message, tune)
-                yield group[0], scorer.score_personal(group[0], selected(group[0]))
+            stack = self.begin_all(group, lambda c: self._load_personal(c, message, tune))
+            yield from scorer.score_stack(stack, group, list(map(selected, group)))
 
     def _load_personal(self, client: int, message: Message, tune: bool) -> None:
         """Load the personal model of ``client`` into the resident module, tuned if asked."""

@@ -26,9 +26,8 @@ class Scorer:
         self._resources = resources
         self._stacked = StackedScores(resources, self._personal_outputs)
 
-    @property
     def stack_size(self) -> int:
-        """How many personal models are scored at once; measured when it is first asked for."""
+        """How many personal models are scored at once; measured in the first call."""
         return self._stacked.size
 
     @torch.inference_mode()
@@ -59,7 +58,7 @@ class Scorer:
         self, stack: Stack, clients: Sequence[int], selections: Sequence[Selection | None]
     ) -> Iterator[tuple[int, Predictions]]:
         """(client, predictions) of each row of the stack, the personal model of that client."""
-        size = self.stack_size
+        size = self.stack_size()
         for start in range(0, len(clients), size):
             rows = slice(start, start + size)
             part, group, chosen = stack.part(rows), clients[rows], selections[rows]

@@ -50,7 +50,7 @@ class Overlap:
         self.engine, self.fewshot, self._ram_bytes = engine, fewshot, ram_bytes
         threads = partial(torch.set_num_threads, torch.get_num_threads())
         self._thread = ThreadPoolExecutor(1, "evaluation", initializer=threads)
-        _ = engine.scorer.stack_size  # here: it sets filters of warnings, which all threads share
+        engine.scorer.stack_size()  # here: it sets filters of warnings, which all threads share
 
     def keeps_models(self, store: ClientStore) -> bool:
         """Whether the store's personal models can wait for their evaluation.

@@ -153,3 +153,10 @@ def test_serial_captures_its_steps_if_this_engine_does() -> None:
 
 def test_the_default_is_an_engine_by_name() -> None:
     assert compose().engine.node["_target_"] == "fedexp.engines.serial.Serial"
+
+
+def test_how_many_models_are_scored_at_once_is_measured_once() -> None:
+    """Evaluation beside training asks before it starts its thread, and before the choice."""
+    chosen = engine(federate(*SMALL, "engine=auto"))
+    chosen.use("vectorized")
+    assert chosen.on_trial(chosen.resources).scorer is chosen.scorer

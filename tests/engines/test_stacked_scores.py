@@ -87,5 +87,5 @@ def test_a_stack_gives_the_same_predictions(overrides: list[str], own: bool) -> 
     ("overrides", "stacks"), [([], True), (BATCHNORM, True), (RECURRENT, False)]
 )
 def test_what_cannot_be_stacked_is_scored_alone(overrides: list[str], stacks: bool) -> None:
-    size = federate(*SMALL, *overrides).engine.scorer.stack_size
+    size = federate(*SMALL, *overrides).engine.scorer.stack_size()
     assert size > 5 if stacks else size == 1
