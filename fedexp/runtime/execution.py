@@ -22,14 +22,15 @@ from fedexp.core.client import ClientModule
 from fedexp.core.messages import Message
 from fedexp.data.partition_table import PARTITION, write_partition
 from fedexp.distributed import launcher
+from fedexp.distributed.free_cores import FreeCores
 from fedexp.distributed.processes import make_fabric, spawn
 from fedexp.distributed.ranks import Ranks, ranks_of
 from fedexp.engines.threads import restored_threads
 from fedexp.errors import InputError
 from fedexp.runtime.assembly import assemble
+from fedexp.runtime.choices import Choices
 from fedexp.runtime.limits import TimeLimit
 from fedexp.runtime.plan import load_data, plan
-from fedexp.runtime.threads import Threads
 from fedexp.runtime.training import train
 from fedexp.state.checkpoint import Checkpoint, Checkpoints, save_weights
 from fedexp.state.run_folder import (
@@ -137,7 +138,7 @@ def _rebuild_model(config: Config, message: Message) -> ClientModule:
 def _run(config: Config, folder: Path, launch: Launch) -> tuple[RunResult, Message]:
     """The run in this process, or its share of it; returns the result and the final message."""
     start, limit = time.perf_counter(), TimeLimit(config.limits.minutes)
-    threads = Threads(config.engine, log=launch.sweep is None)
+    free_cores = FreeCores()  # counts from now on
     if launcher.this_process().rank == 0:
         check(folder, config)
     planned = plan(config)
@@ -157,14 +158,15 @@ def _run(config: Config, folder: Path, launch: Launch) -> tuple[RunResult, Messa
         start -= checkpoint.seconds if checkpoint else 0
         past = parse_records(checkpoint.metrics) if checkpoint else []
         history = History(past)
-        threads.prepare(ranks, fabric.device, checkpoint)
+        choices = Choices(config.engine, ranks, checkpoint, log=launch.sweep is None)
+        choices.limit_threads(fabric.device, free_cores)
         with follow(config, folder, launch, run, past) as tracker:
             trackers = Trackers([history, tracker])
             clients = folder / _CLIENTS.format(ranks.rank)
             federation = assemble(planned, fabric, data, trackers, clients)
             with _removed(clients):
                 last, stopped, chosen = train(
-                    federation, config, checkpoint, folder, start, limit, threads
+                    federation, config, checkpoint, folder, start, limit, choices
                 )
             model = federation.global_model(last)
             seconds = time.perf_counter() - start

@@ -9,9 +9,9 @@ from pathlib import Path
 from fedexp.config.schema import Config
 from fedexp.errors import Interrupted
 from fedexp.federation import Federation
+from fedexp.runtime.choices import Choices
 from fedexp.runtime.interrupts import Interrupts
 from fedexp.runtime.limits import TimeLimit
-from fedexp.runtime.threads import Threads
 from fedexp.state.checkpoint import Checkpoint, Checkpoints
 
 
@@ -22,7 +22,7 @@ def train(
     folder: Path,
     start: float,
     limit: TimeLimit,
-    threads: Threads,
+    choices: Choices,
 ) -> tuple[int, str | None, Mapping[str, int | str]]:
     """Train all rounds, or those after a checkpoint.
 
@@ -33,7 +33,7 @@ def train(
         folder: of the run, for checkpoints.
         start: ``time.perf_counter()`` at the start of the run, less the time before ``done``.
         limit: of its time.
-        threads: that it computes with.
+        choices: what the config leaves open.
 
     Returns:
         The last round, why it is not that of the config (None if it is), and what the run chose
@@ -47,27 +47,12 @@ def train(
     with closing(federation.engine.resources.store):
         if done:
             _restore(federation, done)
-        chosen = _choose(federation, config.clients.per_round, done, threads)
+        broadcast, cohort_size = federation.server.broadcast, config.clients.per_round
+        chosen = choices.choose(federation.engine, broadcast, cohort_size)
         with Interrupts(announce=ranks.is_first) if saves else nullcontext() as interrupts:
             after_round = _AfterRound(federation, config, folder, start, limit, interrupts, chosen)
             last = federation.run(config.rounds, done.round if done else 0, after_round)
     return last, after_round.stopped, chosen
-
-
-def _choose(
-    federation: Federation, cohort_size: int, done: Checkpoint | None, threads: Threads
-) -> dict[str, int | str]:
-    """Choose what the config leaves open, by trials or as in ``done``; name -> choice."""
-    engine, ranks, broadcast = federation.engine, federation.ranks, federation.server.broadcast
-    chosen: dict[str, int | str] = {}
-    if done and "engine" in done.chosen:
-        engine.use(str(done.chosen["engine"]))
-    elif line := engine.choose(ranks, broadcast, cohort_size):
-        threads.announce(line)
-    if engine.chosen:
-        chosen["engine"] = engine.chosen
-    threads.choose(engine, ranks, broadcast)
-    return chosen | threads.chosen(ranks)
 
 
 def _restore(federation: Federation, checkpoint: Checkpoint) -> None:

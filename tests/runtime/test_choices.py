@@ -1,4 +1,4 @@
-"""``engine.threads``: who decides, and what a resumed run takes."""
+"""``engine.threads`` and ``engine=auto``: who decides, and what a resumed run takes."""
 
 import json
 import logging
@@ -11,10 +11,11 @@ import torch
 from federations import compose, federate
 
 import fedexp
+from fedexp.distributed.free_cores import FreeCores
 from fedexp.distributed.ranks import Ranks
 from fedexp.engines.threads import restored_threads
-from fedexp.runtime import threads as module
-from fedexp.runtime.threads import Threads
+from fedexp.runtime import choices as module
+from fedexp.runtime.choices import Choices
 from fedexp.state.checkpoint import Checkpoint
 
 CPU = torch.device("cpu")
@@ -23,22 +24,21 @@ CPU = torch.device("cpu")
 @pytest.fixture(autouse=True)
 def four_free_of_eight(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(module.FreeCores, "__call__", lambda self, ranks: 4)
+    monkeypatch.setattr(FreeCores, "__call__", lambda self, ranks: 4)
     with restored_threads():
         torch.set_num_threads(8)
         yield
 
 
-def prepared(*overrides: str, done: Checkpoint | None = None, device: str = "cpu") -> Threads:
-    threads = Threads(compose(*overrides).engine, log=True)
-    threads.prepare(Ranks(), torch.device(device), done)
-    return threads
+def prepared(*overrides: str, done: Checkpoint | None = None, device: str = "cpu") -> Choices:
+    choices = Choices(compose(*overrides).engine, Ranks(), done, log=True)
+    choices.limit_threads(torch.device(device), FreeCores())
+    return choices
 
 
-def chosen(threads: Threads) -> int:
-    federation = federate("clients.count=4", "clients.per_round=2", "data.subset=300")
-    threads.choose(federation.engine, Ranks(), federation.server.broadcast)
-    return torch.get_num_threads()
+def chosen(choices: Choices, *overrides: str) -> dict[str, int | str]:
+    federation = federate("clients.count=4", "clients.per_round=2", "data.subset=300", *overrides)
+    return choices.choose(federation.engine, federation.server.broadcast, 2)
 
 
 def test_a_trial_decides_among_those_that_are_free(
@@ -46,15 +46,15 @@ def test_a_trial_decides_among_those_that_are_free(
 ) -> None:
     found = {1: 0.004, 2: 0.002, 4: 0.0019}
     monkeypatch.setattr(module, "seconds_by_threads", lambda *_: found)
-    threads = prepared()
+    choices = prepared()
     assert torch.get_num_threads() == 4
     with caplog.at_level(logging.INFO):
-        assert chosen(threads) == 2
+        assert chosen(choices) == {"threads": 2, "processes": 1}
+    assert torch.get_num_threads() == 2
     assert caplog.messages == [
         "engine.threads=auto: 2 of 4 free; a few steps took 4.0 ms with 1, 2.0 ms with 2, "
         "1.9 ms with 4"
     ]
-    assert threads.chosen(Ranks()) == {"threads": 2, "processes": 1}
 
 
 def test_the_slowest_rank_counts_and_the_one_with_the_fewest_cores(
@@ -75,10 +75,9 @@ def test_the_slowest_rank_counts_and_the_one_with_the_fewest_cores(
         return {1: 0.004, 2: 0.002}
 
     monkeypatch.setattr(module, "seconds_by_threads", seconds)
-    threads = Threads(compose().engine, log=False)
-    threads.prepare(Two(), CPU, None)
-    federation = federate("clients.count=4", "clients.per_round=2", "data.subset=300")
-    threads.choose(federation.engine, Two(), federation.server.broadcast)
+    choices = Choices(compose().engine, Two(), None, log=False)
+    choices.limit_threads(CPU, FreeCores())
+    assert chosen(choices) == {"threads": 1, "processes": 2}
     assert (asked, torch.get_num_threads()) == ([2], 1)
 
 
@@ -102,7 +101,7 @@ def test_what_is_known_needs_no_trial(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     with caplog.at_level(logging.INFO):
-        assert chosen(prepared(*overrides, device=device)) == count
+        assert chosen(prepared(*overrides, device=device))["threads"] == count
     assert not caplog.messages
 
 
@@ -118,7 +117,14 @@ def test_a_resumed_run_makes_no_trial(
     recorded: dict[str, int | str], count: int, tmp_path: Path
 ) -> None:
     done = Checkpoint(tmp_path, 1, 0.0, recorded)
-    assert chosen(prepared(done=done)) == count
+    assert chosen(prepared(done=done))["threads"] == count
+
+
+@pytest.mark.parametrize("name", ["serial", "vectorized"])
+def test_a_resumed_run_keeps_its_engine(name: str, tmp_path: Path) -> None:
+    done = Checkpoint(tmp_path, 1, 0.0, {"threads": 1, "processes": 1, "engine": name})
+    choices = prepared("engine=auto", "engine.threads=1", done=done)
+    assert chosen(choices, "engine=auto")["engine"] == name
 
 
 def test_a_run_says_how_many_keeps_them_and_gives_them_back(
