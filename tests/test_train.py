@@ -100,29 +100,8 @@ def test_a_wrong_value_is_one_line_and_exit_code_1(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["partition.betta=1"], "Could not override 'partition.betta'"),
-        (["head=linaer"], "head=linaer: no such option; did you mean head=linear?"),
-    ],
-)
-def test_an_unknown_key_or_option_in_hydras_words(
-    arguments: list[str], words: str, tmp_path: Path
-) -> None:
-    done = fedexp(*arguments, folder=tmp_path)
-    assert done.returncode == 1
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize(
     ("override", "line"),
     [
-        ("partition.betta=1", "Could not override 'partition.betta'. "),
-        ("head=linaer", "head=linaer: no such option; did you mean head=linear"),
-        ("head=null", "head=null: Config group override must be a string or a list"),
-        ("rounds=[", "rounds=[: no viable alternative at input '['"),
-        ("rounds", "rounds: Error parsing override 'rounds' missing EQUAL"),
         ("evaluation.targets={}", "Error merging override evaluation.targets={} Cannot merge"),
         ("resume=${nope}", "resume: Interpolation key 'nope' not found"),
         ("hydra.run.dir=/dev/null/run", "hydra.run.dir=/dev/null/run"),

@@ -22,7 +22,6 @@ class Counting(Callback):
 
 
 @pytest.mark.matrix
-@pytest.mark.matrix
 @pytest.mark.parametrize(
     "overrides",
     [
