@@ -36,8 +36,8 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def take(self, index: np.ndarray) -> "Split":
-        """The samples at ``index``, in that order."""
+    def take(self, index: np.ndarray | slice) -> "Split":
+        """The samples at ``index``, in that order; those of a slice are not copied."""
         users = None if self.users is None else self.users[index]
         return Split(self.inputs[index], self.labels[index], users, self.overlap)
 

@@ -1,17 +1,19 @@
 """Fed-ISIC2019 as FLamby prepares it: skin lesions from six centres."""
 
 import csv
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import torch
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from fedexp.core.description import Description
 from fedexp.data.dataset import Dataset, Source, Split, check_constants
 from fedexp.data.image_decoding import Fit, decoded
+from fedexp.data.train_test import Positions, TestFraction, UserSplit, by_user
 from fedexp.errors import InputError
 
 CLASSES = (
@@ -47,6 +49,9 @@ class FedISIC(Source):
             ``ISIC_2019_Training_Input_preprocessed``; ``~`` is expanded. Nothing is written there.
         short_side: every image is scaled (bilinear) so that its shorter side has so many pixels.
         image_size: height and width of the square that is then cut out of its centre.
+        split: ``within`` each centre, as FLamby divides them, or by ``users``: whole centres.
+        test_fraction: by ``users``, share of the centres that is for testing.
+        split_seed: of their draw; independent of the run's seed.
         mean: of each channel, of inputs in [0, 1].
         std: likewise.
 
@@ -60,6 +65,9 @@ class FedISIC(Source):
         root: Path,
         short_side: Annotated[int, Field(gt=0, le=4096)],  # a larger number is a typing error
         image_size: PositiveInt,
+        split: UserSplit,
+        test_fraction: TestFraction,
+        split_seed: NonNegativeInt,
         mean: tuple[float, ...],
         std: tuple[PositiveFloat, ...],
     ) -> None:
@@ -70,6 +78,7 @@ class FedISIC(Source):
             )
         self.root = root.expanduser()
         self.short_side, self.image_size = short_side, image_size
+        self.split, self.test_fraction, self.split_seed = split, test_fraction, split_seed
         self.mean, self.std = mean, std
 
     def describe(self) -> Description:
@@ -84,13 +93,17 @@ class FedISIC(Source):
         fit = Fit("centre", self.short_side)
         images = torch.from_numpy(decoded(self.root, paths, about.input_shape, fit, cache))
         labels = torch.tensor([int(row["target"]) for row in rows])
-        users = np.array([row["center"] for row in rows])
-        num_train = sum(row["fold"] == "train" for row in rows)
-        train, test = (
-            Split(images[part], labels[part], users[part])
-            for part in (slice(num_train), slice(num_train, None))
-        )
+        whole = Split(images, labels, np.array([row["center"] for row in rows]))
+        train, test = map(whole.take, self._divide(rows))
         return Dataset(about, train, test, self.mean, self.std)
+
+    def _divide(self, rows: Sequence[Mapping[str, str]]) -> Positions | tuple[slice, slice]:
+        """Which of the images are for training, and which for testing."""
+        if self.split == "users":
+            centres = np.array([row["center"] for row in rows])
+            return by_user(centres, self.test_fraction, self.split_seed)
+        num_train = sum(row["fold"] == "train" for row in rows)
+        return slice(num_train), slice(num_train, None)
 
     @cached_property
     def _rows(self) -> list[dict[str, str]]:

@@ -13,6 +13,9 @@ from fedexp.errors import InputError
 ARGUMENTS: dict[str, Any] = {
     "short_side": 8,
     "image_size": 6,
+    "split": "within",
+    "test_fraction": 0.3,
+    "split_seed": 0,
     "mean": (0.485, 0.456, 0.406),
     "std": (0.229, 0.224, 0.225),
 }
@@ -38,6 +41,21 @@ def test_the_splits_labels_and_centres_are_those_of_the_list(root: Path, tmp_pat
         assert split.labels.tolist() == [row[1] for _, row in listed]
         assert split.users is not None
         assert split.users.tolist() == [str(row[2]) for _, row in listed]
+
+
+def test_whole_centres_can_be_for_testing(root: Path, tmp_path: Path) -> None:
+    centres = {str(row[2]) for row in LESIONS}
+    tested = set[str]()
+    for seed in range(20):
+        dataset = reader(root, split="users", split_seed=seed).load(tmp_path / "cache")
+        assert dataset.train.users is not None
+        assert dataset.test.users is not None
+        train, test = set(dataset.train.users), set(dataset.test.users)
+        assert len(dataset.train) + len(dataset.test) == len(LESIONS)
+        assert train | test == centres
+        assert not train & test
+        tested |= test
+    assert tested == centres  # another seed takes others
 
 
 def test_the_centre_is_cut_out_without_resampling(root: Path, tmp_path: Path) -> None:
