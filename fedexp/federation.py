@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from fedexp.core.client import ClientModule
 from fedexp.core.messages import Message, Update
 from fedexp.core.server import Server
-from fedexp.distributed.placement import Placement
 from fedexp.distributed.ranks import Ranks
 from fedexp.engines.base import Engine
 from fedexp.evaluation.evaluator import Evaluator, Scores
@@ -20,6 +19,7 @@ from fedexp.evaluation.meter import Meter
 from fedexp.faults.base import Faults
 from fedexp.faults.quarantine import Quarantine
 from fedexp.samplers.base import Sampler
+from fedexp.state.placement import Placement
 from fedexp.tracking.pictures import Pictures
 from fedexp.tracking.tracker import Record, Tracker
 
@@ -130,7 +130,7 @@ class Federation:
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
         """The updates of this rank's share of the cohort as they arrive; drop-outs send none."""
         present = [c for c in cohort if not self.faults.drops_out(message.round, c)]
-        local = self.placement.local_clients(present)
+        local = self.placement.bring(present)
         return self.meter.count_arrivals(self.engine.train(local, message))
 
     def observed(self, updates: Iterator[Update]) -> Iterator[Update]:
@@ -147,6 +147,8 @@ class Federation:
         metrics |= self.faults.metrics(round, cohort)
         metrics["cost/server_memory_bytes"] = self.server.state_nbytes
         result = self.server.broadcast(round)
+        if self.evaluator.scores_personal(round):
+            self.placement.even_out()
         scores = self.evaluator.start(result)
         return Waiting(round, metrics, scores, self.figures(result))
 

@@ -134,6 +134,12 @@ class Evaluator:
         if self.best:
             self.best.load_state_dict(state)
 
+    def scores_personal(self, round: int) -> bool:
+        """Whether personal models are scored after this round."""
+        if self.schedule.personal == "off":
+            return False
+        return round == self.rounds if self.best else self._due(round, self.schedule.personal_every)
+
     def __call__(self, message: Message) -> Scores:
         """The scores of round ``message.round``; ``message`` holds the new global model."""
         return self.start(message).result()
@@ -142,7 +148,7 @@ class Evaluator:
         """As a call; with ``overlap`` the scores may come later, while others are trained."""
         aligned = self._alignment.metrics(message.weights) if self._alignment else {}
         if self.overlap and message.round < self.rounds:
-            store = self.engine.resources.store if self._personal_due(message.round) else None
+            store = self.engine.resources.store if self.scores_personal(message.round) else None
             if store is None or self.overlap.keeps_models(store):
                 work = partial(self._score, copied(message), aligned, self.overlap.fewshot)
                 return self.overlap.submit(store, work)
@@ -163,7 +169,7 @@ class Evaluator:
                 self._score_global(engine, fewshot, message, scores)
             if self.best:
                 self._compare(self.best, message, scores)
-        if self._personal_due(message.round):
+        if self.scores_personal(message.round):
             scores.metrics |= self._score_personal(engine, message)
         scores.metrics |= aligned
         attacks = self.schedule.membership.attack != "off" and message.round == self.rounds
@@ -174,11 +180,6 @@ class Evaluator:
 
     def _due(self, round: int, every: int) -> bool:
         return round % every == 0 or round == self.rounds
-
-    def _personal_due(self, round: int) -> bool:
-        if self.schedule.personal == "off":
-            return False
-        return round == self.rounds if self.best else self._due(round, self.schedule.personal_every)
 
     def _score_global(
         self, engine: Engine, fewshot: FewShotMetrics, message: Message, scores: Scores

@@ -19,7 +19,6 @@ from fedexp.core.randomness import seeded
 from fedexp.core.server import Server
 from fedexp.core.sockets import Head
 from fedexp.data.federated import FederatedData
-from fedexp.distributed.placement import Placement
 from fedexp.distributed.ranks import Ranks, ranks_of
 from fedexp.engines.allocator import keep_freed_memory
 from fedexp.engines.base import Engine
@@ -39,6 +38,7 @@ from fedexp.models.shape import trains_on_one
 from fedexp.runtime.plan import ENGINE_SUPPLIED, Plan
 from fedexp.runtime.plan import plan as make_plan
 from fedexp.state.client_store import ClientStore
+from fedexp.state.placement import Placement
 from fedexp.state.ram_and_disk import RamAndDisk
 from fedexp.tracking.pictures import Pictures
 from fedexp.tracking.tracker import Tracker
@@ -70,7 +70,7 @@ def assemble(
     resources = _resources(plan, fabric, data, module, client_folder)
     engine = _engine(plan.config.engine, resources)
     ranks = ranks_of(fabric)
-    placement = Placement(ranks, data.sizes.numpy(), lambda: resources.store.clients_with_state)
+    placement = Placement(ranks, data.sizes.numpy(), resources.store)
     overlap = _overlap(plan.config, fabric, data) if plan.config.evaluation.overlap else None
     evaluator = _evaluator(plan.config, engine, setting, ranks, overlap)
     meter, quarantine = Meter(), Quarantine(plan.config.on_bad_update)

@@ -115,6 +115,12 @@ class ClientStore:
         while self._ram_used > self._ram_bytes:
             self._spill(next(iter(self._ram)))
 
+    def take(self, client: int) -> ClientState:
+        """This client's state, which is then no longer here."""
+        state = self._remove(client)
+        self._forget(client)
+        return state
+
     def discard(self, client: int) -> None:
         """Delete this client's state."""
         if client in self._ram:

@@ -1,17 +1,24 @@
-"""Which rank trains which client."""
+"""Which rank trains which client and has its state."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from fedexp.distributed.ranks import Contribution, Ranks, Tensors
+from fedexp.state.client_state import ClientState
+from fedexp.state.client_store import ClientStore
 
 Sizes = Sequence[int] | np.ndarray
 """client -> its samples; an array in a large population."""
 
 
 def place(
-    clients: Iterable[int], sizes: Sizes, homes: Mapping[int, int], num_ranks: int
+    clients: Iterable[int],
+    sizes: Sizes,
+    homes: Mapping[int, int],
+    num_ranks: int,
+    largest_load: float = math.inf,
 ) -> dict[int, int]:
     """Client -> rank: clients with a home rank stay there, the others balance the load.
 
@@ -23,16 +30,31 @@ def place(
         sizes: client -> its samples, to which its training time is proportional.
         homes: client -> the rank that has the client's state.
         num_ranks: the number of ranks.
+        largest_load: clients that would exceed it at their home rank do not stay there.
     """
-    placed = {client: homes[client] for client in clients if client in homes}
-    loads = [0] * num_ranks
-    for client, rank in placed.items():
-        loads[rank] += sizes[client]
-    rest = (client for client in clients if client not in homes)
-    for client in sorted(rest, key=lambda client: (-sizes[client], client)):
+    placed, rest, loads = dict[int, int](), list[int](), [0] * num_ranks
+    for client in sorted(clients, key=lambda client: (-sizes[client], client)):
+        home = homes.get(client)
+        if home is None or loads[home] + sizes[client] > largest_load:
+            rest.append(client)
+            continue
+        placed[client] = home
+        loads[home] += sizes[client]
+    for client in rest:
         placed[client] = loads.index(min(loads))
         loads[placed[client]] += sizes[client]
     return placed
+
+
+def balance(
+    clients: Iterable[int], sizes: Sizes, homes: Mapping[int, int], num_ranks: int
+) -> dict[int, int]:
+    """As ``place``, but clients leave their home ranks where these have more than a fair load."""
+    anywhere = place(clients, sizes, {}, num_ranks)
+    loads = [0] * num_ranks
+    for client, rank in anywhere.items():
+        loads[rank] += sizes[client]
+    return place(anywhere, sizes, homes, num_ranks, max(loads))
 
 
 class Placement:
@@ -41,19 +63,31 @@ class Placement:
     Args:
         ranks: the processes.
         sizes: client -> its samples.
-        clients_with_state: the clients whose state is at this rank.
+        store: the states of the clients at this rank.
     """
 
-    def __init__(
-        self, ranks: Ranks, sizes: Sizes, clients_with_state: Callable[[], list[int]]
-    ) -> None:
-        self._ranks, self._sizes, self._clients_with_state = ranks, sizes, clients_with_state
+    def __init__(self, ranks: Ranks, sizes: Sizes, store: ClientStore) -> None:
+        self._ranks, self._sizes, self._store = ranks, sizes, store
         self._homes: dict[int, int] = {}
 
     def local_clients(self, clients: Sequence[int]) -> list[int]:
-        """Those of ``clients`` that this rank trains, in the same order."""
+        """Those of ``clients`` whose state is at this rank or that it is to have, in this order."""
         placed = place(dict.fromkeys(clients), self._sizes, self._homes, self._ranks.size)
         return [client for client in clients if placed[client] == self._ranks.rank]
+
+    def bring(self, clients: Sequence[int]) -> list[int]:
+        """Those of ``clients`` that this rank trains, in this order, once their states are here.
+
+        All ranks must call it. States move where the ranks would else have unequal loads.
+        """
+        placed = balance(dict.fromkeys(clients), self._sizes, self._homes, self._ranks.size)
+        self._move(placed)
+        return [client for client in clients if placed[client] == self._ranks.rank]
+
+    def even_out(self) -> None:
+        """Move states so that all ranks have equally many; all ranks must call it."""
+        ones = np.broadcast_to(1, len(self._sizes))
+        self._move(balance(self._homes, ones, self._homes, self._ranks.size))
 
     def synchronize(self) -> None:
         """Exchange the home ranks outside of a round."""
@@ -61,8 +95,26 @@ class Placement:
 
     def contribution(self) -> Contribution:
         """The clients whose state is here."""
-        return Contribution(items=self._clients_with_state())
+        return Contribution(items=self._store.clients_with_state)
 
     def set_reduced(self, sums: Tensors, items: Sequence[list[int]]) -> None:
         """Set each client's home rank."""
         self._homes = {client: rank for rank, clients in enumerate(items) for client in clients}
+
+    def _move(self, placed: Mapping[int, int]) -> None:
+        """Move the states of clients that are placed elsewhere than at home."""
+        moves = {
+            client: rank for client, rank in placed.items() if self._homes.get(client, rank) != rank
+        }
+        if not moves:
+            return
+        for client, state in self._ranks.iterate_gathered(self._leaving(moves)):
+            if moves[client] == self._ranks.rank:
+                self._store.put(client, state)
+        self._homes |= moves
+
+    def _leaving(self, moves: Iterable[int]) -> Iterator[tuple[int, ClientState]]:
+        """(client, state) of those clients that are here; they are not, afterwards."""
+        for client in moves:
+            if self._homes[client] == self._ranks.rank:
+                yield client, self._store.take(client)

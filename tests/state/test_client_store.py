@@ -64,6 +64,16 @@ def full_disk() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+@pytest.mark.parametrize("ram_bytes", [UNBOUNDED, 0])
+def test_a_state_that_is_taken_is_no_longer_here(ram_bytes: float, tmp_path: Path) -> None:
+    store = ClientStore("all", ram_bytes, tmp_path)
+    remember(store, 3)
+    assert same(store.take(3).memory("head")["x"], torch.full((100,), 3.0))
+    assert not store.clients_with_state
+    assert not on_disk(tmp_path)
+    assert not store.take(3).nbytes
+
+
 def test_the_least_recently_used_go_to_disk(tmp_path: Path) -> None:
     store = ClientStore("off", 800, tmp_path)  # room for two of 400 bytes
     found = []
