@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import torch
 from lightning import LightningModule
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 from torch.func import functional_call
 from torch.optim import Optimizer
 
@@ -273,18 +273,29 @@ class ClientModule(LightningModule):
         """Whether this weight may be sent: every weight except the head's derived buffers."""
         return name not in self._derived
 
-    def features(self, batch_size: int = 1000) -> tuple[Tensor, Tensor]:
+    def features(
+        self, batch_size: int = 1000, augment: Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Features z [n, d] and labels [n] of this client's training data under its current model.
 
-        One pass in eval mode without augmentation, shared by all parts that report after training.
+        One pass in eval mode; that without augmentation is shared by all parts that report after
+        training. With a generator the inputs are augmented with draws of it.
         """
+        if augment is not None:
+            labels = self.data.labels
+            positions = torch.split(torch.arange(len(labels), device=labels.device), batch_size)
+            inputs = (self.data.inputs(each, augment) for each in positions)
+            return self._features_of(inputs), labels
         if self._features is None:
-            self.eval()
-            with torch.no_grad():
-                pairs = [(self.backbone(x), y) for x, y in self.data.batches(batch_size)]
-            z, y = zip(*pairs, strict=True)
-            self._features = torch.cat(z), torch.cat(y)
+            batches, targets = zip(*self.data.batches(batch_size), strict=True)
+            self._features = self._features_of(batches), torch.cat(targets)
         return self._features
+
+    @torch.no_grad()
+    def _features_of(self, batches: Iterable[Tensor]) -> Tensor:
+        """z [n, d] of all batches of inputs, in eval mode."""
+        self.eval()
+        return torch.cat([self.backbone(inputs) for inputs in batches])
 
     @torch.no_grad()
     def load(self, weights: Mapping[str, Tensor]) -> None:

@@ -97,8 +97,13 @@ class Client(Protocol):
         Without those that no client changes, see ``core.fixed_weights``.
         """
 
-    def features(self, batch_size: int = 1000) -> tuple[Tensor, Tensor]:
-        """Features z [n_k, d] and labels [n_k] of the training data, in eval mode."""
+    def features(
+        self, batch_size: int = 1000, augment: Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Features z [n_k, d] and labels [n_k] of the training data, in eval mode.
+
+        With a generator the inputs are augmented as in local training, with draws of it.
+        """
 
     def loss_gradient(self, batch_size: int = 1000) -> Tensors:
         """Name -> gradient of the mean loss over the training data, every trained parameter.

@@ -12,8 +12,9 @@ from torch import Generator, Tensor
 
 from fedexp.core.client_protocol import Client
 from fedexp.core.messages import Message, Tensors, Update
-from fedexp.core.part import Memory
+from fedexp.core.part import Memory, Setting
 from fedexp.core.prototypes import class_prototypes, stack_reports
+from fedexp.core.randomness import torch_generator
 from fedexp.core.sockets import Head
 from fedexp.heads.sphere import (
     Scale,
@@ -57,13 +58,15 @@ def update_prototypes(
         old: [C, d] prototypes, unit rows.
         local: [K, C, d] each client's class means of unit features, 0 for classes it lacks.
         counts: [K, C] each client's samples of each class.
-        rho: the share of the old prototype that stays.
+        rho: the share of the old prototype that stays; 1 changes no bit.
         weighting: ``count``: mu_c = normalize(sum_k n_kc mu_kc / sum_k n_kc);
             ``uniform``: mu_c = sum_k mu_kc / K (the paper's Eq. 4).
 
     Returns:
         [C, d] unit rows; those of classes that no client holds are the old ones, bit for bit.
     """
+    if rho == 1:
+        return old  # normalized again, its last bits would drift
     means = local.double()
     if weighting == "count":
         target = F.normalize((counts.unsqueeze(2) * means).sum(dim=0))
@@ -86,7 +89,7 @@ class Prototype(Head):
     Clients report the class means of their unit features after training; the server moves W
     towards them and sends it with every message. There are two published forms: the paper's
     (``init=maximin weighting=uniform renormalize_clients=false``) and that of the released code
-    (``init=orthogonal weighting=count renormalize_clients=true``).
+    (``init=orthogonal weighting=count renormalize_clients=true augmented_means=true``).
 
     Args:
         feature_dim: d.
@@ -97,6 +100,7 @@ class Prototype(Head):
         rho: the share of the old prototype that stays in a round; 1 fixes W.
         weighting: how clients' means are averaged; see ``update_prototypes``.
         renormalize_clients: whether each client's means are made unit before they are averaged.
+        augmented_means: whether class means are over augmented inputs, as in local training.
     """
 
     derived = ("weight",)
@@ -112,14 +116,20 @@ class Prototype(Head):
         rho: Annotated[float, Field(ge=0, le=1)],
         weighting: Weighting,
         renormalize_clients: bool,
+        augmented_means: bool,
     ) -> None:
         super().__init__()
         self.rho, self.weighting, self.renormalize_clients = rho, weighting, renormalize_clients
+        self.augmented_means = augmented_means
         self.scale = scale.build()
         self.normalize_features = normalize_features
         self.register_buffer("weight", INITIALIZERS[init](num_classes, feature_dim))
         # The server's copy: the buffer belongs to the model that is loaded at the moment.
         self.global_prototypes = self.weight.clone()
+
+    def setup(self, setting: Setting) -> None:
+        """Take the seed of the run."""
+        self._seed = setting.seed
 
     def forward(self, z: Tensor) -> Tensor:
         """Logits [B, C]."""
@@ -145,7 +155,11 @@ class Prototype(Head):
 
     def report(self, client: Client, memory: Memory) -> Tensors:
         """Class means of the unit features [C, d], and counts [C]."""
-        features, labels = client.features()
+        draws = None
+        if self.augmented_means:
+            where = (client.round, client.data.client)
+            draws = torch_generator(self._seed, "prototype_features", *where)
+        features, labels = client.features(augment=draws)
         means, counts = class_prototypes(F.normalize(features), labels, len(self.weight))
         return {
             "prototypes": F.normalize(means) if self.renormalize_clients else means,

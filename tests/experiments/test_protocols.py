@@ -410,6 +410,7 @@ METHODS: dict[str, dict[str, Values]] = {
             "head._target_": "fedexp.heads.prototype.Prototype",
             "head.init": "orthogonal",
             "head.renormalize_clients": True,
+            "head.augmented_means": True,
             "head.weighting": "count",
             "head.rho": 0.9,
             "head.scale": {"init": 1, "trainable": True},

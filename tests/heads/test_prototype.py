@@ -1,4 +1,5 @@
 import math
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +25,7 @@ def prototype(feature_dim: int = 2, num_classes: int = 4, **options: Any) -> Pro
         "rho": 0.6,
         "weighting": "count",
         "renormalize_clients": False,
+        "augmented_means": False,
     }
     return Prototype(feature_dim, num_classes, **(defaults | options))
 
@@ -180,7 +182,9 @@ def test_a_class_that_no_client_holds_keeps_its_prototype_bit_for_bit(weighting:
 
 def updates(head: Prototype, features: list[tuple[Tensor, Tensor]]) -> list[Update]:
     """What clients with these features and labels report."""
-    clients: list[Any] = [SimpleNamespace(features=lambda pair=pair: pair) for pair in features]
+    clients: list[Any] = [
+        SimpleNamespace(features=lambda augment, pair=pair: pair) for pair in features
+    ]
     return [
         Update(number, 1, {}, {"head": head.report(client, {})})
         for number, client in enumerate(clients)
@@ -341,6 +345,28 @@ def test_prototypes_follow_the_features_of_the_cohort() -> None:
     expected = torch.where(held.unsqueeze(1), F.normalize(0.9 * old + 0.1 * F.normalize(sums)), old)
     found = federation.server.broadcast(2).extras["head"]["prototypes"]
     torch.testing.assert_close(found.double(), expected, atol=1e-6, rtol=0)
+
+
+def test_class_means_are_of_augmented_images_on_request(image_tree: Path) -> None:
+    images = ["data=image_folder", f"data.root={image_tree}", "model=mlp", "algorithm=fednh"]
+    images += ["data.augment=crop_flip", "partition=iid", "clients.count=3", "clients.per_round=3"]
+    means = {}
+    for augmented in (True, False):
+        federation = federate(*images, f"head.augmented_means={augmented}")
+        message = federation.server.broadcast(1)
+        (update,) = federation.engine.train([2], message)
+        module = federation.engine.resources.module.eval()
+        data, head = module.data, module.head
+        assert isinstance(head, Prototype)
+        draws = torch_generator(0, "prototype_features", 1, 2) if augmented else None
+        with torch.no_grad():
+            z = F.normalize(module.backbone(data.inputs(torch.arange(len(data.labels)), draws)))
+        for label in data.labels.unique():
+            mean = F.normalize(z[data.labels == label].mean(dim=0), dim=0)
+            found = update.extras["head"]["prototypes"][label]
+            torch.testing.assert_close(found, mean, atol=1e-5, rtol=0)
+        means[augmented] = update.extras["head"]["prototypes"]
+    assert not torch.allclose(means[True], means[False], atol=1e-3)
 
 
 def test_the_server_state_is_restored() -> None:

@@ -25,7 +25,7 @@ def cosine(scale: Scale = TRAINED) -> Head:
 
 
 def prototype(scale: Scale = TRAINED) -> Head:
-    return Prototype(D, C, scale, True, "maximin", 0.9, "count", False)
+    return Prototype(D, C, scale, True, "maximin", 0.9, "count", False, False)
 
 
 def etf(feature_norm: Any = "l2") -> Head:
@@ -33,7 +33,7 @@ def etf(feature_norm: Any = "l2") -> Head:
 
 
 def raw_prototype() -> Head:
-    return Prototype(D, C, TRAINED, False, "maximin", 0.9, "count", False)
+    return Prototype(D, C, TRAINED, False, "maximin", 0.9, "count", False, False)
 
 
 HEADS = {
