@@ -53,6 +53,7 @@ if CUDA:
     ]
 else:
     CONTENDERS += [
+        Contender("serial, 1 thread", CHANNELS_LAST, threads=1),
         Contender("serial, 2 processes", CHANNELS_LAST, processes=2, threads=1),
         Contender("vectorized, 2 processes", VECTORIZED, processes=2, threads=1),
     ]
