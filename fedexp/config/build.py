@@ -56,6 +56,8 @@ def build(
 def locate(key: str, name: Any) -> Callable[..., Any]:
     """The class or function with this dotted name."""
     module, _, attribute = str(name).rpartition(".")
+    if not module:
+        raise InputError(f"{key}._target_={name}: must be written MODULE.NAME")
     try:
         found: Callable[..., Any] = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
