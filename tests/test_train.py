@@ -71,7 +71,11 @@ def test_a_run_ends_with_a_table_and_its_folder(tmp_path: Path) -> None:
     ("arguments", "line"),
     [
         (["rounds=-1"], "fedexp: rounds=-1: should be greater than 0"),
-        (["data=image_folder"], "fedexp: data.root: must be given"),
+        (["data=image_folder"], "fedexp: data.root: must be given, as data.root=VALUE"),
+        (
+            ["data=tabular"],
+            "fedexp: data.path, data.target: must be given, as data.path=VALUE data.target=VALUE",
+        ),
         (
             ["data=spiral", "data.augment=flip"],
             "fedexp: data.augment=flip: is for images; these inputs are flat; use none",

@@ -56,7 +56,7 @@ def _suggestion(text: str, folder: Path) -> str:
     if unknown := _quoted(text, "Could not override '"):
         return _similar_key(unknown, folder)
     if (missing := _quoted(text, "Could not find '")) in _EXTRAS:
-        return f" It comes with pip install 'fedexp[{_EXTRAS[missing]}]'."
+        return f"; it comes with pip install 'fedexp[{_EXTRAS[missing]}]'."
     return ""
 
 

@@ -131,8 +131,10 @@ def to_dict(cfg: DictConfig, overrides: Sequence[str]) -> dict[str, Any]:
     """
     try:
         values: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
-    except MissingMandatoryValue as missing:
-        raise InputError(f"{missing.full_key}: must be given") from None
+    except MissingMandatoryValue:
+        missing = sorted(OmegaConf.missing_keys(cfg))
+        form = " ".join(f"{key}=VALUE" for key in missing)
+        raise InputError(f"{', '.join(missing)}: must be given, as {form}") from None
     except OmegaConfBaseException as error:  # an interpolation of an unknown key
         raise InputError(f"{error.full_key}: {str(error).splitlines()[0]}") from error
     return give_way({str(key): value for key, value in values.items()}, overrides)

@@ -5,10 +5,12 @@ what it names, so a new part brings its own schema in its own file.
 """
 
 import inspect
+import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -54,11 +56,25 @@ def build(
 def locate(key: str, name: Any) -> Callable[..., Any]:
     """The class or function with this dotted name."""
     module, _, attribute = str(name).rpartition(".")
+    if not module:
+        raise InputError(f"{key}._target_={name}: must be written MODULE.NAME")
     try:
         found: Callable[..., Any] = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"{key}._target_={name}: cannot be imported ({error})") from error
+        hint = _where_python_looks(module, error)
+        raise InputError(f"{key}._target_={name}: cannot be imported ({error}{hint})") from error
     return found
+
+
+def _where_python_looks(module: str, error: Exception) -> str:
+    """What to add if a module is missing that the current folder, not looked in, may hold.
+
+    A command that pip installed does not look there; ``python -m`` does.
+    """
+    is_absent = isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]
+    if not is_absent or Path.cwd() in {Path(each).resolve() for each in sys.path}:
+        return ""
+    return "; the current folder is looked in after export PYTHONPATH=."
 
 
 def argument_names(target: Callable[..., Any]) -> set[str]:

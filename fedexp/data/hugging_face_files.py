@@ -40,14 +40,16 @@ def quiet() -> Iterator[None]:
     from huggingface_hub import utils as hub
 
     bars = [each for each in (datasets, hub) if not each.are_progress_bars_disabled()]
-    verbosity = datasets.logging.get_verbosity()
+    loggers = {each: each.get_verbosity() for each in (datasets.logging, hub.logging)}
     for each in bars:
         each.disable_progress_bars()
-    datasets.logging.set_verbosity_error()
+    for each in loggers:
+        each.set_verbosity_error()
     try:
         yield
     finally:
-        datasets.logging.set_verbosity(verbosity)
+        for each, verbosity in loggers.items():
+            each.set_verbosity(verbosity)
         for each in bars:
             each.enable_progress_bars()
 
@@ -67,6 +69,8 @@ def open_splits(name: str, config: str | None, revision: str | None) -> Mapping[
     library = import_datasets("data=hf")
     path = Path(name).expanduser()
     is_local = path.exists()
+    if not is_local and (path.is_absolute() or path.suffix in _FORMATS):
+        raise InputError(f"data.name={name}: no such folder or file")  # nor a name on the hub
     try:
         with quiet():
             if is_local:

@@ -5,7 +5,7 @@ from difflib import get_close_matches
 
 from fedexp.errors import InputError
 
-_MOST = 10
+_MOST = 50
 """Columns that a message lists."""
 
 

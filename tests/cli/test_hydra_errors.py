@@ -2,10 +2,13 @@
 
 import contextlib
 import sys
+from pathlib import Path
 
 import pytest
+from hydra.errors import HydraException
 
 import fedexp
+from fedexp.cli.hydra_errors import one_line
 from fedexp.errors import InputError
 from fedexp.train import main
 
@@ -82,3 +85,10 @@ def test_from_python(override: str, line: str) -> None:
     with pytest.raises(InputError) as raised:
         fedexp.run([override])
     assert str(raised.value) == line
+
+
+def test_an_option_of_an_extra_that_is_not_installed_says_what_to_install(tmp_path: Path) -> None:
+    said = "Could not find 'hydra/launcher/ray'\n\nAvailable options in 'hydra/launcher':\n\tbasic"
+    with pytest.raises(InputError) as raised, one_line([], tmp_path):
+        raise HydraException(said)
+    assert str(raised.value).endswith("basic; it comes with pip install 'fedexp[ray]'.")

@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -56,8 +57,20 @@ def test_problems_are_one_line(node: dict[str, Any], message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_a_module_that_may_be_in_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that pip installed does not look there."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"current folder is looked in after export PYTHONPATH="):
+        build("model", {"_target_": "mynet.Network"})
+    monkeypatch.syspath_prepend("")
+    with pytest.raises(InputError, match=r"\(No module named 'mynet'\)$"):
+        build("model", {"_target_": "mynet.Network"})
+
+
 def test_a_node_without_target() -> None:
-    with pytest.raises(InputError, match=r"loss\._target_=None"):
+    with pytest.raises(InputError, match=r"loss\._target_=None: must be written MODULE\.NAME"):
         build("loss", {})
 
 

@@ -203,6 +203,16 @@ def test_what_does_not_fit_is_one_line(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["here.csv", "/nowhere/set"])
+def test_a_mistyped_path_is_not_asked_for_on_the_hub(
+    library: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Without a network the library tries for half a minute."""
+    monkeypatch.setattr(library, "load_dataset", None)
+    with pytest.raises(InputError, match=rf"^data\.name={name}: no such folder or file$"):
+        read(name, input="height")
+
+
 def test_fractions_are_no_classes_and_hidden_labels_are_said(library: Any, tmp_path: Path) -> None:
     made = {"x": [0.0, 1.0, 2.0, 3.0], "y": [0.5, 1.5, 0.5, 1.5], "hidden": [0, 1, -1, -1]}
     found = library.Dataset.from_dict(made).cast_column(

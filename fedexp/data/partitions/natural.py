@@ -40,7 +40,8 @@ def natural(
     if num_clients > len(names) and split_users == "none":
         raise InputError(
             f"clients.count={num_clients}: partition=natural allows at most {len(names)}, "
-            "the number of users, or more with partition.split_users=even"
+            "the number of users, or more with partition.split_users=even; clients.per_round is at "
+            "most clients.count"
         )
     generator = numpy_generator(seed, "partition")
     if num_clients > len(names):

@@ -102,5 +102,7 @@ def test_parts_matter_only_with_fewer_users() -> None:
 
 
 def test_fewer_users_than_clients_are_refused() -> None:
-    with pytest.raises(InputError, match=r"at most 5, the number of users, or more with partition"):
+    with pytest.raises(
+        InputError, match=r"at most 5, the number of users, or more with partition.*per_round is"
+    ):
         natural(np.array(PEOPLE), 6, 0)
