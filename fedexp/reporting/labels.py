@@ -16,8 +16,8 @@ Label = tuple[tuple[str, str], ...]
 def label_runs(runs: Sequence[Run]) -> list[Label]:
     """For each run the keys in which the runs differ, seed and records aside.
 
-    Keys that the command lines name come first, then config groups, then single values. A key
-    that keys before it determine is left out: with ``algorithm`` among them, ``head`` and ``loss``
+    Config groups that the command lines name come first, then values that they name, then other
+    groups and values. A key that keys before it determine is left out: with ``algorithm`` among them, ``head`` and ``loss``
     say nothing new. A key that only changes costs, as ``engine``, is used where without it runs
     of the same seed would have the same label.
 
@@ -80,9 +80,10 @@ def _short(key: str, value: str) -> str:
 
 
 def _candidates(runs: Sequence[Run]) -> Iterator[str]:
-    """All keys of all runs, each once: typed ones first, those that only change costs last."""
-    typed = [run_folder.override_key(each) for run in runs for each in run.overrides]
+    """All keys of all runs, each once: typed groups first, what only changes costs last."""
+    named = [run_folder.override_key(each) for run in runs for each in run.overrides]
     groups = [key for run in runs for key in run.choices]
+    typed = sorted(named, key=lambda key: key not in groups)
     rest = [key for run in runs for key in run.values]
     # An experiment's name says less than what it sets.
     late = [key for key in typed + groups if key in ("experiment", "protocol")]

@@ -64,3 +64,11 @@ def test_values_are_shown_as_one_types_them(value: object, shown: str) -> None:
 def test_legends_name_methods_by_value_and_numbers_by_key() -> None:
     label = (("algorithm", "fednh"), ("head.rho", "0.1"), ("head.fixed", "true"))
     assert short_texts([label, ()]) == ["fednh rho=0.1 fixed=true", "all"]
+
+
+def test_groups_come_before_values_even_if_a_value_alone_tells_the_runs_apart(
+    tmp_path: Path,
+) -> None:
+    write_run(tmp_path / "0", ["rounds=6", "sampler=hics"])
+    write_run(tmp_path / "1", ["rounds=10", "sampler=random"])
+    assert labels(tmp_path) == ["sampler=hics", "sampler=random"]
