@@ -250,7 +250,7 @@ def test_another_config_does_not_go_on_and_touches_nothing(tmp_path: Path) -> No
 
 def test_a_failed_job_does_not_stop_the_others(tmp_path: Path) -> None:
     some = [*TINY, "tracking.wandb.mode=disabled"]
-    done = fedexp("-m", *some, "partition.beta=0,0.5", folder=tmp_path)
+    done = fedexp(*some, "-m", "partition.beta=0,0.5", folder=tmp_path)  # -m may stand anywhere
     assert done.returncode == 1
     assert "partition.beta=0 failed: partition.beta=0: should be greater than 0" in done.stderr
     assert "Traceback" not in done.stderr

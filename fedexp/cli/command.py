@@ -43,12 +43,19 @@ def run_command(job: Callable[[], object]) -> None:
     """Run a Hydra command; an error in the command line is printed as one line."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors instead of printing them
     try:
+        sys.argv[1:] = _sweep_flag_first(sys.argv[1:])
         _check_dashes(sys.argv[1:])
         sys.argv[1:] = check_in_jobs(sys.argv[1:], Path(config_folder()))
         with one_line(sys.argv[1:], Path(config_folder())):
             job()
     except InputError as error:
         raise SystemExit(f"fedexp: {error}") from None
+
+
+def _sweep_flag_first(arguments: Sequence[str]) -> list[str]:
+    """``-m`` before all overrides: argparse does not take them from both sides of a flag."""
+    flags = [each for each in arguments if each in ("-m", "--multirun")]
+    return [*flags, *(each for each in arguments if each not in flags)]
 
 
 def _check_dashes(arguments: Sequence[str]) -> None:

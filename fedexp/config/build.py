@@ -132,6 +132,9 @@ def _one_line(error: ValidationError, model: type[BaseModel], prefix: str) -> st
     if problem["type"] == "missing":
         return f"{key}: is missing"
     message = problem["msg"].removeprefix("Input ").removeprefix("Value error, ")
+    if problem["type"] == "too_short":
+        least = problem["ctx"]["min_length"]
+        message = f"should have at least {least} item{'s' if least > 1 else ''}"
     if problem["type"] == "list_type":
         message += f", such as [{problem['input']}]"
     return f"{key}={problem['input']}: {message}"
