@@ -17,9 +17,9 @@ def label_runs(runs: Sequence[Run]) -> list[Label]:
     """For each run the keys in which the runs differ, seed and records aside.
 
     Config groups that the command lines name come first, then values that they name, then other
-    groups and values. A key that keys before it determine is left out: with ``algorithm`` among them, ``head`` and ``loss``
-    say nothing new. A key that only changes costs, as ``engine``, is used where without it runs
-    of the same seed would have the same label.
+    groups and values. A key that keys before it determine is left out: with ``algorithm`` among
+    them, ``head`` and ``loss`` say nothing new. A key that only changes costs, as ``engine``, is
+    used where without it runs of the same seed would have the same label.
 
     Returns:
         One label a run; all have the same keys. Empty labels if no key differs.
