@@ -103,7 +103,7 @@ def rounds_to_best_of(
     history: Sequence[Mapping[str, float]],
     metric: str = "global/accuracy",
 ) -> int | None:
-    """Rounds of a run until the best value of another run (FedGELA, Table 9); None if never.
+    """Rounds of a run until the best value of another run (FedGELA, Table 9).
 
     For the baseline itself it is the round of its best value; FedGELA's table prints the number of
     all its rounds there.
@@ -113,8 +113,8 @@ def rounds_to_best_of(
         history: those of the run.
         metric: one that is the better the larger it is.
 
-    Raises:
-        ValueError: the baseline never measured the metric, or always as NaN.
+    Returns:
+        None if it was never reached, or the baseline never measured the metric, or always as NaN.
     """
     measured = (row[metric] for row in baseline if math.isfinite(row.get(metric, math.nan)))
-    return first_round_with(history, max(measured), metric)
+    return first_round_with(history, max(measured, default=math.inf), metric)
