@@ -120,6 +120,12 @@ def test_fedptr(data: str, skew: str) -> None:
         place = ("fmnist", "cifar10", "cifar100").index(data)
         rows = [(f"algorithm={name}", v[place]) for name, v in published["table12"].items()]
         expected |= column("Table 12", GLOBAL, LAST5, rows)
+    if cell == "cifar100_dir004":
+        attacked = ("algorithm=fedavg", "algorithm=feddyn", "algorithm=fedptr")
+        for attack, accuracies in published["table10"].items():
+            rows = list(zip(attacked, accuracies, strict=True))
+            metric, both = f"membership/{attack}_accuracy", "evaluation.membership.attack=lira"
+            expected |= column("Table 10", metric, FINAL, rows, both)
     for table, numbers, method in fedptr_ablations(published, data, cell):
         expected |= column(table, GLOBAL, LAST5, numbers, f"algorithm={method}")
     assert in_preset(f"fedptr/{cell}") == pytest.approx(expected)
