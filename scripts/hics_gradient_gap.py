@@ -16,7 +16,10 @@ which are fitted so that 2.5 % of the points are above the upper and 2.5 % below
 (quantile regression), or are those given by ``--envelope``. Defaults are digits, 50 clients and 20
 rounds, less than a minute; the paper's are 250 clients and 500 rounds, for Fashion-MNIST with
 
-    data=fashion_mnist model=hics_fmnist clients.count=250 rounds=500
+    protocol=hics_fmnist data=fashion_mnist sampler=random clients.count=250 rounds=500
+
+The paper names neither local epochs, batch size, optimizer, normalisation nor initial weights for
+this figure; ``protocol=hics_fmnist`` has those of its other experiments.
 """
 
 import argparse

@@ -62,7 +62,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("paths", nargs="+", type=Path, metavar="PATH", help="a run, a sweep, or a folder of them")
     add("--to", type=Path, metavar="DIR", help="write the report and its figures to this folder")
-    add("--baseline", metavar="KEY=VALUE", help="compare with these runs: algorithm=fedavg")
+    add(
+        "--baseline",
+        metavar="KEY=VALUE",
+        help="compare with these runs, and count rounds to their best: algorithm=fedavg",
+    )
     add(
         "--format",
         type=_formats,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedexp.reporting.labels import Label, short_texts
@@ -17,13 +18,19 @@ if TYPE_CHECKING:
 
 
 def varied_number(configurations: Mapping[Label, Sequence[Run]]) -> str | None:
-    """The key that is the only one with numbers, three of them at least; None if there is none."""
+    """The key that is the only one with numbers, three of them at least; None if there is none.
+
+    Some runs may have no value (null) of it, as a method has none of another's keys.
+    """
     values: dict[str, set[object]] = {}
     for label, runs in configurations.items():
         for key, _ in label:
             values.setdefault(key, set()).add(runs[0].values.get(key))
     numeric = [key for key, found in values.items() if all(map(_is_number, found))]
-    return numeric[0] if len(numeric) == 1 and len(values[numeric[0]]) > 2 else None
+    numeric = numeric or [
+        key for key, found in values.items() if all(map(_is_number, found - {None}))
+    ]
+    return numeric[0] if len(numeric) == 1 and len(values[numeric[0]] - {None}) > 2 else None
 
 
 def hyperparameter_figure(
@@ -35,30 +42,40 @@ def hyperparameter_figure(
 ) -> Figure | None:
     """A metric against ``key``, a line for each of the other keys' values; bars are deviations.
 
+    Runs without a value of ``key`` (null) are a horizontal line, its band the deviation.
+
     Args:
         rows: of ``statistics.over_seeds``, of one metric and statistic.
         keys: the label's keys.
         key: the numeric one (FedNH, Figure 4; FedSC, Figures 5 and 6; FedGELA, Figure 4).
         metric: the axis' name.
-        relative: show the gain over the smallest value of ``key`` instead.
+        relative: show the gain over the smallest value of ``key`` instead; then there is no line of
+            runs without a value.
 
     Returns:
         None if there are more than ten lines, or no line of two points.
     """
     others = [each for each in keys if each != key]
-    rows = rows.assign(**{key: rows[key].astype(float)}).dropna(subset=["mean"]).sort_values(key)
+    numbers = pd.to_numeric(rows[key], errors="coerce")  # NaN for null
+    rows = rows.assign(**{key: numbers}).dropna(subset=["mean"]).sort_values(key)
     groups = dict(list(rows.groupby(others, sort=False))) if others else {(): rows}
-    if not 1 <= len(groups) <= MOST_LINES or max(map(len, groups.values())) < 2:
+    points = [int(group[key].notna().sum()) for group in groups.values()]
+    if not 1 <= len(groups) <= MOST_LINES or max(points) < 2:
         return None
     figure, (axes,) = panels(1, width=5.6, height=3.8)
     labels: list[Label] = [tuple(zip(others, map(str, group), strict=True)) for group in groups]
-    for number, (name, line) in enumerate(zip(short_texts(labels), groups.values(), strict=True)):
-        start = line["mean"].iloc[0] if relative else 0.0
-        bars = line["std"].fillna(0) if line["std"].notna().any() and not relative else None
-        axes.errorbar(
-            line[key], line["mean"] - start, yerr=bars, capsize=3, label=name, **line_style(number)
-        )
-    if is_logarithmic(sorted(rows[key].unique())):
+    for number, (name, group) in enumerate(zip(short_texts(labels), groups.values(), strict=True)):
+        line, style = group.dropna(subset=[key]), line_style(number)
+        if len(line):
+            start = line["mean"].iloc[0] if relative else 0.0
+            bars = line["std"].fillna(0) if line["std"].notna().any() and not relative else None
+            axes.errorbar(
+                line[key], line["mean"] - start, yerr=bars, capsize=3, label=name, **style
+            )
+            name = f"{name} {key}=null"
+        if not relative:
+            _level(axes, group[group[key].isna()], name, style)
+    if is_logarithmic(sorted(rows[key].dropna().unique())):
         axes.set_xscale("log")
     smallest = f"{rows[key].min():g}"
     if relative:
@@ -67,6 +84,13 @@ def hyperparameter_figure(
         name_axes(axes, key, metric)
     legend_below(figure, [axes])
     return figure
+
+
+def _level(axes: Axes, rows: pd.DataFrame, name: str, style: Mapping[str, Any]) -> None:
+    """The row, if there is one, as a horizontal line with a band of its deviation."""
+    for mean, std in zip(rows["mean"], rows["std"].fillna(0), strict=True):
+        axes.axhline(mean, label=name, **{**style, "marker": ""})
+        axes.axhspan(mean - std, mean + std, color=style["color"], alpha=0.12, linewidth=0)
 
 
 def is_logarithmic(values: Sequence[float]) -> bool:

@@ -55,9 +55,9 @@ def method_names(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def method_name(cell: Cell) -> str:
-    """``fednh`` of ``algorithm=fednh``; other overrides as they are."""
-    key, _, value = cell.method.partition("=")
-    return value if cell.method.count("=") == 1 and "." not in key else cell.method
+    """``fednh`` of ``algorithm=fednh``, as of every config group; other overrides as they are."""
+    parts = (each.partition("=") for each in cell.method.split())
+    return " ".join(f"{key}={value}" if "." in key else value for key, _, value in parts)
 
 
 def _row(verdict: Verdict) -> list[str]:

@@ -67,7 +67,7 @@ class Report:
     @cached_property
     def values(self) -> pd.DataFrame:
         """One line for each run, metric and statistic; see ``statistics.per_run``."""
-        return per_run(self.runs, self.labels, self.measures)
+        return per_run(self.runs, self.labels, self.measures, self.baseline)
 
     @cached_property
     def results(self) -> pd.DataFrame:
@@ -95,7 +95,8 @@ class Report:
         """The metrics of the tables: those asked for, or the headline accuracies measured.
 
         By default the global accuracy, the personal ones that the paper's rows name (all, if there
-        are no such rows), and the rounds to targets. The frames have everything.
+        are no such rows), and the rounds to targets and to the baseline's best. The frames have
+        everything.
         """
         measured = list(self.values["metric"].unique())
         if self.measures.metrics:
@@ -211,7 +212,8 @@ def report(
 
     Args:
         paths: folders of runs, of sweeps, or above them.
-        baseline: overrides that make a row a baseline, such as ``algorithm=fedavg``.
+        baseline: overrides that make a row a baseline, such as ``algorithm=fedavg``. Rounds until
+            its best global accuracy are counted, too.
         statistic: what to show: ``final``, ``best``, ``mean_last5`` or ``at_best_validation``.
         targets: global accuracies to which rounds, bytes and seconds are counted.
         metrics: what to show; by default the headline accuracies, see ``Report.metrics``.

@@ -14,11 +14,17 @@ from scipy.special import stdtrit
 
 from fedexp.reporting.labels import Label
 from fedexp.reporting.runs import Run
-from fedexp.tracking.headlines import HEADLINES, first_round_with, headline_statistics
+from fedexp.tracking.headlines import (
+    HEADLINES,
+    first_round_with,
+    headline_statistics,
+    rounds_to_best_of,
+)
 
 STATISTICS = ("final", "best", "mean_last5", "at_best_validation")
 ROUNDS_TO, BYTES_TO, SECONDS_TO = "rounds_to/", "bytes_to/", "seconds_to/"
 SMOOTHED_ROUNDS_TO = "rounds_to_smoothed/"
+ROUNDS_TO_BASELINE = f"{ROUNDS_TO}best_of_baseline"
 COSTS_TO = (ROUNDS_TO, SMOOTHED_ROUNDS_TO, BYTES_TO, SECONDS_TO)
 SMOOTHING = (13, 3)
 """Window and order of the Savitzky-Golay filter (HiCS-FL, Section 5)."""
@@ -132,20 +138,32 @@ def smooth(values: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
 
 
 def per_run(
-    runs: Sequence[Run], labels: Sequence[Label], measures: Measures | None = None
+    runs: Sequence[Run],
+    labels: Sequence[Label],
+    measures: Measures | None = None,
+    baseline: Label = (),
 ) -> pd.DataFrame:
     """One line for each run, metric and statistic.
+
+    With a ``baseline`` there is a metric more, ``rounds_to/best_of_baseline`` (``final``): rounds
+    until the best ``global/accuracy`` of the baseline's run with the same other keys and seed.
+    Absent if it was not reached, or there is no such run.
 
     Columns: the label's keys, then ``run`` (its index), ``seed``, ``rounds``, ``finished``,
     ``metric``, ``statistic``, ``value``.
     """
     rows = []
+    known = {(label, run.seed): run for run, label in zip(runs, labels, strict=True)}
     for index, (run, label) in enumerate(zip(runs, labels, strict=True)):
+        found = run_statistics(run, measures)
+        other = known.get((tuple((dict(label) | dict(baseline)).items()), run.seed))
+        if baseline and other and (first := rounds_to_best_of(other.history, run.history)):
+            found[ROUNDS_TO_BASELINE] = {"final": float(first)}
         common = {**dict(label), "run": index, "seed": run.seed}
         common |= {"rounds": len(run.history), "finished": run.finished}
         rows += [
             {**common, "metric": metric, "statistic": statistic, "value": value}
-            for metric, values in run_statistics(run, measures).items()
+            for metric, values in found.items()
             for statistic, value in values.items()
         ]
     return pd.DataFrame(rows)

@@ -15,7 +15,9 @@ HEADLINES: dict[str, Callable[..., float]] = {
     "personal/std": min,
     "train/loss": min,
     "membership/loss_auc": min,
+    "membership/loss_accuracy": min,
     "membership/lira_auc": min,
+    "membership/lira_accuracy": min,
     "validation/accuracy": max,
     "validation/loss": min,
     "validation/personal_accuracy": max,
@@ -103,7 +105,7 @@ def rounds_to_best_of(
     history: Sequence[Mapping[str, float]],
     metric: str = "global/accuracy",
 ) -> int | None:
-    """Rounds of a run until the best value of another run (FedGELA, Table 9); None if never.
+    """Rounds of a run until the best value of another run (FedGELA, Table 9).
 
     For the baseline itself it is the round of its best value; FedGELA's table prints the number of
     all its rounds there.
@@ -113,8 +115,8 @@ def rounds_to_best_of(
         history: those of the run.
         metric: one that is the better the larger it is.
 
-    Raises:
-        ValueError: the baseline never measured the metric, or always as NaN.
+    Returns:
+        None if it was never reached, or the baseline never measured the metric, or always as NaN.
     """
     measured = (row[metric] for row in baseline if math.isfinite(row.get(metric, math.nan)))
-    return first_round_with(history, max(measured), metric)
+    return first_round_with(history, max(measured, default=math.inf), metric)

@@ -171,6 +171,30 @@ def defaults(cell: str) -> set[str]:
     return {f"rounds={preset(cell).get('rounds')}"}
 
 
+WITH_GLOBAL_MODEL = {"fedavg", "fedprox", "moon", "fedrs", "fedgen", "fedlc"}
+
+
+@pytest.mark.parametrize("number", [2, 3, 4, 5, 10, 11])
+def test_fedgela_tunes_the_best_global_model_for_personal_accuracy(number: int) -> None:
+    """Of the methods that have one; the others keep their own personal models."""
+    jobs = [dict(o.split("=") for o in job) for job in table(f"fedgela/table{number}").jobs()]
+    tuned = {job["algorithm"] for job in jobs if job.get("personalization") == "finetune_best"}
+    untuned = {job["algorithm"] for job in jobs if "personalization" not in job}
+    assert tuned == (tuned | untuned) & WITH_GLOBAL_MODEL
+    assert untuned == (tuned | untuned) - WITH_GLOBAL_MODEL
+    assert {"fedavg", "fedgela"} <= tuned | untuned
+
+
+def test_a_table_of_two_kinds_of_methods_can_be_narrowed() -> None:
+    narrowed = table("fedgela/table2").only(["svhn_iid"])
+    assert narrowed.with_typed({"algorithm": ["fedavg", "fedgela"], "seed": ["0"]}).jobs() == [
+        ["experiment=fedgela/svhn_iid", *others, "seed=0"]
+        for others in (["algorithm=fedavg", "personalization=finetune_best"], ["algorithm=fedgela"])
+    ]
+    (alone,) = narrowed.with_typed({"algorithm": ["fedrep"], "seed": ["1"]}).jobs()
+    assert alone == ["experiment=fedgela/svhn_iid", "algorithm=fedrep", "seed=1"]
+
+
 def test_every_cell_of_a_published_table_is_run() -> None:
     missing = []
     for path in (CONF / "experiment").glob("*/*.yaml"):

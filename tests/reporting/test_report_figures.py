@@ -134,6 +134,31 @@ def test_a_metric_against_the_only_number(tmp_path: Path) -> None:
     assert left_out == []
 
 
+def test_runs_without_the_varied_number_are_a_horizontal_line(tmp_path: Path) -> None:
+    """FedGELA, Figure 4: FedAvg has no energy."""
+    for seed in (0, 1):
+        for energy, value in ((10, 0.5), (100, 0.7), (1000, 0.6)):
+            overrides = ["algorithm=fedgela", f"head.energy={energy}", f"seed={seed}"]
+            write_run(tmp_path / f"{energy}_{seed}", overrides, accuracies(value))
+        overrides = ["algorithm=fedavg", f"seed={seed}"]
+        write_run(tmp_path / f"fedavg_{seed}", overrides, accuracies(0.3 + 0.2 * seed))
+    made = report(tmp_path)
+    assert varied_number(made.configurations) == "head.energy"
+    rows = made.results[made.results["statistic"] == "final"]
+    figure = hyperparameter_figure(rows, made.keys, "head.energy", "accuracy")
+    assert figure is not None
+    (axes,) = figure.axes
+    handles, names = axes.get_legend_handles_labels()
+    assert names == ["fedavg", "fedgela"]
+    assert list(handles[0].get_ydata()) == pytest.approx([0.4, 0.4])
+    band = axes.patches[0].get_extents().transformed(axes.transData.inverted())
+    assert (band.y0, band.y1) == pytest.approx((0.4 - 0.02**0.5, 0.4 + 0.02**0.5))
+    assert axes.get_xscale() == "log"
+    gain = hyperparameter_figure(rows, made.keys, "head.energy", "accuracy", relative=True)
+    assert gain is not None
+    assert gain.axes[0].get_legend_handles_labels()[1] == ["fedgela"]
+
+
 def test_two_numbers_or_two_values_are_no_axis(tmp_path: Path) -> None:
     for n in range(3):
         overrides = [f"head.rho={n}", f"clients.count={3 + (n > 1)}"]

@@ -60,6 +60,22 @@ def test_a_shorter_run_answers_with_what_differs(tmp_path: Path) -> None:
     ]
 
 
+def test_a_method_of_two_overrides_is_a_baseline_of_methods_of_one(tmp_path: Path) -> None:
+    values = {"algorithm=fedavg personalization=finetune_best": 0.6, "algorithm=fednh": 0.7}
+    rows = [TABLE_1 | {"values": values}]
+    tuned = ["experiment=a/b", "algorithm=fedavg", "personalization=finetune_best"]
+    write_run(tmp_path / "0", tuned, accuracies(0.5), paper=rows)
+    write_run(tmp_path / "1", ["experiment=a/b", "algorithm=fednh"], accuracies(0.6), paper=rows)
+    write_run(tmp_path / "2", ["experiment=a/b", "algorithm=fedavg"], accuracies(0.1), paper=rows)
+    baseline, other = report(tmp_path).verdicts
+    assert (baseline.words, baseline.cell.ours, baseline.cell.differs) == ("baseline", {0: 0.5}, ())
+    assert other.words == "same sign and size"
+    assert other.gain is not None
+    assert other.gain.mean == pytest.approx(0.1)
+    paper = next(table for table in report(tmp_path).tables() if "Table 1" in table.title)
+    assert [row[0] for row in paper.rows] == ["fedavg finetune_best", "fednh"]
+
+
 def test_rows_that_differ_in_rounds_share_a_baseline(tmp_path: Path) -> None:
     slow = {
         "table": "T",

@@ -43,6 +43,38 @@ def test_a_target_that_one_seed_missed_has_no_mean(tmp_path: Path) -> None:
     assert table.rows[0][table.columns.index("rounds_to/0.6")] == "1 of 2"
 
 
+def test_rounds_to_the_best_of_the_baseline_of_the_same_cell_and_seed(tmp_path: Path) -> None:
+    """FedGELA, Table 9."""
+    histories = {
+        ("fedavg", 0.1, 0): (0.2, 0.5, 0.4),
+        ("fedavg", 0.1, 1): (0.2, 0.3, 0.6),
+        ("fedavg", 0.5, 0): (0.7, 0.9, 0.8),
+        ("fedgela", 0.1, 0): (0.5, 0.6, 0.7),  # 0.5 after one round
+        ("fedgela", 0.1, 1): (0.5, 0.6, 0.7),  # 0.6 after two
+        ("fedgela", 0.5, 0): (0.5, 0.6, 0.7),  # never 0.9
+        ("moon", 0.1, 2): (0.5, 0.6, 0.7),  # no baseline with this seed
+    }
+    for (method, beta, seed), values in histories.items():
+        overrides = [f"algorithm={method}", f"partition.beta={beta}", f"seed={seed}"]
+        write_run(tmp_path / f"{method}_{beta}_{seed}", overrides, accuracies(*values))
+    made = report(tmp_path, baseline="algorithm=fedavg")
+    name = "rounds_to/best_of_baseline"
+    rows = made.values[made.values["metric"] == name]
+    columns = (rows["algorithm"], rows["partition.beta"], rows["seed"], rows["value"])
+    assert {(a, float(b), s): v for a, b, s, v in zip(*columns, strict=True)} == {
+        ("fedavg", 0.1, 0): 2,
+        ("fedavg", 0.1, 1): 3,
+        ("fedavg", 0.5, 0): 2,
+        ("fedgela", 0.1, 0): 1,
+        ("fedgela", 0.1, 1): 2,
+    }
+    table = made.tables()[0]
+    shown = {tuple(row[:2]): row[table.columns.index(name)] for row in table.rows}
+    assert shown["fedgela", "0.1"] == "1.5 ± 0.7"
+    assert shown["fedgela", "0.5"] == shown["moon", "0.1"] == ""
+    assert name not in set(report(tmp_path).values["metric"])
+
+
 def test_costs_to_a_target() -> None:
     history = [
         {"global/accuracy": 0.1, "cost/download_bytes": 10, "cost/upload_bytes": 1}

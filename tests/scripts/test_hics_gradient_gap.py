@@ -1,4 +1,5 @@
 import math
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -7,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import federate
+from federations import compose, federate
 
 TINY = ["clients.count=4", "data.subset=80", "rounds=2", "local.epochs=1"]
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -58,6 +59,20 @@ def test_an_envelope_recovers_a_curve(script: ModuleType, quantile: float) -> No
     np.testing.assert_allclose(found(entropies, 10), curve, atol=2e-5)
     below = (curve + noise <= found(entropies, 10)).mean()
     assert below == pytest.approx(quantile, abs=0.01)
+
+
+def test_the_papers_command_has_the_settings_of_the_study(script: ModuleType) -> None:
+    page = (SCRIPTS.parent / "conf" / "experiment" / "README.md").read_text()
+    (typed,) = re.findall(r"`python scripts/hics_gradient_gap.py NAME ([^`]*)`", page)
+    assert typed in str(script.__doc__)
+    config = script.configure([*script.DEFAULTS, *typed.split()])
+    study = compose("experiment=hics/fmnist_setting1")
+    for key in ("data", "model", "optimizer", "local", "head", "loss", "regularizer", "aggregator"):
+        assert getattr(config, key) == getattr(study, key), key
+    assert config.clients.count == config.clients.per_round == 250
+    assert config.partition.node["_target_"] == "fedexp.data.partitions.per_client_alpha"
+    assert config.sampler["_target_"] == "fedexp.samplers.random.Random"
+    assert config.rounds == 500
 
 
 def test_the_command_writes_a_table_and_a_picture(

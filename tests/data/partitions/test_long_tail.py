@@ -35,6 +35,21 @@ def test_long_tail_of_cifar_has_its_known_sizes() -> None:
     assert sizes.tolist() == [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]
 
 
+@pytest.mark.parametrize(
+    ("num_classes", "per_class", "totals"),
+    [
+        (10, 5000, [20431, 13996, 12406, 11203]),  # CIFAR-10
+        (100, 500, [19573, 12608, 10847, 9502]),  # CIFAR-100
+        (200, 500, [39072, 25082, 21549, 18836]),  # Tiny ImageNet
+    ],
+)
+def test_long_tail_has_the_known_totals(
+    num_classes: int, per_class: int, totals: list[int]
+) -> None:
+    labels = np.repeat(np.arange(num_classes), per_class)
+    assert [len(long_tail(labels, rho, seed=0)) for rho in (10, 50, 100, 200)] == totals
+
+
 def test_long_tail_keeps_other_samples_with_another_seed() -> None:
     assert np.array_equal(long_tail(TEN_BY_100, 10, 1), long_tail(TEN_BY_100, 10, 1))
     assert not np.array_equal(long_tail(TEN_BY_100, 10, 1), long_tail(TEN_BY_100, 10, 2))

@@ -75,15 +75,33 @@ def test_the_published_rule_leaves_no_client_empty(
         assert entropy < 0.2 or alpha > 0.005  # most have one class
 
 
-def test_the_published_rule_on_cifar100() -> None:
+@pytest.mark.parametrize(
+    ("alphas", "entropies"),
+    [
+        # Known mean entropies of the released rule (CIFAR-100, settings 1 and 2).
+        ([0.001, 0.01, 0.1, 0.5, 1.0], [1.62, 1.88, 2.80, 3.82, 4.12]),
+        ([0.001, 0.005, 0.01, 0.1, 1.0], [1.62, 1.71, 1.88, 2.88, 4.14]),
+    ],
+)
+def test_the_published_rule_on_cifar100(alphas: list[float], entropies: list[float]) -> None:
     labels = np.repeat(np.arange(100), 500)
-    clients = multi_alpha(labels, 100, [0.001, 0.01, 0.1, 0.5, 1.0], 0, **PUBLISHED)
+    clients = multi_alpha(labels, 100, alphas, 0, **PUBLISHED)
     counts = class_counts(labels, clients, 100)
     assert counts.sum(axis=1).min() >= 100
     assert counts.sum(axis=1).max() <= 2 * 500
     found, held = block_statistics(counts, 5)
-    assert found == pytest.approx([1.62, 1.88, 2.80, 3.82, 4.12], abs=0.2)
+    assert found == pytest.approx(entropies, abs=0.2)
     assert 3 <= held[0] <= 12
+
+
+def test_setting_2_of_cifar100_stays_as_it_is() -> None:
+    labels = np.repeat(np.arange(100), 500)
+    clients = multi_alpha(labels, 100, [0.001, 0.005, 0.01, 0.1, 1.0], 0, **PUBLISHED)
+    counts = class_counts(labels, clients, 100)
+    sizes = counts.sum(axis=1)
+    assert (sizes.min(), sizes.max()) == (233, 599)
+    found, _ = block_statistics(counts, 5)
+    assert found == pytest.approx([1.61, 1.71, 1.87, 2.82, 4.13], abs=0.005)
 
 
 def test_class_balanced_parts_share_remainders() -> None:
