@@ -279,23 +279,20 @@ class ClientModule(LightningModule):
         """Features z [n, d] and labels [n] of this client's training data under its current model.
 
         One pass in eval mode; that without augmentation is shared by all parts that report after
-        training. With a generator the inputs are augmented with draws of it.
+        training. With a generator the inputs are augmented with draws of it, if training augments.
         """
-        if augment is not None:
-            labels = self.data.labels
-            positions = torch.split(torch.arange(len(labels), device=labels.device), batch_size)
-            inputs = (self.data.inputs(each, augment) for each in positions)
-            return self._features_of(inputs), labels
+        if augment is not None and self.data.is_augmented:
+            return self._features_of(self.data.batches(batch_size, augment))
         if self._features is None:
-            batches, targets = zip(*self.data.batches(batch_size), strict=True)
-            self._features = self._features_of(batches), torch.cat(targets)
+            self._features = self._features_of(self.data.batches(batch_size))
         return self._features
 
     @torch.no_grad()
-    def _features_of(self, batches: Iterable[Tensor]) -> Tensor:
-        """z [n, d] of all batches of inputs, in eval mode."""
+    def _features_of(self, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
+        """z [n, d] and labels [n] of all batches, in eval mode."""
         self.eval()
-        return torch.cat([self.backbone(inputs) for inputs in batches])
+        z, labels = zip(*((self.backbone(inputs), y) for inputs, y in batches), strict=True)
+        return torch.cat(z), torch.cat(labels)
 
     @torch.no_grad()
     def load(self, weights: Mapping[str, Tensor]) -> None:

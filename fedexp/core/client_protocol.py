@@ -25,6 +25,7 @@ class LocalData(Protocol):
         num_samples: n_k.
         class_counts: [C] training samples of each class.
         labels: [n_k] int64 the class of each training sample.
+        is_augmented: whether local training augments its inputs.
     """
 
     @property
@@ -39,6 +40,9 @@ class LocalData(Protocol):
     @property
     def labels(self) -> Tensor: ...  # noqa: D102
 
+    @property
+    def is_augmented(self) -> bool: ...  # noqa: D102
+
     def inputs(self, positions: Tensor, augment: Generator | None = None) -> Tensor:
         """The inputs [B, *input_shape] at ``positions`` [B] among its samples.
 
@@ -48,8 +52,8 @@ class LocalData(Protocol):
     def local_batches(self, round: int, batch_size: int) -> Iterable[Batch]:
         """Shuffled and augmented batches; each iteration over them is the next epoch."""
 
-    def batches(self, batch_size: int) -> Iterator[Batch]:
-        """The training samples once, in order, without augmentation."""
+    def batches(self, batch_size: int, augment: Generator | None = None) -> Iterator[Batch]:
+        """The training samples once, in order; with a generator augmented, as ``inputs``."""
 
 
 class Client(Protocol):
@@ -102,7 +106,7 @@ class Client(Protocol):
     ) -> tuple[Tensor, Tensor]:
         """Features z [n_k, d] and labels [n_k] of the training data, in eval mode.
 
-        With a generator the inputs are augmented as in local training, with draws of it.
+        With a generator the inputs are augmented as in local training, if it augments any.
         """
 
     def loss_gradient(self, batch_size: int = 1000) -> Tensors:

@@ -85,6 +85,11 @@ class AppendedData:
         """[n_k] the class of each training sample, without the appended ones."""
         return self._data.labels
 
+    @property
+    def is_augmented(self) -> bool:
+        """Whether local training augments its own inputs."""
+        return self._data.is_augmented
+
     def inputs(self, positions: Tensor, augment: Generator | None = None) -> Tensor:
         """The inputs [B, *input_shape] at ``positions`` among its own samples."""
         return self._data.inputs(positions, augment)
@@ -94,6 +99,6 @@ class AppendedData:
         whole = self._data.local_batches(round, batch_size)
         return AppendedBatches(whole, self._inputs, self._labels, self._order)
 
-    def batches(self, batch_size: int) -> Iterator[Batch]:
-        """Its own training samples once, in order and without augmentation."""
-        return self._data.batches(batch_size)
+    def batches(self, batch_size: int, augment: Generator | None = None) -> Iterator[Batch]:
+        """Its own training samples once, in order."""
+        return self._data.batches(batch_size, augment)

@@ -53,6 +53,11 @@ class ClientData:
         return self.federation.train.labels[self.train_index]
 
     @property
+    def is_augmented(self) -> bool:
+        """Whether local training augments its inputs."""
+        return self.federation.augment is not None
+
+    @property
     def held_out(self) -> Subset:
         """The samples that it holds out for validation."""
         return Subset(self.federation.train, self.validation_index)
@@ -81,9 +86,11 @@ class ClientData:
             draws=torch_generator(data.seed, "augment", *where),
         )
 
-    def batches(self, batch_size: int) -> Iterator[Batch]:
-        """The training samples once, in order and without augmentation."""
-        return self.federation.train.batches(batch_size, self.train_index)
+    def batches(self, batch_size: int, augment: Generator | None = None) -> Iterator[Batch]:
+        """The training samples once, in order; with a generator augmented, as ``inputs``."""
+        labels = self.labels
+        for positions in torch.split(torch.arange(len(labels), device=labels.device), batch_size):
+            yield self.inputs(positions, augment), labels[positions]
 
 
 class FederatedData:

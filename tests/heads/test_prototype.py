@@ -369,6 +369,14 @@ def test_class_means_are_of_augmented_images_on_request(image_tree: Path) -> Non
     assert not torch.allclose(means[True], means[False], atol=1e-3)
 
 
+def test_without_augmentation_all_parts_share_one_pass() -> None:
+    federation = federate("algorithm=fednh", *SMALL)
+    next(iter(federation.engine.train([0], federation.server.broadcast(1))))
+    module = federation.engine.resources.module
+    assert not module.data.is_augmented
+    assert module.features(augment=torch_generator(0, "any")) is module.features()
+
+
 def test_the_server_state_is_restored() -> None:
     head, restored = prototype(8), prototype(8)
     head.aggregate(updates(head, [(torch.rand(5, 8), torch.tensor([0, 0, 1, 2, 3]))]))
