@@ -72,8 +72,9 @@ class Placement:
 
     def local_clients(self, clients: Sequence[int]) -> list[int]:
         """Those of ``clients`` whose state is at this rank or that it is to have, in this order."""
-        placed = place(dict.fromkeys(clients), self._sizes, self._homes, self._ranks.size)
-        return [client for client in clients if placed[client] == self._ranks.rank]
+        return self._own(
+            clients, place(dict.fromkeys(clients), self._sizes, self._homes, self._ranks.size)
+        )
 
     def bring(self, clients: Sequence[int]) -> list[int]:
         """Those of ``clients`` that this rank trains, in this order, once their states are here.
@@ -82,7 +83,7 @@ class Placement:
         """
         placed = balance(dict.fromkeys(clients), self._sizes, self._homes, self._ranks.size)
         self._move(placed)
-        return [client for client in clients if placed[client] == self._ranks.rank]
+        return self._own(clients, placed)
 
     def even_out(self) -> None:
         """Move states so that all ranks have equally many; all ranks must call it."""
@@ -100,6 +101,9 @@ class Placement:
     def set_reduced(self, sums: Tensors, items: Sequence[list[int]]) -> None:
         """Set each client's home rank."""
         self._homes = {client: rank for rank, clients in enumerate(items) for client in clients}
+
+    def _own(self, clients: Sequence[int], placed: Mapping[int, int]) -> list[int]:
+        return [client for client in clients if placed[client] == self._ranks.rank]
 
     def _move(self, placed: Mapping[int, int]) -> None:
         """Move the states of clients that are placed elsewhere than at home."""
