@@ -131,3 +131,9 @@ def test_a_wrong_config_fails_in_one_line_before_data(
         plan(compose(*override.split()))
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
+
+
+def test_an_empty_list_is_refused_in_plain_words() -> None:
+    with pytest.raises(InputError) as raised:
+        compose("evaluation.personal_metrics=[]")
+    assert str(raised.value) == "evaluation.personal_metrics=[]: should have at least 1 item"
