@@ -82,8 +82,8 @@ def _short(key: str, value: str) -> str:
 def _candidates(runs: Sequence[Run]) -> Iterator[str]:
     """All keys of all runs, each once: typed groups first, what only changes costs last."""
     named = [run_folder.override_key(each) for run in runs for each in run.overrides]
-    groups = [key for run in runs for key in run.choices]
-    typed = sorted(named, key=lambda key: key not in groups)
+    groups = list(dict.fromkeys(key for run in runs for key in run.choices))
+    typed = sorted(dict.fromkeys(named), key=lambda key: key not in groups)
     rest = [key for run in runs for key in run.values]
     # An experiment's name says less than what it sets.
     late = [key for key in typed + groups if key in ("experiment", "protocol")]
