@@ -27,6 +27,7 @@ from fedexp.core.messages import Tensors
 from fedexp.core.part import Part
 from fedexp.core.sockets import Head, Loss, Personalization, Phase, Regularizer
 from fedexp.core.tensor_index import TensorIndex
+from fedexp.core.token_rows import by_token, scored_rows
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter], int], Optimizer]
 """(parameters, round) -> a fresh local optimizer."""
@@ -102,7 +103,8 @@ class ClientModule(LightningModule):
         in_last_epoch = self.cross_entropies is not None
         self.accumulate(self.measure(forward, in_last_epoch))
         if self.cross_entropies is not None:
-            self.cross_entropies.append(cross_entropy(forward.logits, forward.targets))
+            found = cross_entropy(forward.logits, forward.targets, forward.real)
+            self.cross_entropies.append(found)
         return loss
 
     def objective(
@@ -127,6 +129,8 @@ class ClientModule(LightningModule):
         z, logits = classify(self.head, found)
         steps = self.steps if step is None else step
         forward = Forward(z, logits, targets, real, levels, self.head, steps)
+        if targets.dim() > 1:
+            forward = by_token(forward)
         references = self.frozen_copies(inputs)
         with full_precision(z):
             loss: Tensor = self.loss(forward, **references) + self.personalization.term(forward)
@@ -278,8 +282,9 @@ class ClientModule(LightningModule):
     ) -> tuple[Tensor, Tensor]:
         """Features z [n, d] and labels [n] of this client's training data under its current model.
 
-        One pass in eval mode; that without augmentation is shared by all parts that report after
-        training. With a generator the inputs are augmented with draws of it, if training augments.
+        Where each token has a target, n counts tokens. One pass in eval mode; that without
+        augmentation is shared by all parts that report after training. With a generator the inputs
+        are augmented with draws of it, if training augments.
         """
         if augment is not None and self.data.is_augmented:
             return self._features_of(self.data.batches(batch_size, augment))
@@ -291,7 +296,8 @@ class ClientModule(LightningModule):
     def _features_of(self, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
         """z [n, d] and labels [n] of all batches, in eval mode."""
         self.eval()
-        z, labels = zip(*((self.backbone(inputs), y) for inputs, y in batches), strict=True)
+        found = (scored_rows(targets, self.backbone(inputs)) for inputs, targets in batches)
+        labels, z = zip(*found, strict=True)
         return torch.cat(z), torch.cat(labels)
 
     @torch.no_grad()

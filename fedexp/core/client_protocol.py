@@ -14,7 +14,10 @@ from fedexp.core.frozen_copies import FrozenCopies
 from fedexp.core.messages import Tensors
 
 Batch = tuple[Tensor, Tensor]
-"""Inputs [B, *input_shape] ready for the model, float32 or token ids int64; labels [B] int64."""
+"""Inputs [B, *input_shape] ready for the model, float32 or token ids int64, and targets int64.
+
+The targets are labels [B], or [B, L] where each token of a sequence has one (``core.token_rows``).
+"""
 
 
 class LocalData(Protocol):
@@ -24,7 +27,8 @@ class LocalData(Protocol):
         client: the client's number, 0 to N-1.
         num_samples: n_k.
         class_counts: [C] training samples of each class.
-        labels: [n_k] int64 the class of each training sample.
+        labels: [n_k] int64 the class of each training sample; where each token has a target, that
+            of the last token that is not ignored.
         is_augmented: whether local training augments its inputs.
     """
 

@@ -17,6 +17,7 @@ class Description:
             (FC100). Then nothing that compares a prediction with a test label can be measured.
         vocabulary: number of different tokens, if inputs are sequences of token ids; 0 if they are
             numbers.
+        per_token: whether each token of a sequence has a target, not each sample one.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Description:
     superclasses: tuple[str, ...] = ()
     unseen_classes: tuple[str, ...] = ()
     vocabulary: int = 0
+    per_token: bool = False
 
     @property
     def num_classes(self) -> int:

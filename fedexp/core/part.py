@@ -118,6 +118,8 @@ class Part:
     Attributes:
         summed: whether the server needs only the sum of its reports over the cohort. Then they are
             added up as they arrive, so that a cohort of any size needs the memory of one.
+        takes_tokens: whether it works where each token of a sequence has a target. Then batches
+            have a row for each token, and a client's class counts are those of its sequences.
         measures_last_epoch: whether ``measure`` is for the steps of the last local epoch alone.
         traits: properties that other parts may need or forbid; see ``core.compatibility``.
         needs: trait -> the error if no other part has it.
@@ -126,6 +128,7 @@ class Part:
     """
 
     summed: ClassVar[bool] = False
+    takes_tokens: ClassVar[bool] = False
     measures_last_epoch: bool = False
     traits: frozenset[str] = frozenset()
     needs: Mapping[str, str] = MappingProxyType({})

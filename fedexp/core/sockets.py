@@ -73,6 +73,8 @@ class Regularizer(Part, nn.Module):
     ``unclipped_gradient`` instead.
     """
 
+    takes_tokens = True
+
     def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
         """The penalty, given the (name, parameter) pairs that are being trained."""
         return 0.0
@@ -127,6 +129,7 @@ class Personalization(Part, nn.Module):
             scored beside it, as ``personal/accuracy_head_*``.
     """
 
+    takes_tokens = True
     has_global: bool = True
     tunes_local: bool = False
     tunes_best: bool = False
@@ -199,6 +202,8 @@ class Aggregator(Part):
     ``add`` gets the updates as they arrive. An average adds each one up, so that a cohort of any
     size needs the memory of one model; a rule that compares updates keeps them until ``merge``.
     """
+
+    takes_tokens = True
 
     def add(self, update: Update, current: Tensors) -> None:
         """Add one update; ``current`` are the global weights that it started from."""

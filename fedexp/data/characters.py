@@ -3,6 +3,7 @@
 import numpy as np
 
 from fedexp.core.description import Description
+from fedexp.core.token_rows import IGNORED
 
 _SPOKEN = {"\n": "newline", " ": "space", "\t": "tab"}
 """Names of characters that cannot be seen."""
@@ -52,6 +53,21 @@ def windows(ids: np.ndarray, length: int, stride: int) -> tuple[np.ndarray, np.n
         return np.empty((0, length), ids.dtype), np.empty(0, ids.dtype)
     seen = np.lib.stride_tricks.sliding_window_view(ids, length + 1)[::stride]
     return seen[:, :-1], seen[:, -1]
+
+
+def each_next(sequences: np.ndarray, following: np.ndarray, stride: int) -> np.ndarray:
+    """Targets [m, length] int64: the character after each one of the ``windows`` of one text.
+
+    Each character is a target once: a window ignores those that the windows before it have.
+
+    Args:
+        sequences: [m, length], of ``windows``.
+        following: [m] the character after each, of ``windows``.
+        stride: of the windows.
+    """
+    targets = np.column_stack((sequences[:, 1:], following)).astype(np.int64)
+    targets[1:, : max(0, sequences.shape[1] - stride)] = IGNORED
+    return targets
 
 
 def overlapping(length: int, stride: int) -> int:

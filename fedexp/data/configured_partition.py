@@ -13,7 +13,7 @@ from fedexp.data import partitions, split
 from fedexp.data.partition_cache import cached_partition, fingerprint
 from fedexp.errors import InputError
 
-SUPPLIED = ("labels", "users", "num_clients", "seed")
+SUPPLIED = ("labels", "users", "num_samples", "num_clients", "seed")
 """What a partition function may take from the run; the config sets its other arguments."""
 
 
@@ -82,6 +82,7 @@ def _partition(
     supplied = {
         "labels": labels[kept],
         "users": None if users is None else users[kept],
+        "num_samples": len(kept),
         "num_clients": num_clients,
         "seed": seed,
     }

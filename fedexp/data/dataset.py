@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedexp.core.description import Description
+from fedexp.core.token_rows import IGNORED
 from fedexp.errors import InputError
 
 TOKEN_TYPES = (torch.int16, torch.int32, torch.int64)
@@ -22,16 +23,19 @@ class Split:
     Attributes:
         inputs: [n, *input_shape]: uint8 images, floats already normalised, or token ids as int16,
             int32 or int64.
-        labels: [n] int64.
+        labels: [n] int64 the class of each sample; with ``targets`` that of its last scored token.
         users: [n] the user of each sample (for the natural partition), or None.
         overlap: with how many of its user's samples after it a sample may share content, as text
             windows do; 0 if samples share nothing.
+        targets: [n, L] int64 the class of each token of a sequence, ``IGNORED`` where it is not
+            scored; None if a sample has one class, its label.
     """
 
     inputs: Tensor
     labels: Tensor
     users: np.ndarray | None = None
     overlap: int = 0
+    targets: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -39,7 +43,8 @@ class Split:
     def take(self, index: np.ndarray | slice) -> "Split":
         """The samples at ``index``, in that order; those of a slice are not copied."""
         users = None if self.users is None else self.users[index]
-        return Split(self.inputs[index], self.labels[index], users, self.overlap)
+        targets = None if self.targets is None else self.targets[index]
+        return Split(self.inputs[index], self.labels[index], users, self.overlap, targets)
 
 
 @dataclass(frozen=True)
@@ -88,8 +93,8 @@ def _misfit(split: Split, about: Description, allowed: range) -> str | None:
         return "is empty"
     if labels.dim() != 1 or labels.dtype != torch.int64:
         return (
-            f"has targets of {tuple(labels.shape[1:])} {labels.dtype}; losses, heads, samplers and "
-            "partitions need one class a sample, as int64: of a sequence, the token after it"
+            f"has labels of {tuple(labels.shape[1:])} {labels.dtype} instead of one int64 a "
+            "sample; the classes of tokens are Split.targets"
         )
     if inputs.shape[1:] != about.input_shape:
         return f"has inputs of {tuple(inputs.shape[1:])} instead of {about.input_shape}"
@@ -98,7 +103,28 @@ def _misfit(split: Split, about: Description, allowed: range) -> str | None:
             return f"has the label {label}; labels are {allowed.start} to {allowed.stop - 1}"
     if split.overlap and split.users is None:
         return "has overlapping samples, but does not say whose they are"
-    return _misfit_of_type(inputs, about.vocabulary)
+    return _misfit_of_type(inputs, about.vocabulary) or _misfit_of_targets(split, about)
+
+
+def _misfit_of_targets(split: Split, about: Description) -> str | None:
+    """What is wrong with the targets of tokens; None if nothing."""
+    targets = split.targets
+    if (targets is not None) != about.per_token:
+        return "has no targets of tokens" if about.per_token else "has targets of tokens"
+    if targets is None:
+        return None
+    if targets.shape != split.inputs.shape[:2] or targets.dtype != torch.int64:
+        return (
+            f"has targets of {tuple(targets.shape)} {targets.dtype} instead of one int64 for each "
+            f"token, {tuple(split.inputs.shape[:2])}"
+        )
+    is_scored = targets != IGNORED
+    if not is_scored.any(dim=1).all():
+        return "has sequences of which no token is scored"
+    for target in (int(targets[is_scored].min()), int(targets.max())):
+        if not 0 <= target < about.num_classes:
+            return f"has the target {target}; targets are 0 to {about.num_classes - 1}"
+    return None
 
 
 def _misfit_of_type(inputs: Tensor, vocabulary: int) -> str | None:

@@ -88,9 +88,9 @@ class ClientData:
 
     def batches(self, batch_size: int, augment: Generator | None = None) -> Iterator[Batch]:
         """The training samples once, in order; with a generator augmented, as ``inputs``."""
-        labels = self.labels
-        for positions in torch.split(torch.arange(len(labels), device=labels.device), batch_size):
-            yield self.inputs(positions, augment), labels[positions]
+        targets = self.federation.train.targets[self.train_index]
+        for positions in torch.split(torch.arange(len(targets), device=targets.device), batch_size):
+            yield self.inputs(positions, augment), targets[positions]
 
 
 class FederatedData:

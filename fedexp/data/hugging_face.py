@@ -10,6 +10,7 @@ import torch
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from fedexp.core.description import Description
+from fedexp.core.token_rows import IGNORED
 from fedexp.data import hugging_face_inputs as inputs
 from fedexp.data.classes import Classes, encode_classes, encode_users
 from fedexp.data.dataset import Dataset, Source, Split, check_constants
@@ -40,7 +41,9 @@ class HuggingFace(Source):
         config: its configuration, where it has several.
         revision: commit, tag or branch on the hub; None for the newest.
         input: the column of the inputs, or several of numbers.
-        target: the column of the class: a class label, text, whole numbers or booleans.
+        target: the column of the class: a class label, text, whole numbers or booleans. Where
+            inputs are tokens, also one of lists: a class for each token, or -100, which is not
+            scored.
         user: the column of the user of the natural partition; None if there are none.
         train: the split to train on.
         test: the split to test on; None draws a share of ``train``.
@@ -96,7 +99,10 @@ class HuggingFace(Source):
         """Inputs and classes; downloads the dataset, if it is on the hub, and reads its columns."""
         shape = self._image_shape if self._kind == "image" else self._arrays[0].shape[1:]
         title = Path(self.name).name
-        return Description(title, tuple(shape), self._classes[0], vocabulary=self._vocabulary)
+        names, per_token = self._classes[0], self._of_tokens is not None
+        return Description(
+            title, tuple(shape), names, vocabulary=self._vocabulary, per_token=per_token
+        )
 
     def load(self, cache: Path) -> Dataset:
         """The dataset; decoded images are kept in ``cache``/images."""
@@ -112,6 +118,9 @@ class HuggingFace(Source):
                 torch.from_numpy(values),
                 torch.from_numpy(self._classes[1][number][rows]),
                 None if self._users is None else self._users[number][rows],
+                targets=None
+                if self._of_tokens is None
+                else torch.from_numpy(self._of_tokens[number][rows]),
             )
             for values, (number, rows) in zip(found, self._places, strict=True)
         )
@@ -157,6 +166,8 @@ class HuggingFace(Source):
     def _classes(self) -> Classes:
         """The classes, and the labels of each of the library's splits."""
         key = f"data.target={self.target}"
+        if self._of_tokens is not None:
+            return self._token_names, [inputs.last_scored(each) for each in self._of_tokens]
         columns = [inputs.column(part, self.target) for part in self._given]
         features = [part.features[self.target] for part in self._given]
         if any(type(feature).__name__ not in ("ClassLabel", "Value") for feature in features):
@@ -171,6 +182,30 @@ class HuggingFace(Source):
         if without := sum(int((each < 0).sum()) for each in labels):
             raise InputError(f"{key}: {without} rows have no class; take another data.test")
         return tuple(features[0].names), labels
+
+    @cached_property
+    def _of_tokens(self) -> list[np.ndarray] | None:
+        """The targets [n, L] int64 of the tokens of each of the library's splits.
+
+        None where a row has one class.
+        """
+        lists = inputs.is_list(self._given[0].features[self.target])
+        if self._kind != "tokens" or not lists:
+            return None
+        key, length, found = f"data.target={self.target}", self.sequence_length, []
+        for part, sequences in zip(self._given, self._sequences, strict=True):
+            values = inputs.column(part, self.target)
+            classes = inputs.of_tokens(key, values, length, sequences)
+            rows = inputs.padded(classes, length or len(classes[0]), padding=IGNORED)
+            found.append(rows.astype(np.int64))
+        return found
+
+    @property
+    def _token_names(self) -> tuple[str, ...]:
+        """The names of the classes of tokens."""
+        inner = self._given[0].features[self.target].feature
+        highest = max(int(targets.max()) for targets in self._of_tokens or ())
+        return tuple(getattr(inner, "names", map(str, range(highest + 1))))
 
     @cached_property
     def _users(self) -> list[np.ndarray] | None:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from fedexp.core.token_rows import IGNORED
 from fedexp.data.image_decoding import Fit, fill_in_threads, fitted, named_in_errors
 from fedexp.data.tensor_cache import Images
 from fedexp.errors import InputError
@@ -32,7 +33,7 @@ def kind_of(key: str, feature: Any) -> Kind:
         return "array"
     inner = getattr(feature, "feature", None)
     dtype = getattr(feature if inner is None else inner, "dtype", "")
-    if name in ("List", "LargeList", "Sequence") and _is_integer(dtype):
+    if is_list(feature) and _is_integer(dtype):
         return "tokens"
     if dtype == "bool" or _is_integer(dtype) or dtype.startswith(("float", "double")):
         return "numbers"
@@ -41,6 +42,11 @@ def kind_of(key: str, feature: Any) -> Kind:
         f"{key}: holds {dtype or name}; inputs are images, numbers, lists of numbers, or lists of "
         f"integers, which are tokens{advice}"
     )
+
+
+def is_list(feature: Any) -> bool:
+    """Whether a column of this type holds a list of any length in each row."""
+    return type(feature).__name__ in ("List", "LargeList", "Sequence")
 
 
 def column(part: Any, name: str) -> pd.Series:
@@ -92,6 +98,43 @@ def tokens(key: str, values: pd.Series, length: int | None) -> list[np.ndarray]:
         )
     if any(ids.dtype.kind not in "iu" or ids.min() < 0 for ids in found):
         raise InputError(f"{key}: holds a token that is missing or negative")
+    return found
+
+
+def of_tokens(
+    key: str, values: pd.Series, length: int | None, sequences: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """The class of each token of n sequences, ``IGNORED`` where it is not scored.
+
+    Args:
+        key: the config key with its value, for messages.
+        values: lists of whole numbers.
+        length: longer lists are cut; None: none is.
+        sequences: the tokens, cut alike.
+
+    Raises:
+        InputError: a list is missing or has another length than its tokens, all of a list is
+            ignored, or another number is negative.
+    """
+    if values.isna().any():
+        raise InputError(f"{key}: has no value in {int(values.isna().sum())} rows")
+    found = [np.asarray(value)[:length] for value in values]
+    for row, (classes, ids) in enumerate(zip(found, sequences, strict=True)):
+        if len(classes) != len(ids):
+            raise InputError(f"{key}: row {row} has {len(classes)} for {len(ids)} tokens")
+        scored = classes[classes != IGNORED]
+        if not len(scored) or classes.dtype.kind not in "iu" or scored.min() < 0:
+            raise InputError(
+                f"{key}: row {row} should hold classes from 0 on, and {IGNORED} for tokens that "
+                "are not scored, which not all may be"
+            )
+    return found
+
+
+def last_scored(targets: np.ndarray) -> np.ndarray:
+    """[n] the class of the last token of each row of ``targets`` [n, L] that is not ignored."""
+    place = targets.shape[1] - 1 - (targets[:, ::-1] != IGNORED).argmax(axis=1)
+    found: np.ndarray = targets[np.arange(len(targets)), place]
     return found
 
 

@@ -34,6 +34,7 @@ class Samples:
     ) -> None:
         self.inputs = split.inputs.to(device)
         self.labels = split.labels.to(device)
+        self._of_tokens = None if split.targets is None else split.targets.to(device)
         # (x / 255 - mean) / std, as one multiplication and one addition per batch.
         scale = 1 / (255 * torch.tensor(std, dtype=torch.float32))
         shift = -torch.tensor(mean, dtype=torch.float32) / torch.tensor(std, dtype=torch.float32)
@@ -46,6 +47,11 @@ class Samples:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def targets(self) -> Tensor:
+        """What a model is to say: [n] labels, or [n, L] where each token has a target."""
+        return self.labels if self._of_tokens is None else self._of_tokens
+
     def gather(
         self,
         index: Tensor,
@@ -55,7 +61,7 @@ class Samples:
         inputs = self.inputs.index_select(0, index)
         if augment is not None:
             inputs = augment(inputs)
-        return self._prepared(inputs), self.labels.index_select(0, index)
+        return self._prepared(inputs), self.targets.index_select(0, index)
 
     def batches(self, batch_size: int, index: Tensor | None = None) -> Iterator[Batch]:
         """All samples, or those at ``index``, in order and without augmentation."""
@@ -63,7 +69,7 @@ class Samples:
             index = torch.arange(len(self), device=self.labels.device)
         for chunk in torch.split(index, batch_size):
             if self._keeps:
-                yield self._normalised().index_select(0, chunk), self.labels.index_select(0, chunk)
+                yield self._normalised().index_select(0, chunk), self.targets.index_select(0, chunk)
             else:
                 yield self.gather(chunk)
 
@@ -100,6 +106,11 @@ class Subset:
     def labels(self) -> Tensor:
         """[m] the class of each sample."""
         return self.samples.labels.index_select(0, self.index)
+
+    @property
+    def targets(self) -> Tensor:
+        """[m] or [m, L], as ``Samples.targets``."""
+        return self.samples.targets.index_select(0, self.index)
 
     def batches(self, batch_size: int, index: Tensor | None = None) -> Iterator[Batch]:
         """All of them, or those at ``index`` among them, in order and without augmentation."""

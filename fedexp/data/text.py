@@ -1,8 +1,10 @@
-"""The next character of one text file, whose speaking roles are its users."""
+"""The next characters of one text file, whose speaking roles are its users."""
 
 import re
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -10,7 +12,7 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from fedexp.core.description import Description
 from fedexp.core.randomness import numpy_generator
-from fedexp.data.characters import Alphabet, overlapping, windows
+from fedexp.data.characters import Alphabet, each_next, overlapping, windows
 from fedexp.data.dataset import Dataset, Source, Split
 from fedexp.data.train_test import TestFraction, UserSplit, draw_users
 from fedexp.errors import InputError
@@ -23,7 +25,7 @@ Windows = tuple[np.ndarray, np.ndarray]
 
 
 class Text(Source):
-    """Sequences of characters of a plain text (UTF-8), each with the next character as its class.
+    """Sequences of characters of a plain text (UTF-8), and the characters to be guessed.
 
     A line ``NAME:`` at the beginning of the file or after an empty line starts a speech of this
     role. The speeches of a role are one text, a line break between two. What is before the first
@@ -33,6 +35,8 @@ class Text(Source):
         path: the file; ``~`` is expanded.
         sequence_length: characters of a sequence.
         stride: characters from the beginning of a sequence to that of the next.
+        targets: ``next``: the class of a sequence is the character after it; ``each``: each of its
+            characters has the one after it as its target, once where sequences overlap.
         min_samples: training sequences that a role must have; roles with fewer are left out, and
             so are roles too short to test on.
         split: ``within`` each role, whose last ``test_fraction`` of characters is for testing, so
@@ -49,6 +53,7 @@ class Text(Source):
         path: Path,
         sequence_length: PositiveInt,
         stride: PositiveInt,
+        targets: Literal["next", "each"],
         min_samples: PositiveInt,
         split: UserSplit,
         test_fraction: TestFraction,
@@ -57,6 +62,7 @@ class Text(Source):
         self.path = path.expanduser()
         self.sequence_length = sequence_length
         self.stride = stride
+        self.per_token = targets == "each"
         self.min_samples = min_samples
         self.split = split
         self.test_fraction = test_fraction
@@ -64,7 +70,8 @@ class Text(Source):
 
     def describe(self) -> Description:
         """Length of the sequences and the alphabet."""
-        return self._alphabet.describe(self.path.stem, self.sequence_length)
+        about = self._alphabet.describe(self.path.stem, self.sequence_length)
+        return replace(about, per_token=self.per_token)
 
     def load(self, cache: Path) -> Dataset:
         """The dataset; nothing is cached."""
@@ -131,11 +138,13 @@ class Text(Source):
 
     def _joined(self, part: dict[str, Windows]) -> Split:
         inputs, labels = zip(*part.values(), strict=True)
+        targets = [each_next(*each, self.stride) for each in part.values()]
         return Split(
             torch.from_numpy(np.concatenate(inputs)),
             torch.from_numpy(np.concatenate(labels).astype(np.int64)),
             np.repeat(list(part), [len(each) for each in labels]),
             overlapping(self.sequence_length, self.stride),
+            torch.from_numpy(np.concatenate(targets)) if self.per_token else None,
         )
 
     def _too_short(self, condition: str) -> InputError:

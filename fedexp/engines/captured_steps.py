@@ -170,7 +170,7 @@ class _Static:
             batch = self._inputs, self._targets
             loss, forward = module.objective(batch, self._real, self._number)
             self.measured = module.measure(forward, in_last_epoch=True)
-            self.cross_entropy = cross_entropy(forward.logits, forward.targets, self._real)
+            self.cross_entropy = cross_entropy(forward.logits, forward.targets, forward.real)
         self.loss = loss.detach()
         self._eager.descend(loss)
 

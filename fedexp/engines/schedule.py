@@ -62,7 +62,7 @@ class Schedule:
         return self._in_last_epoch[step] if self._has_last_epoch[step] else None
 
     def batch(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Inputs [A, B, ...], labels [A, B] and ``Forward.real`` [A, B] of the first A clients.
+        """Inputs and targets [A, B, ...], ``Forward.real`` [A, B], of the first A clients.
 
         Shorter batches are padded with copies of their first sample.
         """
@@ -81,27 +81,27 @@ class Schedule:
 
         first = self._clients[0]
         inputs, _ = first.samples.gather(index.flatten(), augmented if first.augment else None)
-        return inputs.view(*index.shape, *inputs.shape[1:]), self._labels(index), real
+        return inputs.view(*index.shape, *inputs.shape[1:]), self._targets(index), real
 
     def _gather_each(self, index: Tensor, lengths: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Inputs and labels of the samples at ``index`` [A, B], from one client after another."""
+        """Inputs and targets of the samples at ``index`` [A, B], from one client after another."""
         batches = [
             client.gather(row[:length])
             for row, length, client in zip(index, lengths, self._clients, strict=False)
         ]
-        inputs, labels = (
+        inputs, targets = (
             torch.stack([_padded(values, index.shape[1]) for values in each])
             for each in zip(*batches, strict=True)
         )
-        return inputs, labels
+        return inputs, targets
 
-    def _labels(self, index: Tensor) -> Tensor:
-        """Labels of the samples at ``index`` [A, B]."""
+    def _targets(self, index: Tensor) -> Tensor:
+        """Targets of the samples at ``index`` [A, B]."""
         # Clients share the inputs, but faults may have flipped the labels of some.
-        own = [client.samples.labels for client in self._clients[: len(index)]]
-        if all(labels is own[0] for labels in own):
+        own = [client.samples.targets for client in self._clients[: len(index)]]
+        if all(targets is own[0] for targets in own):
             return own[0][index]
-        return torch.stack([labels[row] for labels, row in zip(own, index, strict=True)])
+        return torch.stack([targets[row] for targets, row in zip(own, index, strict=True)])
 
 
 def _padded(values: Tensor, length: int) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fedexp.core.forward import Outputs, full_precision
+from fedexp.core.token_rows import scored_rows
 from fedexp.data.samples import Samples, Subset
 from fedexp.engines.predictions import Predictions, Selection, score
 from fedexp.engines.resources import Resources
@@ -34,8 +35,8 @@ class Scorer:
     def predict(self, personal: bool, samples: Samples | Subset | None = None) -> Predictions:
         """The resident module, as a personal or the global model, on the test split or others."""
         samples = self._resources.data.test if samples is None else samples
-        z, logits = self._outputs(personal, samples)
-        return score(z, logits, samples.labels, self._resources.module.head)
+        labels, z, logits = scored_rows(samples.targets, *self._outputs(personal, samples))
+        return score(z, logits, labels, self._resources.module.head)
 
     @torch.inference_mode()
     def score_personal(self, client: int, selection: Selection | None) -> Predictions:

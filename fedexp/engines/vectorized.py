@@ -198,7 +198,7 @@ class Vectorized(Engine):
                 with self.resources.fabric.autocast():
                     inputs, targets, real = schedule.batch(step)
                     numbers = taken[: len(inputs)] + step
-                    losses, logits, measured, unclipped = self._step.rows(
+                    losses, scored, measured, unclipped = self._step.rows(
                         rows, inputs, targets, real, numbers
                     )
                 optimizer.step(losses, unclipped)
@@ -206,7 +206,7 @@ class Vectorized(Engine):
                 in_last_epoch = schedule.in_last_epoch(step) if phase is phases[-1] else None
                 _add_up(sums, self._due(measured, in_last_epoch), len(turns))
                 if in_last_epoch is not None:
-                    in_step = vmap(cross_entropy)(logits, targets, real)
+                    in_step = vmap(cross_entropy)(*scored)
                     cross_entropies[: len(losses)] += in_step.where(in_last_epoch, 0)
             for turn, steps in zip(turns, schedule.steps, strict=True):
                 turn["steps"] += steps
@@ -224,13 +224,13 @@ class Vectorized(Engine):
 
     def _objective(
         self, inputs: Tensor, targets: Tensor, real: Tensor, step: Tensor
-    ) -> tuple[Tensor, Tensor, dict[str, Tensors], Tensors]:
-        """Loss, logits without gradient, what parts measure, and the unclipped gradient."""
+    ) -> tuple[Tensor, tuple[Tensor | None, ...], dict[str, Tensors], Tensors]:
+        """Loss, arguments of ``cross_entropy``, what parts measure, and the unclipped gradient."""
         module = self.resources.module
         loss, forward = module.objective((inputs, targets), real, step)
-        logits = forward.logits.detach()
+        scored = forward.logits.detach(), forward.targets, forward.real
         measured = module.measure(forward, in_last_epoch=True)  # ``_due`` drops what is not
-        return loss, logits, measured, module.unclipped_gradient()
+        return loss, scored, measured, module.unclipped_gradient()
 
     def _due(
         self, measured: Mapping[str, Tensors], in_last_epoch: Tensor | None

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedexp.config.schema import Evaluation
 from fedexp.core.messages import Message, Tensors, Update
+from fedexp.core.token_rows import scored_rows
 from fedexp.data.federated import FederatedData
 from fedexp.distributed.ranks import Contribution, Ranks
 from fedexp.engines.base import Engine
@@ -99,7 +100,7 @@ class Evaluator:
         self.schedule, self.rounds, self.engine, self.data = schedule, rounds, engine, data
         self.parameters, self.attack, self.ranks = parameters, attack, ranks
         self.best, self.fewshot, self.overlap = best, fewshot, overlap
-        self.labels = data.test.labels.cpu()
+        (self.labels,) = scored_rows(data.test.targets.cpu())
         self._alignment: Alignment | None = None
         if schedule.personal != "off":
             self.scored_samples = ScoredSamples(

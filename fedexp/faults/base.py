@@ -12,7 +12,12 @@ class Faults:
 
     Every result is a pure function of (seed, round, client), the same in every process and however
     often it is computed.
+
+    Attributes:
+        takes_tokens: whether it works where each token of a sequence has a target.
     """
+
+    takes_tokens: bool = True
 
     def setup(self, setting: Setting) -> None:
         """Called once, before the first round."""

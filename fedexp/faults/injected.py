@@ -53,6 +53,7 @@ class Injected(Faults):
         self.drop, self.straggle, self.work, self.nan = drop, straggle, work, nan
         self.byzantine, self.attack, self.factor = byzantine, attack, factor
         self._flip = LabelFlip()
+        self.takes_tokens = attack != "label_flip"
 
     def setup(self, setting: Setting) -> None:
         """Draw the Byzantine clients."""

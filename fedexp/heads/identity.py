@@ -17,6 +17,8 @@ class Identity(Head):
         InputError: it is not.
     """
 
+    takes_tokens = True
+
     def __init__(self, feature_dim: int, num_classes: int) -> None:
         super().__init__()
         if feature_dim != num_classes:

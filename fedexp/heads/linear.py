@@ -9,6 +9,8 @@ from fedexp.core.sockets import Head
 class Linear(Head):
     """logits = W z + b, trained and shared like any other layer."""
 
+    takes_tokens = True
+
     def __init__(self, feature_dim: PositiveInt, num_classes: PositiveInt, bias: bool) -> None:
         super().__init__()
         self.linear = nn.Linear(feature_dim, num_classes, bias=bias)

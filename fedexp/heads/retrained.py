@@ -133,6 +133,7 @@ class Retrained(Linear):
             a class that has fewer.
     """
 
+    takes_tokens = False
     derived = ("retrained", "is_global")
     summed = True
     retrained: Tensor

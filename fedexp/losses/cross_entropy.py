@@ -10,6 +10,8 @@ from fedexp.core.sockets import Loss
 class CrossEntropy(Loss):
     """-log softmax(logits)[target], mean over the batch."""
 
+    takes_tokens = True
+
     def forward(self, batch: Forward) -> Tensor:
         """The loss, a scalar."""
         return batch.mean(F.cross_entropy(batch.logits, batch.targets, reduction="none"))

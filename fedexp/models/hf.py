@@ -1,4 +1,4 @@
-"""Transformers of Hugging Face: of token sequences or of images, pooled to one vector."""
+"""Transformers of Hugging Face: of token sequences or of images, pooled to one vector or not."""
 
 import inspect
 from collections.abc import Mapping
@@ -23,22 +23,22 @@ _FAILURES = (OSError, ValueError, RuntimeError, TypeError, KeyError, AttributeEr
 
 
 class Pooled(nn.Module):
-    """A transformer whose outputs are pooled to z [B, d].
+    """A transformer whose outputs are pooled to z [B, d], or are those of each token [B, L, d].
 
     Args:
         network: of ``transformers``; it takes ``input_ids`` or ``pixel_values``.
         pooling: "mean" is that of the last layer's states, "first" and "last" are those of one
-            place, "pooler" is what the network's own pooler makes of them.
+            place, "pooler" is what the network's own pooler makes of them; None pools nothing.
         pad_token: the token id that is padding; None if there is none. Padding is masked out, and
             no place of "mean" or "last".
     """
 
-    def __init__(self, network: nn.Module, pooling: Pooling, pad_token: int | None) -> None:
+    def __init__(self, network: nn.Module, pooling: Pooling | None, pad_token: int | None) -> None:
         super().__init__()
         self.network, self.pooling, self.pad_token = network, pooling, pad_token
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """[B, d] for token ids [B, L] int64 or images [B, channels, height, width]."""
+        """Features of token ids [B, L] int64 or images [B, channels, height, width]."""
         if inputs.is_floating_point():
             return self._pool(self.network(pixel_values=inputs), None)
         if self.pad_token is None:
@@ -66,6 +66,8 @@ class Pooled(nn.Module):
             pooled: Tensor = outputs.pooler_output
             return pooled.flatten(1)
         states: Tensor = outputs.last_hidden_state
+        if self.pooling is None:
+            return states
         if states.dim() == 4:  # feature maps [B, d, height, width]
             states = states.flatten(2).transpose(1, 2)
         if self.pooling == "first":
@@ -90,6 +92,7 @@ def hf_model(
     feature_dim: PositiveInt | None,
     projection: Projection,
     vocabulary: int = 0,
+    per_token: bool = False,
 ) -> nn.Module:
     """A model of ``transformers`` without its head, as a backbone.
 
@@ -107,6 +110,7 @@ def hf_model(
         feature_dim: None for the native width, or the width of a projection after it.
         projection: its layers, see ``project``.
         vocabulary: number of different tokens; 0 for images.
+        per_token: whether each token has features, so that nothing is pooled; the dataset says it.
 
     Raises:
         InputError: transformers is not installed, has no such model or cannot build it.
@@ -122,15 +126,16 @@ def hf_model(
         raise InputError(
             f"model.weights={weights}: {name} knows {known} tokens, the data have {vocabulary}"
         )
-    network = _network(library, name, settings, weights, pooling)
-    backbone: nn.Module = Pooled(network, pooling, pad_token)
+    chosen = None if per_token else pooling
+    network = _network(library, name, settings, weights, chosen)
+    backbone: nn.Module = Pooled(network, chosen, pad_token)
     if channels == 1 and getattr(settings, "num_channels", 1) == 3:
         backbone = nn.Sequential(GreyToColour(), backbone)
     if feature_dim is None:
         return backbone
     dtype = torch.int64 if vocabulary else torch.float32
     with torch.no_grad():
-        width = backbone.eval()(torch.zeros(2, *input_shape, dtype=dtype)).shape[1]
+        width = backbone.eval()(torch.zeros(2, *input_shape, dtype=dtype)).shape[-1]
     return project(backbone.train(), width, feature_dim, projection)
 
 
@@ -186,7 +191,7 @@ def _fit_to_inputs(
 
 
 def _network(
-    library: Any, name: str, settings: Any, weights: Weights | None, pooling: Pooling
+    library: Any, name: str, settings: Any, weights: Weights | None, pooling: Pooling | None
 ) -> nn.Module:
     """The network, without a pooler that nobody uses where it can be left out."""
     on_meta = torch.get_default_device().type == "meta"  # a network without data is only tried

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 class LSTM(nn.Module):
     """Layers of LSTM with the parameters, their names and their initial law of ``torch.nn.LSTM``.
 
-    ``forward`` gives the last layer's hidden state after the last step.
+    ``forward`` gives the last layer's hidden state after the last step, or after each one.
 
     It computes with PyTorch's fused kernel (oneDNN's on some CPUs, cuDNN's on a GPU), which
     ``torch.func.vmap`` and second derivatives cannot use; with ``fused`` false it computes the same
@@ -22,11 +22,12 @@ class LSTM(nn.Module):
         inputs: width of a step's input.
         hidden: width of the hidden state of each layer.
         layers: how many, at least one.
+        each_step: whether the state after each step is wanted.
     """
 
-    def __init__(self, inputs: int, hidden: int, layers: int) -> None:
+    def __init__(self, inputs: int, hidden: int, layers: int, each_step: bool = False) -> None:
         super().__init__()
-        self.hidden, self.layers, self.fused = hidden, layers, True
+        self.hidden, self.layers, self.fused, self.each_step = hidden, layers, True, each_step
         for layer in range(layers):
             width = hidden if layer else inputs
             for name, shape in {
@@ -40,17 +41,17 @@ class LSTM(nn.Module):
                 self.register_parameter(name, nn.Parameter(value))
 
     def forward(self, steps: Tensor) -> Tensor:
-        """[B, hidden] for ``steps`` [B, L, inputs]."""
+        """[B, hidden] for ``steps`` [B, L, inputs]; [B, L, hidden] with ``each_step``."""
         if not self.fused:
             for layer in self._parameters_of_layers():
                 steps = _layer(steps, *layer)
-            return steps[:, -1]
+            return steps if self.each_step else steps[:, -1]
         start = steps.new_zeros(self.layers, len(steps), self.hidden)
         flat = [value for layer in self._parameters_of_layers() for value in layer]
         # Biases, layers, no dropout, training, one direction, batch first.
         state = (start, start)
         outputs = torch.lstm(steps, state, flat, True, self.layers, 0.0, self.training, False, True)
-        return outputs[1][-1]
+        return outputs[0] if self.each_step else outputs[1][-1]
 
     def prepare_for_vmap(self) -> None:
         """Switch the fused kernel off; ``engine=vectorized`` calls this."""

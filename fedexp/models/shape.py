@@ -21,7 +21,7 @@ def for_inputs(build: Callable[..., nn.Module], about: Description) -> Callable[
     Args:
         build: a backbone's factory with its hyper-parameters bound. A factory for token sequences
             has an argument ``vocabulary``, with a default if it takes numbers as well; others have
-            not.
+            not. One that can give features of each token has an argument ``per_token``.
         about: the dataset.
 
     Returns:
@@ -43,10 +43,15 @@ def for_inputs(build: Callable[..., nn.Module], about: Description) -> Callable[
             f"model: {_name(build)} takes numbers, but {about.name} has sequences of tokens; "
             "use model=char_lstm"
         )
-    return partial(build, vocabulary=about.vocabulary)
+    build = partial(build, vocabulary=about.vocabulary)
+    if about.per_token and "per_token" in inspect.signature(build).parameters:
+        return partial(build, per_token=True)
+    return build
 
 
-def feature_dim(build: Callable[..., nn.Module], input_shape: tuple[int, ...]) -> int:
+def feature_dim(
+    build: Callable[..., nn.Module], input_shape: tuple[int, ...], per_token: bool = False
+) -> int:
     """d, the width of the features z [B, d] that ``build(input_shape=input_shape)`` will give.
 
     A batch of shapes without data goes through a model of shapes without data (PyTorch's meta
@@ -55,6 +60,7 @@ def feature_dim(build: Callable[..., nn.Module], input_shape: tuple[int, ...]) -
     Args:
         build: a backbone's factory with its hyper-parameters bound.
         input_shape: [channels, height, width] or [features].
+        per_token: whether features must be those of each token, z [B, L, d].
 
     Raises:
         InputError: the model does not fit inputs of this shape, or its arguments are wrong.
@@ -67,9 +73,15 @@ def feature_dim(build: Callable[..., nn.Module], input_shape: tuple[int, ...]) -
         raise _misfit(build, input_shape, str(error).partition("\n")[0]) from error
     if not isinstance(z, Tensor):
         raise _misfit(build, input_shape, f"it gives a {type(z).__name__}, not a tensor [B, d]")
-    if z.ndim != 2 or not z.numel():
+    if per_token and (z.ndim != 3 or z.shape[1:2] != input_shape):
+        raise InputError(
+            f"model: {_name(build)} gives features of shape {list(z.shape)} for sequences of "
+            f"{input_shape[0]}, not [B, {input_shape[0]}, d]; these data have a target for each "
+            "token, for which there is model=char_lstm"
+        )
+    if (z.ndim != 2 and not per_token) or not z.numel():
         raise _misfit(build, input_shape, f"its features have shape {list(z.shape)}, not [B, d]")
-    return z.shape[1]
+    return z.shape[-1]
 
 
 def trains_on_one(build: Callable[..., nn.Module], input_shape: tuple[int, ...]) -> bool:

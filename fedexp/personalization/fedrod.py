@@ -38,6 +38,7 @@ class FedROD(Personalization):
         clip_second_phase: whether ``local.grad_clip`` clips the gradients of a second phase.
     """
 
+    takes_tokens = False
     shares: Tensor
 
     def __init__(

@@ -28,6 +28,7 @@ class PrototypesOnly(Personalization):
             as in the study of FedNH (Dai et al., AAAI 2023).
     """
 
+    takes_tokens = False
     has_global = False
     scores_head = True
     traits = frozenset({PRIVATE_BACKBONE})

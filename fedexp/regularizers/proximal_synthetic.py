@@ -65,6 +65,7 @@ class ProximalSynthetic(Proximal):
         recompute: see ``matching_loss``.
     """
 
+    takes_tokens = False
     traits = frozenset({SECOND_DERIVATIVES})
 
     def __init__(

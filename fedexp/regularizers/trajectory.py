@@ -93,6 +93,7 @@ class Trajectory(Regularizer):
         recompute: see ``matching_loss``.
     """
 
+    takes_tokens = False
     traits = frozenset({SECOND_DERIVATIVES})
     active: Tensor
 

@@ -33,6 +33,7 @@ from fedexp.models.configured import configure_head, configured
 from fedexp.models.shape import feature_dim, for_inputs, outline
 from fedexp.runtime.measured import check_objective, check_test_classes, check_without_global
 from fedexp.runtime.on_demand import check_on_demand
+from fedexp.runtime.token_targets import check_tokens
 from fedexp.samplers.base import Sampler
 from fedexp.tracking.follow import check_trackers
 from fedexp.tracking.named_classes import check_names
@@ -117,17 +118,19 @@ def plan(config: Config) -> Plan:
     _check_engine(config)
     partition = build("partition", config.partition.node, supplied=PARTITION_SUPPLIED)
     _check_initial_weights(config)
-    model = build("model", config.model.node, supplied=("input_shape", "vocabulary"))
+    model = build("model", config.model.node, supplied=("input_shape", "vocabulary", "per_token"))
     head = build("head", config.head, supplied=("feature_dim", "num_classes"))
     source: Describer = build("data", config.data.node)
     description = _description(config, source, partition.func)
     model = configured(for_inputs(model, description), config.model)
-    width = feature_dim(model, description.input_shape)
+    width = feature_dim(model, description.input_shape, description.per_token)
 
     with seeded(config.seed, "head"):
         parts["head"] = head(feature_dim=width, num_classes=description.num_classes)
         configure_head(parts["head"], config.model)
     sockets = Sockets(**parts)
+    if description.per_token:
+        check_tokens(config, description, partition.func, sockets.by_name() | {"faults": faults})
     sockets.personalization.check(sockets.head, sockets.loss)
     compiler: dict[str, Part] = {"engine.compile": Compiled()} if config.engine.compile else {}
     backbone = outline(model, description.input_shape)

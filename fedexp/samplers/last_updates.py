@@ -33,6 +33,7 @@ class LastUpdates(Sampler):
         distances: [n, n] float64, zero on the diagonal, between the n clients with data in order.
     """
 
+    takes_tokens = True
     updates: dict[int, Tensor]
     distances: Tensor
 

@@ -30,6 +30,7 @@ class PowerOfChoice(Sampler):
         candidates: d, at least K; if fewer clients have data, all of those. None is 2 K.
     """
 
+    takes_tokens = True
     traits = frozenset({DRAWS_BY_SIZE})
 
     def __init__(self, candidates: PositiveInt | None) -> None:

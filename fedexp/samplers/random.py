@@ -14,6 +14,8 @@ class Random(Sampler):
         weighting: ``uniform``, or ``samples``: with odds proportional to n_k.
     """
 
+    takes_tokens = True
+
     def __init__(self, weighting: Literal["uniform", "samples"]) -> None:
         self.weighting = weighting
         self.traits = frozenset({UNIFORM_COHORTS if weighting == "uniform" else DRAWS_BY_SIZE})

@@ -6,6 +6,8 @@ from fedexp.samplers.base import Sampler
 class RoundRobin(Sampler):
     """Clients in order of their numbers, K at a time, starting over after the last."""
 
+    takes_tokens = True
+
     def select(self, round: int) -> list[int]:
         """The next K."""
         start = (round - 1) * self.cohort_size

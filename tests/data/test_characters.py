@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from fedexp.data.characters import Alphabet, overlapping, windows
+from fedexp.core.token_rows import IGNORED
+from fedexp.data.characters import Alphabet, each_next, overlapping, windows
 from fedexp.data.leaf import ALPHABET
 
 
@@ -41,3 +42,17 @@ def test_a_text_without_a_next_character_has_no_window(size: int) -> None:
     inputs, labels = windows(np.zeros(size, np.int16), 3, 1)
     assert inputs.shape == (0, 3)
     assert labels.shape == (0,)
+
+
+@pytest.mark.parametrize(("length", "stride"), [(3, 1), (3, 2), (3, 3), (3, 4), (1, 1), (5, 3)])
+def test_each_next_character_is_a_target_once(length: int, stride: int) -> None:
+    inputs, labels = windows(np.arange(20), length, stride)
+    targets = each_next(inputs, labels, stride)
+    scored = targets != IGNORED
+    assert targets.dtype == np.int64
+    assert np.array_equal(targets[scored], inputs[scored] + 1)
+    assert np.array_equal(targets[:, -1], labels)
+    values, times = np.unique(targets[scored], return_counts=True)
+    assert set(times) == {1}
+    gaps = max(0, stride - length)
+    assert len(values) == (len(inputs) - 1) * (stride - gaps) + length

@@ -109,9 +109,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How often ``iid`` is called."""
     made: list[int] = []
 
-    def counted(labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
+    def counted(num_samples: int, num_clients: int, seed: int) -> list[np.ndarray]:
         made.append(seed)
-        return iid(labels, num_clients, seed)
+        return iid(num_samples, num_clients, seed)
 
     monkeypatch.setattr(partitions, "iid", counted)
     return made

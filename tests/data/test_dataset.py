@@ -1,7 +1,10 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
 from fedexp.core.description import Description
+from fedexp.core.token_rows import IGNORED
 from fedexp.data.dataset import Dataset, Split
 from fedexp.errors import InputError
 
@@ -82,16 +85,47 @@ def test_tokens_are_not_normalised() -> None:
 
 
 @pytest.mark.parametrize(
-    ("targets", "kind"),
+    ("labels", "kind"),
     [
-        (torch.zeros(1, 3, dtype=torch.int64), r"\(3,\) torch\.int64"),  # a target for each token
+        (torch.zeros(1, 3, dtype=torch.int64), r"\(3,\) torch\.int64"),  # classes of tokens
         (torch.zeros(1), r"\(\) torch\.float32"),  # a regression
         (torch.zeros(1, 2), r"\(2,\) torch\.float32"),  # probabilities
     ],
 )
-def test_targets_other_than_one_class_a_sample_are_one_line(
-    targets: torch.Tensor, kind: str
-) -> None:
+def test_labels_other_than_one_class_a_sample_are_one_line(labels: torch.Tensor, kind: str) -> None:
     tokens = torch.tensor([[0, 1, 2]], dtype=torch.int16)
-    with pytest.raises(InputError, match=rf"words has targets of {kind}; .* one class a sample"):
-        Dataset(TOKENS, Split(tokens, targets), sentence(0, 0, 0))
+    with pytest.raises(InputError, match=rf"words has labels of {kind} instead .* Split\.targets"):
+        Dataset(TOKENS, Split(tokens, labels), sentence(0, 0, 0))
+
+
+PER_TOKEN = replace(TOKENS, per_token=True)
+
+
+def tagged(*targets: int, kind: torch.dtype = torch.int64) -> Split:
+    """One sentence of three tokens."""
+    tokens = torch.tensor([[0, 1, 2]], dtype=torch.int16)
+    return Split(tokens, torch.tensor([0]), targets=torch.tensor([targets], dtype=kind))
+
+
+def test_tokens_have_targets_or_are_ignored() -> None:
+    found = Dataset(PER_TOKEN, tagged(0, IGNORED, 1), tagged(IGNORED, IGNORED, 0))
+    assert found.train.targets is not None
+
+
+@pytest.mark.parametrize(
+    ("about", "train", "message"),
+    [
+        (PER_TOKEN, sentence(0, 1, 2), "has no targets of tokens"),
+        (TOKENS, tagged(0, 0, 1), "has targets of tokens"),
+        (PER_TOKEN, tagged(0, 1), r"has targets of \(1, 2\) torch.int64 .* token, \(1, 3\)"),
+        (PER_TOKEN, tagged(0, 1, 1, kind=torch.int32), r"has targets of \(1, 3\) torch.int32"),
+        (PER_TOKEN, tagged(0, 1, 5), "has the target 5; targets are 0 to 1"),
+        (PER_TOKEN, tagged(0, -1, 1), "has the target -1; targets are 0 to 1"),
+        (PER_TOKEN, tagged(*[IGNORED] * 3), "has sequences of which no token is scored"),
+    ],
+)
+def test_targets_that_do_not_fit_are_one_line(
+    about: Description, train: Split, message: str
+) -> None:
+    with pytest.raises(InputError, match=f"^data: the training split of words {message}"):
+        Dataset(about, train, tagged(0, 0, 0))

@@ -14,6 +14,7 @@ from PIL import Image
 
 from fedexp.data.dataset import Dataset
 from fedexp.data.hugging_face import HuggingFace
+from fedexp.data.hugging_face_inputs import last_scored
 from fedexp.errors import InputError
 
 ARGUMENTS: dict[str, Any] = {
@@ -266,6 +267,64 @@ def test_the_library_prints_nothing(
     read(tmp_path / "data.jsonl", input="x", target="y", test=None)
     assert capfd.readouterr() == ("", "")
     assert not library.are_progress_bars_disabled()  # as it was
+
+
+def write_tagged(folder: Path, tags: list[list[int]], tokens: list[list[int]]) -> Path:
+    rows = [{"x": x, "y": y} for x, y in zip(tokens, tags, strict=True)]
+    (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder / "data.jsonl"
+
+
+def test_a_list_of_classes_has_one_for_each_token(library: Any, tmp_path: Path) -> None:
+    tags, tokens = (
+        [[0, -100, 2], [1, 1], [0, 2, 1, -100]] * 8,
+        [[1, 2, 3], [4, 5], [6, 7, 8, 9]] * 8,
+    )
+    path = write_tagged(tmp_path, tags, tokens)
+    loaded = read(path, input="x", target="y", test=None, sequence_length=3)
+    about, train = loaded.description, loaded.train
+    assert about.per_token
+    assert (about.classes, about.vocabulary) == (("0", "1", "2"), 10)  # 9 is for padding
+    assert train.targets is not None
+    expected = {(1, 2, 3): [0, -100, 2], (9, 4, 5): [-100, 1, 1], (6, 7, 8): [0, 2, 1]}
+    for row, targets, label in zip(train.inputs, train.targets, train.labels, strict=True):
+        assert targets.tolist() == expected[tuple(row.tolist())]
+        assert label == targets[-1]
+
+
+def test_the_last_token_that_is_scored_is_a_sample_s_class() -> None:
+    assert last_scored(np.array([[3, -100, -100], [1, 2, -100], [0, -100, 4]])).tolist() == [
+        3,
+        2,
+        4,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tags", "message"),
+    [
+        ([0, 1], "row 0 has 2 for 3 tokens"),
+        (
+            [0, -1, 1],
+            "row 0 should hold classes from 0 on, and -100 for tokens that are not scored",
+        ),
+        ([-100, -100, -100], "row 0 should hold .* which not all may be"),
+    ],
+)
+def test_classes_of_tokens_that_cannot_be_are_one_line(
+    library: Any, tmp_path: Path, tags: list[int], message: str
+) -> None:
+    path = write_tagged(tmp_path, [tags] * 8, [[1, 2, 3]] * 8)
+    with pytest.raises(InputError, match=rf"^data\.target=y: {message}"):
+        read(path, input="x", target="y", test=None)
+
+
+def test_tagging_trains(library: Any, tmp_path: Path) -> None:
+    path = write_tagged(tmp_path, [[0, 1, 1, 0], [1, 1, 0, -100]] * 20, [[1, 2, 3, 4]] * 40)
+    options = ["data=hf", f"data.name={path}", "data.input=x", "data.target=y", "data.test=null"]
+    others = ["algorithm=fedavg", "partition=iid", "evaluation.personal=off", *SMALL_LSTM]
+    federation = federate(*options, *SIZES, *others)
+    assert 0 < federation.run_round(1).metrics["global/accuracy"] <= 1
 
 
 SIZES = ["clients.count=3", "clients.per_round=2", "local.epochs=1"]

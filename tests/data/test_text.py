@@ -6,6 +6,7 @@ import pytest
 import torch
 from natural_users import LINES, write_play
 
+from fedexp.core.token_rows import IGNORED
 from fedexp.data.dataset import Dataset
 from fedexp.data.text import Text
 from fedexp.errors import InputError
@@ -13,6 +14,7 @@ from fedexp.errors import InputError
 ARGUMENTS: dict[str, Any] = {
     "sequence_length": 8,
     "stride": 4,
+    "targets": "next",
     "min_samples": 10,
     "split": "within",
     "test_fraction": 0.25,
@@ -136,3 +138,25 @@ def test_labels_are_the_next_characters(play: Path, tmp_path: Path) -> None:
     train = reader(play, stride=1).load(tmp_path).train
     own = np.flatnonzero(train.users == "ANN")
     assert torch.equal(train.labels[own[:-1]], train.inputs[own[1:], -1].long())
+
+
+def test_each_character_has_the_next_one_as_its_target(play: Path, tmp_path: Path) -> None:
+    source = reader(play, targets="each")
+    found, simple = source.load(tmp_path), reader(play).load(tmp_path)
+    assert source.describe() == found.description
+    assert found.description.per_token
+    for name in ("train", "test"):
+        split, other = getattr(found, name), getattr(simple, name)
+        assert torch.equal(split.inputs, other.inputs)
+        assert torch.equal(split.labels, other.labels)
+        assert split.targets is not None
+        assert torch.equal(split.targets[:, -1], split.labels)
+        known = split.targets[:, :-1] != IGNORED
+        assert torch.equal(split.targets[:, :-1][known], split.inputs[:, 1:][known].long())
+        for user in set(split.users):  # 8 for its first sequence, 4 for each other one
+            own = split.targets[torch.from_numpy(split.users == user)]
+            assert int((own != IGNORED).sum()) == 8 + 4 * (len(own) - 1)
+    kept = found.train.take(np.array([3, 1]))
+    assert kept.targets is not None
+    assert found.train.targets is not None
+    assert torch.equal(kept.targets, found.train.targets[[3, 1]])

@@ -1,6 +1,7 @@
 """The recurrent backbone: against ``torch.nn.LSTM``, stacked, and for which inputs it is."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -157,3 +158,28 @@ def test_it_refuses_images_in_one_line() -> None:
 def test_a_model_for_numbers_is_left_as_it_is() -> None:
     build = factory("mlp")
     assert for_inputs(build, IMAGES) is build
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_features_of_each_token(fused: bool) -> None:
+    """The state after a token is the feature of the sequence that ends there."""
+    per_token = replace(TEXT, per_token=True)
+    build = for_inputs(factory("char_lstm", hidden=6, feature_dim=4), per_token)
+    assert feature_dim(build, (7,), per_token=True) == 4
+    torch.manual_seed(0)
+    network = build(input_shape=(7,))
+    torch.manual_seed(0)
+    of_whole = char_lstm(hidden=6, feature_dim=4)(input_shape=(7,))
+    for each in (network, of_whole):
+        lstm_of(each).fused = fused
+    sequences = tokens(3, 7)
+    z = network(sequences)
+    assert z.shape == (3, 7, 4)
+    for length in range(1, 8):
+        torch.testing.assert_close(z[:, length - 1], of_whole(sequences[:, :length]))
+
+
+def test_a_model_without_features_of_each_token_is_refused_in_one_line() -> None:
+    message = r"^model: char_lstm gives features of shape \[2, 256\] .* not \[B, 7, d\]"
+    with pytest.raises(InputError, match=message):
+        feature_dim(char_lstm(), (7,), per_token=True)

@@ -1,5 +1,6 @@
 """``model=hf``: transformers of Hugging Face, made here from tiny configs."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,13 @@ def test_a_network_that_needs_data_to_be_made(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(transformers.AutoModel, "from_config", reads_values)
     assert isinstance(bert(), nn.Module)
+
+
+def test_features_of_each_token_are_not_pooled() -> None:
+    build = for_inputs(factory("hf", name="bert", config=TINY), replace(TEXT, per_token=True))
+    assert feature_dim(build, (7,), per_token=True) == 16
+    network = build(input_shape=(7,)).eval()
+    torch.testing.assert_close(network(TOKENS), states(network, TOKENS))
 
 
 def test_tokens_are_pooled() -> None:

@@ -6,7 +6,7 @@ from fedexp.core.randomness import numpy_generator
 from fedexp.data.split import by_owner
 
 
-def iid(labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
+def iid(num_samples: int, num_clients: int, seed: int) -> list[np.ndarray]:
     """Deal the samples at random; client sizes differ by at most one."""
-    owner = np.arange(len(labels)) % num_clients
+    owner = np.arange(num_samples) % num_clients
     return by_owner(numpy_generator(seed, "partition").permutation(owner), num_clients)
