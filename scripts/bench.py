@@ -1,10 +1,12 @@
 """What a round costs with each engine, compared with a raw PyTorch loop; and how cost grows.
 
-    python scripts/bench.py [--images DIR] [--repeats 9] [--only jobs|growth] [--profile CONTENDER]
+    python scripts/bench.py [--images DIR] [--repeats 9] [--only jobs|processes|growth]
+        [--profile CONTENDER]
 
 Seconds are medians, ratios are to the median of the raw loop (contiguous images, two threads);
-evaluation is off. DIR is a folder of CIFAR-10 as images (train/<class>/*, test/<class>/*), by
-default the environment variable FEDEXP_CIFAR10_IMAGES; without it only the digits job runs. Writes
+evaluation is off. ``processes`` compares two processes of one thread each with one of them. DIR is
+a folder of CIFAR-10 as images (train/<class>/*, test/<class>/*), by default the environment
+variable FEDEXP_CIFAR10_IMAGES; without it only the digits job runs. Writes
 scripts/results/bench_<cpu or cuda>.json.
 """
 
@@ -18,7 +20,7 @@ from typing import Any
 import torch
 from benchmark.comparison import compare
 from benchmark.growth import grow
-from benchmark.jobs import CONTENDERS, CUDA, select_jobs
+from benchmark.jobs import CONTENDERS, CUDA, PROCESSES, select_jobs
 from benchmark.profiling import profile
 from rich.console import Console
 
@@ -41,7 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--images", default=os.environ.get("FEDEXP_CIFAR10_IMAGES"))
     parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--only", choices=["jobs", "growth"])
+    parser.add_argument("--only", choices=["jobs", "processes", "growth"])
     parser.add_argument("--profile", choices=[each.name for each in CONTENDERS[1:]])
     arguments = parser.parse_args()
     console, jobs = Console(), select_jobs(arguments.images)
@@ -51,9 +53,10 @@ def main() -> None:
     path = RESULTS / f"bench_{'cuda' if CUDA else 'cpu'}.json"
     found = json.loads(path.read_text()) if path.exists() else {}
     found["machine"] = machine()
-    if arguments.only != "growth":
-        found["jobs"] = compare(jobs, arguments.repeats, console)
-    if arguments.only != "jobs":
+    for part, contenders in {"jobs": CONTENDERS, "processes": PROCESSES}.items():
+        if contenders and arguments.only in (None, part):
+            found[part] = compare(jobs, contenders, arguments.repeats, console)
+    if arguments.only in (None, "growth"):
         found["growth"] = grow(console)
     console.print(found["machine"])
     path.write_text(json.dumps(found, indent=1) + "\n")

@@ -12,22 +12,25 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmark.jobs import CONTENDERS, CUDA, RAW, TARGETS, Contender
+from benchmark.jobs import CUDA, RAW, TARGETS, Contender
 from benchmark.rounds import Run, fedexp_round, raw_round, seconds_of
 from fedexp.distributed.processes import spawn
 
 
-def compare(jobs: dict[str, list[str]], repeats: int, console: Console) -> list[dict[str, Any]]:
-    """Print one table, ratios to the raw loop first; returns its rows."""
+def compare(
+    jobs: dict[str, list[str]], contenders: list[Contender], repeats: int, console: Console
+) -> list[dict[str, Any]]:
+    """Print one table, with ratios to the first contender; returns its rows."""
     rows = []
     for job, overrides in jobs.items():
         console.print(f"{job} ...")
-        medians = [statistics.median(each) for each in measure(overrides, CONTENDERS, repeats)]
-        for contender, seconds in zip(CONTENDERS, medians, strict=True):
+        medians = [statistics.median(each) for each in measure(overrides, contenders, repeats)]
+        for contender, seconds in zip(contenders, medians, strict=True):
             row = {"job": job, **asdict(contender), "ratio": seconds / medians[0]}
-            row |= {"seconds": seconds, "target": TARGETS.get((job, contender.name))}
+            target = TARGETS.get((job, contender.name)) if RAW in contenders[0].overrides else None
+            row |= {"seconds": seconds, "target": target}
             rows.append(row)
-    table = Table("time / raw loop", "target", "seconds", "job", "")
+    table = Table(f"time / {contenders[0].name}", "target", "seconds", "job", "")
     for row in rows:
         target = row["target"]
         cells = f"{row['ratio']:.2f}", f"{target}" if target else "", f"{row['seconds']:.3f}"

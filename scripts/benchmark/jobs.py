@@ -58,6 +58,9 @@ else:
         Contender("vectorized, 2 processes", VECTORIZED, processes=2, threads=1),
     ]
 
+PROCESSES = [each for each in CONTENDERS if each.threads == 1 and each.overrides == CHANNELS_LAST]
+"""One process and two, of one thread each; one process is the first."""
+
 TARGETS = {
     ("CIFAR-10, conv2cifar, 10 clients", "serial, channels_last"): 0.85,
     ("CIFAR-10, conv2cifar, 10 clients", "serial, 2 processes"): 0.75,
