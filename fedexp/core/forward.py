@@ -58,6 +58,8 @@ def features_and_levels(
 class Forward(NamedTuple):
     """One batch's forward pass: features z [B, d], logits [B, C], targets [B].
 
+    Where each token of a sequence has a target, B counts tokens (``core.token_rows``).
+
     ``real`` [B] is 1 for a sample and 0 for padding, so that batches of several lengths can be
     stacked; None if all are samples. Take means with ``mean``.
 

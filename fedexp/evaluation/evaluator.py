@@ -201,7 +201,10 @@ class Evaluator:
         correct, total = per_class(predictions.correct, self.labels, len(classes))
         scores.metrics["global/accuracy"] = predictions.correct.double().mean().item()
         scores.metrics["global/loss"] = predictions.loss
-        scores.metrics |= global_angles(predictions, self.data.counted_classes)
+        counts = self.data.counted_classes
+        if self.data.description.per_token:
+            counts = counts[:0]  # they are of sequences, not of tokens
+        scores.metrics |= global_angles(predictions, counts)
         scores.per_class = {
             name: hits.item() / of.item()
             for name, hits, of in zip(classes, correct, total, strict=True)

@@ -83,6 +83,8 @@ def test_a_step_is_that_of_torch_s_loss(play: list[str]) -> None:
 def test_scores_are_those_of_the_scored_tokens(play: list[str], engine: str) -> None:
     federation = federate(*play, f"engine={engine}", "data.validation=0.2")
     metrics = federation.run_round(1).metrics
+    assert "geometry/feature_angle" in metrics
+    assert "geometry/feature_angle_global_existing" not in metrics
     data, module = federation.engine.resources.data, federation.engine.resources.module
     module.load(federation.server.weights)
     for name, samples in {"global": data.test, "validation": data.validation}.items():
