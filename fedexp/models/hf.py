@@ -128,6 +128,7 @@ def hf_model(
         )
     chosen = None if per_token else pooling
     network = _network(library, name, settings, weights, chosen)
+    _check_input(name, network, vocabulary)
     backbone: nn.Module = Pooled(network, chosen, pad_token)
     if channels == 1 and getattr(settings, "num_channels", 1) == 3:
         backbone = nn.Sequential(GreyToColour(), backbone)
@@ -219,6 +220,19 @@ def _network(
                 f"{found[0]}" + (f" and {len(found) - 1} more" if len(found) > 1 else "")
             )
     return network
+
+
+def _check_input(name: str, network: nn.Module, vocabulary: int) -> None:
+    """Raise InputError if the network takes images and the data are tokens, or the other way."""
+    taken = inspect.signature(network.forward).parameters
+    if vocabulary and "input_ids" not in taken:
+        raise InputError(
+            f"model.name={name}: takes no tokens, which these data have; take bert, gpt2 or another"
+        )
+    if not vocabulary and "pixel_values" not in taken:
+        raise InputError(
+            f"model.name={name}: takes no images, which these data have; take vit or another"
+        )
 
 
 def _first_line(error: Exception) -> str:

@@ -175,7 +175,7 @@ def test_a_padding_mask_cannot_be_stacked() -> None:
             ["model.config={image_sise: 8}"],
             r"^model\.config\.image_sise: .* did you mean image_size",
         ),
-        (["model.name=bert"], r"^model: hf_model does not fit inputs of 1x8x8"),
+        (["model.name=bert"], r"^model\.name=bert: takes no images, .* take vit or another$"),
         (["model.pooling=max"], r"^model\.pooling=max: "),
         (["model.weights=imagenet"], r"^model\.weights=imagenet: "),
         ([], r"^model: hf_model does not fit inputs of 1x8x8 \(.*\(16 x 16\)"),
@@ -185,6 +185,11 @@ def test_mistakes(overrides: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         plan(compose("model=hf", *overrides))
     assert "\n" not in str(caught.value)
+
+
+def test_a_network_for_images_takes_no_tokens() -> None:
+    with pytest.raises(InputError, match=r"^model\.name=vit: takes no tokens, .* gpt2 or another$"):
+        feature_dim(for_inputs(factory("hf", name="vit", config=VIT), TEXT), (7,))
 
 
 def test_weights_that_do_not_fit(saved: tuple[Path, nn.Module]) -> None:
