@@ -131,7 +131,8 @@ class Federation:
         """The updates of this rank's share of the cohort as they arrive; drop-outs send none."""
         present = [c for c in cohort if not self.faults.drops_out(message.round, c)]
         local = self.placement.bring(present)
-        return self.meter.count_arrivals(self.engine.train(local, message))
+        updates = self.placement.timed(self.engine.train(local, message))
+        return self.meter.count_arrivals(updates)
 
     def observed(self, updates: Iterator[Update]) -> Iterator[Update]:
         """The same updates; the meter, the evaluator and the figures observe each of them."""

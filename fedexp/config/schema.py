@@ -115,6 +115,7 @@ class Engine(Common):
     num_nodes: PositiveInt
     threads: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)]
     processes_per_device: Annotated[int, Field(ge=1, le=64)]
+    balance: Literal["samples", "time"]
     precision: Literal["32-true", "bf16-mixed"]
     channels_last: Literal["auto"] | bool
     compile: bool

@@ -70,7 +70,8 @@ def assemble(
     resources = _resources(plan, fabric, data, module, client_folder)
     engine = _engine(plan.config.engine, resources)
     ranks = ranks_of(fabric)
-    placement = Placement(ranks, data.sizes.numpy(), resources.store)
+    by_time = plan.config.engine.balance == "time"
+    placement = Placement(ranks, data.sizes.numpy(), resources.store, by_time)
     overlap = _overlap(plan.config, fabric, data) if plan.config.evaluation.overlap else None
     evaluator = _evaluator(plan.config, engine, setting, ranks, overlap)
     meter, quarantine = Meter(), Quarantine(plan.config.on_bad_update)

@@ -57,6 +57,7 @@ def engine(devices: int, num_nodes: int = 1, processes_per_device: int = 1) -> E
         deterministic=False,
         graph=False,
         processes_per_device=processes_per_device,
+        balance="samples",
     )
 
 

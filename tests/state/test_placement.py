@@ -15,13 +15,13 @@ SIZES = [7, 1, 5, 5, 3, 3]
 
 
 def test_longest_first_to_the_rank_with_least_to_do() -> None:
-    placed = place(range(6), SIZES, {}, 2)
+    placed = place(range(6), SIZES, {}, [1] * 2)
     # 0 (7) to rank 0; 2 (5) and 3 (5) to rank 1, which then has 10; 4 (3) to 0: 10; 5 to 0; 1 to 1.
     assert placed == {0: 0, 2: 1, 3: 1, 4: 0, 5: 0, 1: 1}
 
 
 def test_who_keeps_something_stays_and_counts_as_load() -> None:
-    placed = place([0, 1, 2, 3], SIZES, {2: 1, 1: 1, 5: 0}, 2)
+    placed = place([0, 1, 2, 3], SIZES, {2: 1, 1: 1, 5: 0}, [1] * 2)
     assert placed == {
         2: 1,
         1: 1,
@@ -31,19 +31,26 @@ def test_who_keeps_something_stays_and_counts_as_load() -> None:
 
 
 def test_more_ranks_than_clients() -> None:
-    assert place([4, 0], SIZES, {}, 5) == {0: 0, 4: 1}
-    assert place([], SIZES, {}, 3) == {}
+    assert place([4, 0], SIZES, {}, [1] * 5) == {0: 0, 4: 1}
+    assert place([], SIZES, {}, [1] * 3) == {}
 
 
 def test_the_order_of_the_clients_does_not_matter() -> None:
-    assert place([5, 3, 1, 0], SIZES, {1: 0}, 3) == place([0, 1, 3, 5], SIZES, {1: 0}, 3)
+    assert place([5, 3, 1, 0], SIZES, {1: 0}, [1] * 3) == place(
+        [0, 1, 3, 5], SIZES, {1: 0}, [1] * 3
+    )
 
 
 def test_a_client_leaves_home_where_that_evens_the_load() -> None:
     # All are at rank 0; 7 + 3 and 5 + 5 are even, and 7 and 3 stay.
-    assert balance([0, 2, 3, 4], SIZES, dict.fromkeys(range(6), 0), 2) == {0: 0, 4: 0, 2: 1, 3: 1}
+    assert balance([0, 2, 3, 4], SIZES, dict.fromkeys(range(6), 0), [1, 1]) == {
+        0: 0,
+        4: 0,
+        2: 1,
+        3: 1,
+    }
     # Each rank has one of the two that are equally large: nobody moves.
-    assert balance([2, 3], SIZES, {2: 1, 3: 0}, 2) == {2: 1, 3: 0}
+    assert balance([2, 3], SIZES, {2: 1, 3: 0}, [1, 1]) == {2: 1, 3: 0}
 
 
 def test_cohorts_of_clients_with_homes_are_nearly_even() -> None:
@@ -51,11 +58,23 @@ def test_cohorts_of_clients_with_homes_are_nearly_even() -> None:
     sizes, homes, ratios = generator.integers(50, 500, 100), dict[int, int](), []
     for _ in range(100):
         cohort = generator.choice(100, 10, replace=False).tolist()
-        placed = balance(cohort, sizes, homes, 2)
+        placed = balance(cohort, sizes, homes, [1, 1])
         homes |= placed
         loads = [sum(sizes[c] for c in cohort if placed[c] == rank) for rank in (0, 1)]
         ratios.append(max(loads) / np.mean(loads))
     assert np.mean(ratios) < 1.05  # 1.3 if clients stay at home
+
+
+def test_a_fast_rank_gets_more() -> None:
+    placed = place(range(12), [5] * 12, {}, [1.5, 0.5])
+    assert sorted(placed.values()) == [0] * 9 + [1] * 3
+    # 5 / 1.5 is less than 5 / 0.5, but one that has its state at the slow rank alone stays there.
+    assert place([0], [5], {}, [0.5, 1.5]) == {0: 1}
+    assert place([0], [5], {0: 0}, [0.5, 1.5]) == {0: 0}
+    assert balance(range(4), [5] * 4, dict.fromkeys(range(4), 0), [0.5, 1.5]) == {
+        0: 0,
+        **dict.fromkeys((1, 2, 3), 1),
+    }
 
 
 class Scripted(Ranks):
@@ -99,7 +118,7 @@ def test_states_go_where_their_clients_are_trained() -> None:
     ranks = leaving, Scripted(1, ((client, state_of(client)) for client in (2, 3)))
     for rank, store, expected in zip(ranks, stores, ([4, 0], [3, 2]), strict=True):
         placement = Placement(rank, SIZES, store)
-        placement.set_reduced({}, [[0, 2, 3, 4], [5]])
+        placement.set_reduced({}, [([0, 2, 3, 4], (0, 0)), ([5], (0, 0))])
         assert placement.bring([4, 3, 2, 0]) == expected
         assert placement.bring([4, 3, 2, 0]) == expected  # nothing is left to move
     assert [client for client, _ in leaving.sent] == [2, 3]  # type: ignore[misc,attr-defined]
@@ -107,10 +126,17 @@ def test_states_go_where_their_clients_are_trained() -> None:
     assert stores[1].private(3) == {"w": torch.tensor([3.0])}
 
 
+@pytest.mark.parametrize(("by_time", "expected"), [(True, [0, 1, 2]), (False, [0, 2])])
+def test_only_by_time_a_fast_rank_trains_more(by_time: bool, expected: list[int]) -> None:
+    placement = Placement(Scripted(0), [4] * 4, with_states([]), by_time)
+    placement.set_reduced({}, [([], (300, 1.0)), ([], (100, 1.0))])
+    assert placement.bring([0, 1, 2, 3]) == expected
+
+
 def test_states_are_evened_out_by_number() -> None:
     store = with_states([0, 1, 2, 3])
     placement = Placement(Scripted(0), SIZES, store)
-    placement.set_reduced({}, [[0, 1, 2, 3], []])
+    placement.set_reduced({}, [([0, 1, 2, 3], (0, 0)), ([], (0, 0))])
     placement.even_out()
     assert len(store.clients_with_state) == 2
 
@@ -126,7 +152,7 @@ def test_a_client_is_at_home_where_it_keeps_something(kind: str) -> None:
     with store.open(0):
         pass  # keeps nothing
     placement = Placement(Scripted(1), SIZES, store)
-    assert placement.contribution().items == [4]
+    assert placement.contribution().items == ([4], (0, 0))
     assert 4 not in placement.local_clients([4])
-    placement.set_reduced({}, [[], [4]])
+    placement.set_reduced({}, [([], (0, 0)), ([4], (0, 0))])
     assert placement.local_clients([4, 0]) == [4]
