@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from fedexp.config.schema import Evaluation
+from fedexp.core.description import Description
 from fedexp.core.messages import Message
 from fedexp.distributed.ranks import Ranks
 from fedexp.engines.predictions import Predictions
@@ -41,9 +42,9 @@ def evaluator(
 ) -> Evaluator:
     client = SimpleNamespace(class_counts=torch.tensor([1, 1, 0]), test_index=torch.tensor([2]))
     data: Any = SimpleNamespace(
-        test=SimpleNamespace(labels=LABELS),
+        test=SimpleNamespace(labels=LABELS, targets=LABELS),
         validation=validation or [],
-        description=SimpleNamespace(classes=("cat", "dog", "eel"), num_classes=3),
+        description=Description("animals", (1,), ("cat", "dog", "eel")),
         clients=[client],
         counted_classes=client.class_counts[None],
     )

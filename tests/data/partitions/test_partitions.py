@@ -21,7 +21,7 @@ from fedexp.data.partitions import (
 from fedexp.errors import InputError
 
 EVERY: dict[str, Partition] = {
-    "iid": iid,
+    "iid": lambda labels, **others: iid(len(labels), **others),
     "dirichlet": partial(dirichlet, beta=0.3),
     "dirichlet-balanced": partial(dirichlet, beta=0.3, balance=True),
     "dirichlet_fednh": partial(dirichlet_fednh, beta=0.3),
