@@ -10,12 +10,12 @@ import torch
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from fedexp.core.description import Description
-from fedexp.core.token_rows import IGNORED
 from fedexp.data import hugging_face_inputs as inputs
 from fedexp.data.classes import Classes, encode_classes, encode_users
 from fedexp.data.dataset import Dataset, Source, Split, check_constants
 from fedexp.data.features import standardisation
 from fedexp.data.hugging_face_files import open_splits, quiet
+from fedexp.data.hugging_face_targets import last_scored, of_tokens
 from fedexp.data.image_decoding import Fit
 from fedexp.data.image_folder import channel_statistics
 from fedexp.data.named_columns import check_column
@@ -167,7 +167,7 @@ class HuggingFace(Source):
         """The classes, and the labels of each of the library's splits."""
         key = f"data.target={self.target}"
         if self._of_tokens is not None:
-            return self._token_names, [inputs.last_scored(each) for each in self._of_tokens]
+            return self._token_names, [last_scored(each) for each in self._of_tokens]
         columns = [inputs.column(part, self.target) for part in self._given]
         features = [part.features[self.target] for part in self._given]
         if any(type(feature).__name__ not in ("ClassLabel", "Value") for feature in features):
@@ -192,13 +192,11 @@ class HuggingFace(Source):
         lists = inputs.is_list(self._given[0].features[self.target])
         if self._kind != "tokens" or not lists:
             return None
-        key, length, found = f"data.target={self.target}", self.sequence_length, []
-        for part, sequences in zip(self._given, self._sequences, strict=True):
-            values = inputs.column(part, self.target)
-            classes = inputs.of_tokens(key, values, length, sequences)
-            rows = inputs.padded(classes, length or len(classes[0]), padding=IGNORED)
-            found.append(rows.astype(np.int64))
-        return found
+        key, length = f"data.target={self.target}", self.sequence_length
+        return [
+            of_tokens(key, inputs.column(part, self.target), sequences, length)
+            for part, sequences in zip(self._given, self._sequences, strict=True)
+        ]
 
     @property
     def _token_names(self) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from fedexp.core.token_rows import IGNORED
 from fedexp.data.image_decoding import Fit, fill_in_threads, fitted, named_in_errors
 from fedexp.data.tensor_cache import Images
 from fedexp.errors import InputError
@@ -98,43 +97,6 @@ def tokens(key: str, values: pd.Series, length: int | None) -> list[np.ndarray]:
         )
     if any(ids.dtype.kind not in "iu" or ids.min() < 0 for ids in found):
         raise InputError(f"{key}: holds a token that is missing or negative")
-    return found
-
-
-def of_tokens(
-    key: str, values: pd.Series, length: int | None, sequences: Sequence[np.ndarray]
-) -> list[np.ndarray]:
-    """The class of each token of n sequences, ``IGNORED`` where it is not scored.
-
-    Args:
-        key: the config key with its value, for messages.
-        values: lists of whole numbers.
-        length: longer lists are cut; None: none is.
-        sequences: the tokens, cut alike.
-
-    Raises:
-        InputError: a list is missing or has another length than its tokens, all of a list is
-            ignored, or another number is negative.
-    """
-    if values.isna().any():
-        raise InputError(f"{key}: has no value in {int(values.isna().sum())} rows")
-    found = [np.asarray(value)[:length] for value in values]
-    for row, (classes, ids) in enumerate(zip(found, sequences, strict=True)):
-        if len(classes) != len(ids):
-            raise InputError(f"{key}: row {row} has {len(classes)} for {len(ids)} tokens")
-        scored = classes[classes != IGNORED]
-        if not len(scored) or classes.dtype.kind not in "iu" or scored.min() < 0:
-            raise InputError(
-                f"{key}: row {row} should hold classes from 0 on, and {IGNORED} for tokens that "
-                "are not scored, which not all may be"
-            )
-    return found
-
-
-def last_scored(targets: np.ndarray) -> np.ndarray:
-    """[n] the class of the last token of each row of ``targets`` [n, L] that is not ignored."""
-    place = targets.shape[1] - 1 - (targets[:, ::-1] != IGNORED).argmax(axis=1)
-    found: np.ndarray = targets[np.arange(len(targets)), place]
     return found
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 import torch
 from pydantic import NonNegativeInt, PositiveInt
+from torch import Tensor
 
 from fedexp.core.description import Description
 from fedexp.core.randomness import numpy_generator
@@ -138,14 +139,17 @@ class Text(Source):
 
     def _joined(self, part: dict[str, Windows]) -> Split:
         inputs, labels = zip(*part.values(), strict=True)
-        targets = [each_next(*each, self.stride) for each in part.values()]
         return Split(
             torch.from_numpy(np.concatenate(inputs)),
             torch.from_numpy(np.concatenate(labels).astype(np.int64)),
             np.repeat(list(part), [len(each) for each in labels]),
             overlapping(self.sequence_length, self.stride),
-            torch.from_numpy(np.concatenate(targets)) if self.per_token else None,
+            self._targets(part) if self.per_token else None,
         )
+
+    def _targets(self, part: dict[str, Windows]) -> Tensor:
+        """The target of each character of the sequences."""
+        return torch.from_numpy(np.concatenate([each_next(*w, self.stride) for w in part.values()]))
 
     def _too_short(self, condition: str) -> InputError:
         return InputError(

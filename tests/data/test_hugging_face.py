@@ -14,7 +14,7 @@ from PIL import Image
 
 from fedexp.data.dataset import Dataset
 from fedexp.data.hugging_face import HuggingFace
-from fedexp.data.hugging_face_inputs import last_scored
+from fedexp.data.hugging_face_targets import last_scored
 from fedexp.errors import InputError
 
 ARGUMENTS: dict[str, Any] = {
