@@ -2,7 +2,7 @@
 
 from fedexp.config.schema import Config
 from fedexp.data.partitions import natural
-from fedexp.errors import InputError
+from fedexp.runtime.required_values import Wanted, check_required
 
 
 def check_on_demand(config: Config, partition: object) -> None:
@@ -14,7 +14,7 @@ def check_on_demand(config: Config, partition: object) -> None:
     """
     name = getattr(partition, "__name__", "another")
     attack, surface = config.evaluation.membership.attack, config.tracking.loss_surface.rounds
-    wanted: tuple[tuple[str, object, object], ...] = (
+    wanted: Wanted = (
         ("partition", "natural" if partition is natural else name, "natural"),
         ("partition.test_split", config.partition.test_split, "users"),
         ("partition.long_tail", config.partition.long_tail, None),
@@ -23,10 +23,5 @@ def check_on_demand(config: Config, partition: object) -> None:
         ("evaluation.membership.attack", attack, "off"),
         ("tracking.loss_surface.rounds", surface, []),
     )
-    for key, value, allowed in wanted:
-        if value != allowed:
-            shown = "null" if allowed is None else allowed
-            raise InputError(
-                f"{key}={value}: should be {shown}, since the clients of these data have samples "
-                "of their own, drawn on demand and never all at once"
-            )
+    own = "the clients of these data have samples of their own"
+    check_required(wanted, f"{own}, drawn on demand and never all at once")

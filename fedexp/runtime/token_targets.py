@@ -7,6 +7,7 @@ from typing import Protocol
 from fedexp.config.schema import Config
 from fedexp.core.description import Description
 from fedexp.errors import InputError
+from fedexp.runtime.required_values import Wanted, check_required
 
 _PLAIN = {
     "head": "linear",
@@ -50,12 +51,11 @@ def check_tokens(
         name = getattr(partition, "__name__", "this one")
         raise InputError(f"partition: {name} {why}; take natural or iid")
     settings, pictures = config.evaluation, config.tracking
-    for key, value, allowed, shown in (
-        ("evaluation.personal", settings.personal, "off", "off"),
-        ("evaluation.membership.attack", settings.membership.attack, "off", "off"),
-        ("partition.long_tail", config.partition.long_tail, None, "null"),
-        ("tracking.feature_global", pictures.feature_global, False, "false"),
-        ("tracking.loss_surface.rounds", pictures.loss_surface.rounds, [], "[]"),
-    ):
-        if value != allowed:
-            raise InputError(f"{key}={value}: {why}; should be {shown}")
+    wanted: Wanted = (
+        ("evaluation.personal", settings.personal, "off"),
+        ("evaluation.membership.attack", settings.membership.attack, "off"),
+        ("partition.long_tail", config.partition.long_tail, None),
+        ("tracking.feature_global", pictures.feature_global, False),
+        ("tracking.loss_surface.rounds", pictures.loss_surface.rounds, []),
+    )
+    check_required(wanted, f"another value {why}")

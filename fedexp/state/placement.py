@@ -72,9 +72,7 @@ class Placement:
             the last bits of the weights, depend on the clock.
     """
 
-    def __init__(
-        self, ranks: Ranks, sizes: Sizes, store: ClientStore, by_time: bool = False
-    ) -> None:
+    def __init__(self, ranks: Ranks, sizes: Sizes, store: ClientStore, by_time: bool) -> None:
         self._ranks, self._sizes, self._store = ranks, sizes, store
         self._speeds = Speeds(ranks.size, by_time)
         self._homes: dict[int, int] = {}

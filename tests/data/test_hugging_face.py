@@ -276,11 +276,8 @@ def write_tagged(folder: Path, tags: list[list[int]], tokens: list[list[int]]) -
 
 
 def test_a_list_of_classes_has_one_for_each_token(library: Any, tmp_path: Path) -> None:
-    tags, tokens = (
-        [[0, -100, 2], [1, 1], [0, 2, 1, -100]] * 8,
-        [[1, 2, 3], [4, 5], [6, 7, 8, 9]] * 8,
-    )
-    path = write_tagged(tmp_path, tags, tokens)
+    tags, tokens = [[0, -100, 2], [1, 1], [0, 2, 1, -100]], [[1, 2, 3], [4, 5], [6, 7, 8, 9]]
+    path = write_tagged(tmp_path, tags * 8, tokens * 8)
     loaded = read(path, input="x", target="y", test=None, sequence_length=3)
     about, train = loaded.description, loaded.train
     assert about.per_token
@@ -293,11 +290,8 @@ def test_a_list_of_classes_has_one_for_each_token(library: Any, tmp_path: Path) 
 
 
 def test_the_last_token_that_is_scored_is_a_sample_s_class() -> None:
-    assert last_scored(np.array([[3, -100, -100], [1, 2, -100], [0, -100, 4]])).tolist() == [
-        3,
-        2,
-        4,
-    ]
+    targets = np.array([[3, -100, -100], [1, 2, -100], [0, -100, 4]])
+    assert last_scored(targets).tolist() == [3, 2, 4]
 
 
 @pytest.mark.parametrize(

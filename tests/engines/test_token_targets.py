@@ -56,13 +56,9 @@ def test_a_stock_trainer_gives_the_same_bits(play: list[str]) -> None:
 def test_a_step_is_that_of_torch_s_loss(play: list[str]) -> None:
     """One client, one step with its whole data: w - lr times the gradient over scored tokens."""
     plain = ["optimizer=sgd_plain", "optimizer.lr=0.5", "optimizer.weight_decay=0"]
-    whole = [
-        "sampler=round_robin",
-        "clients.per_round=1",
-        "local.epochs=1",
-        "local.batch_size=1000",
-    ]
-    federation = federate(*play, *plain, *whole, "local.grad_clip=null")
+    first = ["sampler=round_robin", "clients.per_round=1"]
+    whole = ["local.epochs=1", "local.batch_size=1000", "local.grad_clip=null"]
+    federation = federate(*play, *plain, *first, *whole)
     before = {name: value.clone() for name, value in federation.server.weights.items()}
     federation.run_round(1)
     data, module = federation.engine.resources.data, federation.engine.resources.module
@@ -107,21 +103,30 @@ NEEDS = "needs one class a sample, but in play each token has a target"
     ("override", "message"),
     [
         ("head=cosine", rf"^head: Cosine {NEEDS}; head=linear does not$"),
-        (
-            "loss=logit_calibration",
-            rf"^loss: LogitCalibration {NEEDS}; loss=cross_en",
-        ),
+        ("loss=logit_calibration", rf"^loss: LogitCalibration {NEEDS}; loss=cross_entropy d"),
         ("algorithm=fednh", rf"^head: Prototype {NEEDS}"),
         ("algorithm=fedsc", rf"^loss: RpclCpdr {NEEDS}"),
         ("algorithm=creff", rf"^head: Retrained {NEEDS}"),
         ("sampler=hics", rf"^sampler: HiCS {NEEDS}; sampler=random does not$"),
         ("personalization=fedrod", rf"^personalization: FedROD {NEEDS}"),
         ("partition=dirichlet", rf"^partition: dirichlet {NEEDS}; take natural or iid$"),
-        ("partition.long_tail=10", rf"^partition\.long_tail=10\.0: {NEEDS}; should be null$"),
-        ("evaluation.personal=all", rf"^evaluation\.personal=all: {NEEDS}; should be off$"),
-        ("tracking.feature_global=true", rf"^tracking\.feature_global=True: {NEEDS}"),
-        ("tracking.loss_surface.rounds=[1]", rf"^tracking\.loss_surface\.rounds=\[1\]: {NEEDS}"),
-        ("evaluation.membership.attack=loss", rf"^evaluation\.membership\.attack=loss: {NEEDS}"),
+        (
+            "partition.long_tail=10",
+            rf"^partition\.long_tail=10\.0: should be null, since another value {NEEDS}$",
+        ),
+        (
+            "evaluation.personal=all",
+            rf"^evaluation\.personal=all: should be off, since another value {NEEDS}$",
+        ),
+        ("tracking.feature_global=true", r"^tracking\.feature_global=true: should be false, since"),
+        (
+            "tracking.loss_surface.rounds=[1]",
+            r"^tracking\.loss_surface\.rounds=\[1\]: should be \[\], since",
+        ),
+        (
+            "evaluation.membership.attack=loss",
+            r"^evaluation\.membership\.attack=loss: should be off, since",
+        ),
     ],
 )
 def test_what_needs_one_class_a_sample_is_refused_in_one_line(

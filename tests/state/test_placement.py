@@ -105,10 +105,12 @@ def state_of(client: int) -> ClientState:
 
 def test_every_client_is_at_one_rank_and_keeps_its_draws() -> None:
     cohort = [0, 3, 3, 5]
-    placements = [Placement(Scripted(rank), SIZES, with_states([])) for rank in (0, 1)]
+    placements = [
+        Placement(Scripted(rank), SIZES, with_states([]), by_time=False) for rank in (0, 1)
+    ]
     assert [each.local_clients(cohort) for each in placements] == [[0], [3, 3, 5]]
     assert [each.bring(cohort) for each in placements] == [[0], [3, 3, 5]]
-    alone = Placement(Ranks(), SIZES, with_states([]))
+    alone = Placement(Ranks(), SIZES, with_states([]), by_time=False)
     assert alone.local_clients(cohort) == alone.bring(cohort) == cohort
 
 
@@ -117,7 +119,7 @@ def test_states_go_where_their_clients_are_trained() -> None:
     leaving = Scripted(0)
     ranks = leaving, Scripted(1, ((client, state_of(client)) for client in (2, 3)))
     for rank, store, expected in zip(ranks, stores, ([4, 0], [3, 2]), strict=True):
-        placement = Placement(rank, SIZES, store)
+        placement = Placement(rank, SIZES, store, by_time=False)
         placement.set_reduced({}, [([0, 2, 3, 4], (0, 0)), ([5], (0, 0))])
         assert placement.bring([4, 3, 2, 0]) == expected
         assert placement.bring([4, 3, 2, 0]) == expected  # nothing is left to move
@@ -135,7 +137,7 @@ def test_only_by_time_a_fast_rank_trains_more(by_time: bool, expected: list[int]
 
 def test_states_are_evened_out_by_number() -> None:
     store = with_states([0, 1, 2, 3])
-    placement = Placement(Scripted(0), SIZES, store)
+    placement = Placement(Scripted(0), SIZES, store, by_time=False)
     placement.set_reduced({}, [([0, 1, 2, 3], (0, 0)), ([], (0, 0))])
     placement.even_out()
     assert len(store.clients_with_state) == 2
@@ -151,7 +153,7 @@ def test_a_client_is_at_home_where_it_keeps_something(kind: str) -> None:
             setattr(state, kind, {"w": torch.ones(1)})
     with store.open(0):
         pass  # keeps nothing
-    placement = Placement(Scripted(1), SIZES, store)
+    placement = Placement(Scripted(1), SIZES, store, by_time=False)
     assert placement.contribution().items == ([4], (0, 0))
     assert 4 not in placement.local_clients([4])
     placement.set_reduced({}, [([], (0, 0)), ([4], (0, 0))])
