@@ -1,0 +1,107 @@
+"""How strong FedPTR's pull is beside the cross-entropy, round by round.
+
+    python scripts/fedptr_pull.py --rounds 10 OVERRIDES ...
+
+FedAvg is trained. Before each round every client with data takes one epoch of SGD steps from the
+global model, as in the config but without augmentation, and the norm of the cross-entropy's
+gradient is recorded at each step. FedPTR adds a pull of constant norm, lam sqrt(number of layers),
+whatever the distance. Where it is longer than the cross-entropy's gradient, it decides where the
+client goes. Overrides are those of fedexp; algorithm=fedavg is set.
+"""
+
+import argparse
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from benchmark.rounds import configure, prepare
+from rich.console import Console
+from rich.table import Table
+
+from fedexp.config.schema import Config
+from fedexp.core.client import ClientModule
+from fedexp.federation import Federation
+from fedexp.regularizers.layers import layers_of
+
+
+class Norms(NamedTuple):
+    """Norms of the cross-entropy's gradient of one client in one round."""
+
+    classes: int
+    by_step: list[float]
+
+
+def pull(overrides: Sequence[str], federation: Federation) -> float:
+    """Norm of FedPTR's pull on the whole model: every layer is pulled by lam."""
+    fedptr = configure([*overrides, "algorithm=fedptr_s"]).regularizer
+    module = federation.engine.resources.module
+    shapes = {name: value.shape for name, value in module.tensor_index.parameters()}
+    return float(fedptr["lam"]) * math.sqrt(len(set(layers_of(shapes, fedptr["layers"]).values())))
+
+
+def gradient_norms(federation: Federation, config: Config, round: int) -> list[Norms]:
+    """Of every client with data, over one epoch from the global model of this round."""
+    resources = federation.engine.resources
+    message = federation.server.broadcast(round)
+    found = []
+    for client in resources.data.clients:
+        if client.num_samples:
+            module = resources.load_global(message).train()
+            batches = client.train_index[torch.randperm(client.num_samples)]
+            steps = [resources.data.train.gather(b) for b in batches.split(config.local.batch_size)]
+            found.append(
+                Norms(int((client.class_counts > 0).sum()), one_epoch(module, steps, config))
+            )
+    return found
+
+
+def one_epoch(
+    module: ClientModule, batches: Sequence[tuple[torch.Tensor, torch.Tensor]], config: Config
+) -> list[float]:
+    """Norm of the gradient at each step of clipped SGD on the cross-entropy."""
+    parameters = [value for _, value in module.tensor_index.parameters()]
+    optimizer = torch.optim.SGD(
+        parameters, config.optimizer.node["lr"], config.optimizer.node["momentum"]
+    )
+    norms = []
+    for inputs, labels in batches:
+        optimizer.zero_grad()
+        F.cross_entropy(module(inputs), labels).backward()
+        limit = config.local.grad_clip or math.inf
+        norms.append(torch.nn.utils.clip_grad_norm_(parameters, limit).item())
+        optimizer.step()
+    return norms
+
+
+def median(values: Sequence[float]) -> float:
+    return torch.tensor(values).median().item()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("overrides", nargs="+")
+    arguments = parser.parse_args()
+    config, federation = configure(arguments.overrides), prepare(arguments.overrides)
+    length = pull(arguments.overrides, federation)
+    columns = ["round", "clients", "of one class", "first step", "last step", "below the pull"]
+    table = Table(*columns, title=f"gradient of the cross-entropy; the pull is {length:.2f}")
+    for round in range(1, arguments.rounds + 1):
+        found = gradient_norms(federation, config, round)
+        last = [each.by_step[-1] for each in found]
+        table.add_row(
+            str(round),
+            str(len(found)),
+            str(sum(each.classes == 1 for each in found)),
+            f"{median([each.by_step[0] for each in found]):.2f}",
+            f"{median(last):.2f}",
+            f"{sum(norm < length for norm in last)}",
+        )
+        federation.run_round(round)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
