@@ -84,7 +84,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--targets", type=_numbers, default=(), metavar="0.5,0.6", help="count rounds to these")
     add("--metrics", type=_names, default=(), metavar="NAME,...", help="instead of the headlines")
     add("--wandb", type=_project, metavar="ENTITY/PROJECT", help="also as a report in W&B")
-    add("--smooth", action="store_true", help="smooth curves (Savitzky-Golay, window 13, order 3)")
+    add(
+        "--smooth",
+        action="store_true",
+        help="smooth curves, before rounds are counted, too (Savitzky-Golay 13, 3)",
+    )
     return parser.parse_args(arguments)
 
 

@@ -41,7 +41,8 @@ class Curve:
     Attributes:
         rounds: [n] those that every run measured.
         mean: [n] over the runs.
-        std: [n] standard deviation (n - 1); NaN for one run.
+        std: [n] half the width of the band: the standard deviation (n - 1), NaN for one run, or the
+            mean of another metric.
     """
 
     rounds: NDArray[Any]
@@ -57,6 +58,7 @@ def curve_figures(
     metric: str,
     smoothed: bool,
     targets: Sequence[float],
+    deviation: str | None = None,
 ) -> list[Callable[[], Figure]]:
     """One metric over the rounds: a line for each configuration, the band mean ± deviation.
 
@@ -68,11 +70,12 @@ def curve_figures(
         metric: such as ``global/accuracy``.
         smoothed: whether to smooth each run's curve.
         targets: accuracies to which rounds are counted; thin lines.
+        deviation: metric that is the deviation, such as one over clients; None is that over runs.
 
     Returns:
         What draws each figure.
     """
-    curves = _curves(configurations, metric, smoothed)
+    curves = _curves(configurations, metric, smoothed, deviation)
     lines = targets if metric == "global/accuracy" else ()
     return [
         partial(_draw_curves, page, curves, metric, lines)
@@ -100,10 +103,16 @@ Curves = Mapping[Label, Curve]
 
 
 def _curves(
-    configurations: Mapping[Label, Sequence[Run]], metric: str, smoothed: bool = False
+    configurations: Mapping[Label, Sequence[Run]],
+    metric: str,
+    smoothed: bool = False,
+    deviation: str | None = None,
 ) -> Curves:
     """The configurations that measured the metric in at least two rounds."""
-    found = {label: mean_curve(runs, metric, smoothed) for label, runs in configurations.items()}
+    found = {
+        label: mean_curve(runs, metric, smoothed, deviation)
+        for label, runs in configurations.items()
+    }
     return {label: curve for label, curve in found.items() if len(curve) > 1}
 
 
@@ -140,15 +149,25 @@ def _draw_metrics(names: Mapping[Label, str], curves: Mapping[str, Curves]) -> F
     return figure
 
 
-def mean_curve(runs: Sequence[Run], metric: str, smoothed: bool = False) -> Curve:
+def mean_curve(
+    runs: Sequence[Run], metric: str, smoothed: bool = False, deviation: str | None = None
+) -> Curve:
     """A metric over the rounds in which every run measured it.
 
-    The mean over fewer runs in some rounds would be another one's.
+    The mean over fewer runs in some rounds would be another one's. ``deviation`` is as in
+    ``curve_figures``.
     """
     curves = [_curve(run, metric) for run in runs]
     rounds = sorted(set.intersection(*map(set, curves)))
     values = np.array([_values(curve, rounds, smoothed) for curve in curves])
-    std = values.std(axis=0, ddof=1) if len(runs) > 1 else np.full(len(rounds), math.nan)
+    if deviation is not None:
+        within = mean_curve(runs, deviation, smoothed)
+        width = dict(zip(within.rounds.tolist(), within.mean.tolist(), strict=True))
+        std = np.array([width.get(n, math.nan) for n in rounds])
+    elif len(runs) > 1:
+        std = values.std(axis=0, ddof=1)
+    else:
+        std = np.full(len(rounds), math.nan)
     return Curve(np.array(rounds), values.mean(axis=0), std)
 
 

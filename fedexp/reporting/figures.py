@@ -91,6 +91,10 @@ def _drawings(report: Report) -> Iterator[Drawing]:
         title = f"{metric} over rounds" + (", smoothed" if smooth else "")
         pages = curve_figures(configurations, metric, smooth, report.targets)
         yield from _pages(f"curves_{_file(metric)}", title, pages)
+    loss, spread = "train/cross_entropy", "train/cross_entropy_std"
+    title = "Cross-entropy of local training; bands: deviation over clients"
+    pages = curve_figures(configurations, loss, smooth, (), deviation=spread)
+    yield from _pages(f"curves_{_file(loss)}", title, pages)
     yield from _values(report)
     yield from _beside_the_paper(report)
     measured = sorted({name for run in report.runs for row in run.history for name in row})

@@ -15,6 +15,7 @@ from fedexp.reporting.labels import changes_results
 from fedexp.reporting.runs import Run
 from fedexp.reporting.statistics import (
     ROUNDS_TO,
+    SMOOTHED_ROUNDS_TO,
     Interval,
     Measures,
     paired_difference,
@@ -41,7 +42,8 @@ class Cell:
     Attributes:
         experiment: the preset, such as ``fednh/cifar10_dir03``.
         table: where it stands in the paper.
-        metric, statistic: what was measured, and of which rounds.
+        metric, statistic: what was measured, and of which rounds; ``rounds_to_smoothed/*`` where
+            ours are of smoothed curves.
         method: the override that chooses the method.
         overrides: what else makes this cell.
         published: the paper's value; spread: its standard deviation, if any.
@@ -95,13 +97,14 @@ class Verdict:
     words: str
 
 
-def beside_the_paper(runs: Sequence[Run]) -> list[Verdict]:
+def beside_the_paper(runs: Sequence[Run], smooth: bool = False) -> list[Verdict]:
     """Every published number of the runs' experiments with ours and a verdict.
 
     A run answers the rows of its own ``paper:`` list whose method and overrides it has; of several
     rows that fit, those that leave least of its command line unexplained. Runs of one cell whose
     command lines differ are separate cells. The first method of a table's metric is its baseline,
     and its runs with the same differences are compared with. Methods without a run are "not run".
+    With ``smooth``, rounds to a target are those of smoothed curves.
     """
     verdicts = []
     for experiment, members in _by_experiment(runs).items():
@@ -113,7 +116,7 @@ def beside_the_paper(runs: Sequence[Run]) -> list[Verdict]:
             for method in row["values"]:
                 own = answers.get((number, method), [])
                 for group in _alike(own, row, method) or [[]]:
-                    cells.append(_cell(experiment, row, method, group))
+                    cells.append(_cell(experiment, row, method, group, smooth))
         for cells in columns.values():
             # Rows that only differ in the rounds a method needs make one column.
             verdicts += [judge(cell, _baseline(cell, cells)) for cell in cells]
@@ -144,7 +147,7 @@ def judge(cell: Cell, baseline: Cell) -> Verdict:
 
 
 def _why_no_value(cell: Cell) -> str:
-    if not cell.metric.startswith(ROUNDS_TO):
+    if not cell.metric.startswith((ROUNDS_TO, SMOOTHED_ROUNDS_TO)):
         return NOT_MEASURED
     return NOT_REACHED if cell.rounds >= cell.planned else NOT_FINISHED
 
@@ -189,9 +192,13 @@ def _alike(runs: Sequence[Run], row: Mapping[str, Any], method: str) -> list[lis
     return [groups[each] for each in sorted(groups, key=len)]
 
 
-def _cell(experiment: str, row: Mapping[str, Any], method: str, runs: Sequence[Run]) -> Cell:
+def _cell(
+    experiment: str, row: Mapping[str, Any], method: str, runs: Sequence[Run], smooth: bool
+) -> Cell:
     metric, statistic, overrides = row["metric"], row["statistic"], tuple(row["overrides"])
-    asked = Measures(targets=_targets(metric), metrics=(metric,))
+    asked = Measures(targets=_targets(metric), metrics=(metric,), smooth=smooth)
+    if smooth and metric.startswith(ROUNDS_TO):
+        metric = SMOOTHED_ROUNDS_TO + metric.removeprefix(ROUNDS_TO)
     values = {run.seed: run_statistics(run, asked).get(metric, {}) for run in runs}
     differs = {each: None for run in runs for each in _unexplained(run, row, method)}
     return Cell(

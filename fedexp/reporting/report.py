@@ -129,7 +129,7 @@ class Report:
     @cached_property
     def verdicts(self) -> list[Verdict]:
         """Ours beside the paper's numbers; see ``paper.beside_the_paper``."""
-        return beside_the_paper(self.runs)
+        return beside_the_paper(self.runs, self.measures.smooth)
 
     @property
     def paper(self) -> pd.DataFrame:
@@ -218,7 +218,7 @@ def report(
         targets: global accuracies to which rounds, bytes and seconds are counted.
         metrics: what to show; by default the headline accuracies, see ``Report.metrics``.
         smooth: whether to smooth curves (Savitzky-Golay, window 13, order 3) and to count rounds to
-            targets on the smoothed ones as well.
+            targets on the smoothed ones as well; beside the paper on these alone.
 
     Raises:
         InputError: no run could be read, no run has the baseline's values, or nothing measured a

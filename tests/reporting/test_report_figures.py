@@ -40,6 +40,24 @@ def test_the_mean_curve_is_over_rounds_that_every_seed_measured(tmp_path: Path) 
     assert curve.std.tolist() == pytest.approx([0.02**0.5, 0])  # of 0.1, 0.3
 
 
+def test_the_training_loss_has_the_deviation_over_clients(tmp_path: Path) -> None:
+    """A band for one run, too; the mean of the deviations within two."""
+    for seed, spread in enumerate([(0.2, 0.3), (0.4, 0.1)]):
+        rows: list[dict[str, Any]] = [
+            {"global/accuracy": 0.5, "train/cross_entropy": 2 - n, "train/cross_entropy_std": each}
+            for n, each in enumerate(spread)
+        ]
+        write_run(tmp_path / str(seed), [f"seed={seed}"], rows)
+    runs = report(tmp_path).runs
+    loss, deviation = "train/cross_entropy", "train/cross_entropy_std"
+    assert mean_curve(runs[:1], loss, deviation=deviation).std.tolist() == [0.2, 0.3]
+    curve = mean_curve(runs, loss, deviation=deviation)
+    assert curve.mean.tolist() == [2, 1]
+    assert curve.std.tolist() == pytest.approx([0.3, 0.2])
+    drawn = {each.name: each.title for each in pictures(report(tmp_path))[0]}
+    assert "deviation over clients" in drawn["curves_train_cross_entropy"]
+
+
 def test_methods_of_one_setting_share_a_panel(tmp_path: Path) -> None:
     for n, name in enumerate(["fedavg", "fednh", "ditto", "fedrep", "moon", "fedsc"]):
         for rho in (1, 2):

@@ -100,6 +100,27 @@ def test_rows_that_differ_in_rounds_share_a_baseline(tmp_path: Path) -> None:
     assert hics.words == "same sign and size"
 
 
+def test_smoothed_curves_count_where_they_are_asked_for(tmp_path: Path) -> None:
+    """A single peak reaches the target early, its smoothed curve does not."""
+    slow = {"table": "T", "metric": "rounds_to/0.5", "statistic": "final", "overrides": []}
+    rows = [slow | {"values": {"sampler=weighted": 18, "sampler=hics": 10}}]
+    rising = [n / 30 for n in range(20)]
+    peak = [*rising[:3], 0.5, *rising[4:]]
+    early = [value + 0.21 for value in rising]
+    for name, values in {"weighted": peak, "hics": early}.items():
+        overrides = ["experiment=a/b", f"sampler={name}"]
+        write_run(tmp_path / name, overrides, accuracies(*values), paper=rows)
+    raw = report(tmp_path).verdicts
+    assert [each.cell.ours for each in raw] == [{0: 4}, {0: 10}]
+    assert raw[1].words == "not reproduced"
+    weighted, hics = report(tmp_path, smooth=True).verdicts
+    assert weighted.cell.metric == "rounds_to_smoothed/0.5"
+    assert weighted.cell.ours[0] == pytest.approx(16, abs=1)  # 15 / 30 is 0.5
+    assert hics.cell.ours == {0: 10}
+    assert hics.words == "same sign and size"
+    assert any("rounds_to_smoothed/0.5" in t.title for t in report(tmp_path, smooth=True).tables())
+
+
 def test_runs_of_one_cell_that_differ_are_rows_of_their_own(tmp_path: Path) -> None:
     for n, (name, value) in enumerate([("fedavg", 0.5), ("fednh", 0.7)]):
         run(tmp_path / f"{n}", f"algorithm={name}", value=value)
