@@ -102,9 +102,9 @@ def beside_the_paper(runs: Sequence[Run], smooth: bool = False) -> list[Verdict]
 
     A run answers the rows of its own ``paper:`` list whose method and overrides it has; of several
     rows that fit, those that leave least of its command line unexplained. Runs of one cell whose
-    command lines differ are separate cells. The first method of a table's metric is its baseline,
-    and its runs with the same differences are compared with. Methods without a run are "not run".
-    With ``smooth``, rounds to a target are those of smoothed curves.
+    command lines differ are separate cells. The first method of a table's metric is its baseline;
+    of its runs those with the command line most alike are compared with. Methods without a run are
+    "not run". With ``smooth``, rounds to a target are those of smoothed curves.
     """
     verdicts = []
     for experiment, members in _by_experiment(runs).items():
@@ -179,9 +179,9 @@ def _column(row: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def _baseline(cell: Cell, cells: Sequence[Cell]) -> Cell:
-    """Of the first method's cells the one that differs from the protocol as ``cell`` does."""
+    """Of the first method's cells the one whose command line is most like the cell's own."""
     first = [each for each in cells if each.method == cells[0].method]
-    return next((each for each in first if set(each.differs) == set(cell.differs)), first[0])
+    return min(first, key=lambda each: len(set(each.differs) ^ set(cell.differs)))
 
 
 def _alike(runs: Sequence[Run], row: Mapping[str, Any], method: str) -> list[list[Run]]:

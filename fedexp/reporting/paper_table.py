@@ -9,6 +9,7 @@ from fedexp.reporting.paper import NOT_REACHED, NOT_RUN, REVERSED, Cell, Verdict
 from fedexp.reporting.table import Mark, Table, number
 
 COLUMNS = ["method", "paper", "ours", "n", "gain, paper", "gain, ours", "verdict", "gap"]
+_OPTIONAL = ("gap", "gain, paper", "gain, ours", "n")
 
 
 def paper_tables(verdicts: Sequence[Verdict]) -> list[Table]:
@@ -40,24 +41,31 @@ def _table(verdicts: Sequence[Verdict]) -> Table:
     rows = [
         [name, *_row(each)] for name, each in zip(method_names(verdicts), verdicts, strict=True)
     ]
-    return Table(title, COLUMNS, rows, marks, list(_notes(verdicts)))
+    return Table(title, COLUMNS, rows, marks, list(_notes(verdicts)), optional=_OPTIONAL)
 
 
 def method_names(verdicts: Sequence[Verdict]) -> list[str]:
-    """The methods; where a method stands twice, with what its command line changed."""
-    methods = [each.cell.method for each in verdicts]
+    """The methods; where a method stands more than once, with what tells its rows apart."""
+    rows: dict[str, list[Cell]] = {}
+    for each in verdicts:
+        rows.setdefault(each.cell.method, []).append(each.cell)
+    common = {name: set.intersection(*(set(c.differs) for c in own)) for name, own in rows.items()}
     return [
-        " ".join([method_name(each.cell), *each.cell.differs])
-        if methods.count(each.cell.method) > 1
-        else method_name(each.cell)
-        for each in verdicts
+        " ".join(
+            [method_name(cell), *(_short(d) for d in cell.differs if d not in common[cell.method])]
+        )
+        for cell in (each.cell for each in verdicts)
     ]
 
 
 def method_name(cell: Cell) -> str:
     """``fednh`` of ``algorithm=fednh``, as of every config group; other overrides as they are."""
-    parts = (each.partition("=") for each in cell.method.split())
-    return " ".join(f"{key}={value}" if "." in key else value for key, _, value in parts)
+    return " ".join(map(_short, cell.method.split()))
+
+
+def _short(override: str) -> str:
+    key, _, value = override.partition("=")
+    return value if "." not in key and value.isidentifier() else override
 
 
 def _row(verdict: Verdict) -> list[str]:
@@ -94,12 +102,27 @@ def _notes(verdicts: Sequence[Verdict]) -> Iterable[str]:
             changes.append(f"{cell.rounds} of {cell.planned} rounds so far")
         for change in changes:
             differs.setdefault(change, []).append(method_name(cell))
-    ran = [verdict.cell for verdict in verdicts if verdict.cell.ran]
+    ran = sum(verdict.cell.ran for verdict in verdicts)
+    together: dict[tuple[str, ...], list[str]] = {}
     for change, names in differs.items():
-        who = "" if len(names) == len(ran) else f" ({', '.join(dict.fromkeys(names))})"
-        yield f"Differs from the protocol: {change}{who}."
+        who = () if len(names) == ran else tuple(dict.fromkeys(names))
+        together.setdefault(who, []).append(change)
+    for who, changes in together.items():
+        whose = f" ({', '.join(who)})" if who else ""
+        yield f"Differs from the protocol{whose}: {', '.join(changes)}."
     if any(len(each.cell.ours) == 1 for each in verdicts):
         yield "n = 1: one seed, so the sign of a small gain is not certain."
-    for verdict in verdicts:
-        if verdict.words == NOT_RUN:
-            yield f"Not run: {verdict.cell.command}"
+    yield from (f"Not run: {command}" for command in _missing(verdicts))
+
+
+def _missing(verdicts: Sequence[Verdict]) -> Iterable[str]:
+    """Commands for what was not run: one for all methods of the same kind."""
+    methods: dict[tuple[str, str, str], list[str]] = {}
+    for cell in (each.cell for each in verdicts if each.words == NOT_RUN):
+        first, *rest = cell.method.split()
+        key, _, name = first.partition("=")
+        others = " ".join([*rest, *cell.overrides])
+        methods.setdefault((cell.experiment, key, others), []).append(name)
+    for (experiment, key, others), names in methods.items():
+        sweep = "-m " if len(names) > 1 else ""
+        yield f"fedexp {sweep}experiment={experiment} {key}={','.join(names)} {others}".rstrip()

@@ -34,6 +34,7 @@ class Table:
         marks: (row, column) -> best (bold), second (underlined), or alarm (red).
         notes: sentences below it.
         keys: how many of the first columns name the row.
+        optional: columns that are left out first, in this order, where all do not fit.
     """
 
     title: str
@@ -42,6 +43,7 @@ class Table:
     marks: Mapping[tuple[int, int], Mark] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     keys: int = 1
+    optional: tuple[str, ...] = ()
 
 
 def results_table(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from rich.box import SIMPLE_HEAD
@@ -16,10 +17,10 @@ _ROWS = 40
 
 
 def print_table(table: Table, console: Console) -> None:
-    """Print the columns that fit, from the left, and say what was left out."""
-    shown = _fitting(table, console)
-    cut = table.columns[len(shown.columns) :]
-    console.print(_draw(shown))
+    """Print the columns that fit, and say what was left out."""
+    kept = _fitting(table, console)
+    cut = [name for number, name in enumerate(table.columns) if number not in kept]
+    console.print(_draw(_with_columns(table, kept)))
     if len(table.rows) > _ROWS:
         console.print(f"{len(table.rows) - _ROWS} more rows are in the files (--to DIR).")
     if cut:
@@ -28,17 +29,31 @@ def print_table(table: Table, console: Console) -> None:
         console.print(note)
 
 
-def _fitting(table: Table, console: Console) -> Table:
-    """The table without those columns at its right end that do not fit."""
+def _fitting(table: Table, console: Console) -> list[int]:
+    """The columns that fit beside each other: first optional ones go, then those at the right.
+
+    The keys and one more column stay.
+    """
     boundless = console.options.update(width=10_000)
-    for count in range(len(table.columns), table.keys + 1, -1):
-        shown = replace(
-            table, columns=table.columns[:count], rows=[row[:count] for row in table.rows]
-        )
-        if console.measure(_draw(shown), options=boundless).maximum <= console.width:
-            return shown
-    count = table.keys + 1
-    return replace(table, columns=table.columns[:count], rows=[row[:count] for row in table.rows])
+    kept = list(range(len(table.columns)))
+    optional = [table.columns.index(name) for name in table.optional]
+    for column in [*optional, *(n for n in reversed(kept) if n not in optional)]:
+        drawn = _draw(_with_columns(table, kept))
+        if console.measure(drawn, options=boundless).maximum <= console.width:
+            break
+        if column >= table.keys and len(kept) > table.keys + 1:
+            kept.remove(column)
+    return kept
+
+
+def _with_columns(table: Table, kept: Sequence[int]) -> Table:
+    """The table with these columns alone."""
+    return replace(
+        table,
+        columns=[table.columns[n] for n in kept],
+        rows=[[row[n] for n in kept] for row in table.rows],
+        marks={(r, kept.index(c)): mark for (r, c), mark in table.marks.items() if c in kept},
+    )
 
 
 def _draw(table: Table) -> Drawn:

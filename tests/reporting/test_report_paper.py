@@ -53,8 +53,7 @@ def test_a_shorter_run_answers_with_what_differs(tmp_path: Path) -> None:
     assert (cell.rounds, cell.planned) == (1, 60)
     paper = next(table for table in report(tmp_path).tables() if "Table 1" in table.title)
     assert paper.notes == [
-        "Differs from the protocol: rounds=60.",
-        "Differs from the protocol: 1 of 60 rounds so far.",
+        "Differs from the protocol: rounds=60, 1 of 60 rounds so far.",
         "n = 1: one seed, so the sign of a small gain is not certain.",
         "Not run: fedexp experiment=a/b algorithm=fedavg",
     ]
@@ -134,6 +133,30 @@ def test_runs_of_one_cell_that_differ_are_rows_of_their_own(tmp_path: Path) -> N
         ("fednh rounds=60", "not reproduced"),  # 0.4 against the short baseline's 0.5
     ]
     assert table.marks == {(3, words): "alarm"}
+
+
+def test_the_baseline_is_the_run_most_like_it(tmp_path: Path) -> None:
+    run(tmp_path / "0", "algorithm=fedavg", value=0.9)
+    run(tmp_path / "1", "algorithm=fedavg", "rounds=60", value=0.5)
+    run(tmp_path / "2", "algorithm=fednh", "rounds=60", "head.rho=1", value=0.6)
+    verdicts = [each for each in report(tmp_path).verdicts if each.cell.ran]
+    (fednh,) = [each for each in verdicts if each.cell.method == "algorithm=fednh"]
+    assert fednh.gain is not None
+    assert fednh.gain.mean == pytest.approx(0.1)
+
+
+def test_what_all_rows_of_a_method_changed_stands_below_the_table(tmp_path: Path) -> None:
+    few = ["data.subset=500", "local.epochs=2"]
+    run(tmp_path / "0", "algorithm=fedavg", *few, value=0.5)
+    run(tmp_path / "1", "algorithm=fedavg", *few, "optimizer.lr=1", value=0.6)
+    run(tmp_path / "2", "algorithm=fednh", *few, "head.rho=1", value=0.7)
+    table = next(table for table in report(tmp_path).tables() if "Table 1" in table.title)
+    assert [row[0] for row in table.rows] == ["fedavg", "fedavg optimizer.lr=1", "fednh"]
+    assert [note for note in table.notes if note.startswith("Differs")] == [
+        "Differs from the protocol: data.subset=500, local.epochs=2.",
+        "Differs from the protocol (fedavg): optimizer.lr=1.",
+        "Differs from the protocol (fednh): head.rho=1.",
+    ]
 
 
 def cell(method: str, published: float, ours: Sequence[float], ran: bool = True) -> Cell:

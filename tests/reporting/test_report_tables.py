@@ -124,6 +124,19 @@ def test_the_terminal_shows_what_fits() -> None:
         assert ("in the files (--to DIR): global/accuracy" in said) is cut
 
 
+def test_optional_columns_are_left_out_first() -> None:
+    """The mark moves with its column."""
+    columns, rows = ["method", "paper", "gain", "verdict"], [["m", "0.7000", "+0.1000", "bad"]]
+    table = Table("T", columns, rows, {(0, 3): "alarm"}, optional=("gain",))
+    output = io.StringIO()
+    print_table(table, Console(file=output, width=27, force_terminal=True))
+    said = output.getvalue()
+    assert "0.7000" in said
+    assert "+0.1000" not in said
+    assert said.splitlines()[-1] == "gain"  # the last of those left out
+    assert "\x1b[1;31mbad" in said
+
+
 class Page(HTMLParser):
     """Counts tags, and collects what a page would load from elsewhere."""
 
