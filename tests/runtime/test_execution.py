@@ -201,7 +201,9 @@ def test_every_experiment_fits_and_runs_a_tiny_round(
         images = []
     result = run_in(tmp_path / "run", override, *images, *at_hand)
     measured = set(result.summary["metrics"])
-    published = {row.metric for row in config.paper if not row.metric.startswith("rounds_to/")}
+    # Rounds to a target may not be reached; a membership attack is a row's own override.
+    elsewhere = ("rounds_to/", "membership/")
+    published = {row.metric for row in config.paper if not row.metric.startswith(elsewhere)}
     assert published <= measured
 
 
