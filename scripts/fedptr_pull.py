@@ -22,6 +22,7 @@ from rich.table import Table
 
 from fedexp.config.schema import Config
 from fedexp.core.client import ClientModule
+from fedexp.core.randomness import torch_generator
 from fedexp.federation import Federation
 from fedexp.regularizers.layers import layers_of
 
@@ -49,7 +50,8 @@ def gradient_norms(federation: Federation, config: Config, round: int) -> list[N
     for client in resources.data.clients:
         if client.num_samples:
             module = resources.load_global(message).train()
-            batches = client.train_index[torch.randperm(client.num_samples)]
+            draw = torch_generator(config.seed, "fedptr_pull", round, client.client)
+            batches = client.train_index[torch.randperm(client.num_samples, generator=draw)]
             steps = [resources.data.train.gather(b) for b in batches.split(config.local.batch_size)]
             found.append(
                 Norms(int((client.class_counts > 0).sum()), one_epoch(module, steps, config))

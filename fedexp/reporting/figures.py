@@ -24,6 +24,7 @@ from fedexp.reporting.saved_arrays import (
 )
 
 _DPI = 120
+_LOSS = "train/cross_entropy"
 _MOST_COLUMNS = 6
 """Columns of papers' tables that are drawn unless every picture is asked for."""
 
@@ -87,14 +88,13 @@ def pictures(
 
 def _drawings(report: Report) -> Iterator[Drawing]:
     configurations, smooth = report.configurations, report.measures.smooth
+    smoothed = ", smoothed" if smooth else ""
     for metric in report.curve_metrics:
-        title = f"{metric} over rounds" + (", smoothed" if smooth else "")
         pages = curve_figures(configurations, metric, smooth, report.targets)
-        yield from _pages(f"curves_{_file(metric)}", title, pages)
-    loss, spread = "train/cross_entropy", "train/cross_entropy_std"
-    title = "Cross-entropy of local training; bands: deviation over clients"
-    pages = curve_figures(configurations, loss, smooth, (), deviation=spread)
-    yield from _pages(f"curves_{_file(loss)}", title, pages)
+        yield from _pages(f"curves_{_file(metric)}", f"{metric} over rounds{smoothed}", pages)
+    pages = curve_figures(configurations, _LOSS, smooth, (), deviation=f"{_LOSS}_std")
+    title = f"Cross-entropy of local training{smoothed}; bands: deviation over clients"
+    yield from _pages(f"curves_{_file(_LOSS)}", title, pages)
     yield from _values(report)
     yield from _beside_the_paper(report)
     measured = sorted({name for run in report.runs for row in run.history for name in row})
