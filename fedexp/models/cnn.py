@@ -4,7 +4,7 @@ Each factory takes the shape of an image, [channels, height, width]; the network
 The levels (``fedexp.models.levels``) are the maps before each convolution's ReLU.
 """
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
 from torch import nn
@@ -13,6 +13,7 @@ from fedexp.models.layers import dense, flat_width, image_channels, project
 from fedexp.models.levels import LevelReLU, LevelSequential
 
 Dropout = Annotated[float, Field(ge=0, lt=1)]
+HicsBlocks = Literal["relu", "prelu_batchnorm"]
 
 
 def conv2cifar(input_shape: tuple[int, ...], feature_dim: PositiveInt) -> LevelSequential:
@@ -48,21 +49,26 @@ def simple_cnn(
     return project(network, feature_dim, projection_dim, "mlp")
 
 
-def hics_fmnist(input_shape: tuple[int, ...], dropout: Dropout) -> nn.Sequential:
+def hics_fmnist(
+    input_shape: tuple[int, ...], blocks: HicsBlocks, dropout: Dropout
+) -> nn.Sequential:
     """HiCS-FL's network for Fashion-MNIST: z is the flattened map, 512 features at 28x28.
 
-    Two blocks of conv5x5(32)-PReLU-BatchNorm-maxpool2 without padding, no hidden linear layer.
+    Two unpadded 5x5 convolutions of 32 filters, each with a 2x2 max pool, and no hidden layer.
 
     Args:
         input_shape: [channels, height, width].
+        blocks: what is between convolution and pool. ``relu``: the paper names convolutions and
+            pools alone, and no normalisation. ``prelu_batchnorm``: as in the released code.
         dropout: probability of dropping an element after the second pool.
     """
-    return nn.Sequential(
-        *_prelu_block(image_channels(input_shape), 32),
-        *_prelu_block(32, 32),
-        nn.Dropout(dropout),
-        nn.Flatten(),
-    )
+    trunk = [
+        layer
+        for channels in (image_channels(input_shape), 32)
+        for layer in (nn.Conv2d(channels, 32, 5), *_activation(blocks), nn.MaxPool2d(2))
+    ]
+    sequence = LevelSequential if blocks == "relu" else nn.Sequential
+    return sequence(*trunk, nn.Dropout(dropout), nn.Flatten())
 
 
 def hics_cifar(
@@ -90,9 +96,8 @@ def hics_cifar(
     return _with_dense(trunk, input_shape, [feature_dim])
 
 
-def _prelu_block(before: int, after: int) -> tuple[nn.Module, ...]:
-    """conv5x5-PReLU-BatchNorm-maxpool2, no padding."""
-    return nn.Conv2d(before, after, 5), nn.PReLU(), nn.BatchNorm2d(after), nn.MaxPool2d(2)
+def _activation(blocks: HicsBlocks) -> tuple[nn.Module, ...]:
+    return (LevelReLU(),) if blocks == "relu" else (nn.PReLU(), nn.BatchNorm2d(32))
 
 
 def _conv(before: int, after: int, kernel: int) -> tuple[nn.Conv2d, LevelReLU]:

@@ -336,7 +336,6 @@ CELLS["fedgela/shakespeare"] = _LEAF | {
     "model.projection": "mlp",
 }
 
-_PLAIN_SGD = {"optimizer._target_": "torch.optim.SGD", "optimizer.momentum": 0}
 _HICS: dict[str, Values] = {
     "fmnist": {
         "data.name": "fashion_mnist",
@@ -350,7 +349,11 @@ _HICS: dict[str, Values] = {
         "sampler.temperature": 0.0025,
         "sampler.gamma_0": 4,
         "evaluation.targets": [0.75],
-        **_PLAIN_SGD,
+        "model.blocks": "relu",
+        "model.dropout": 0,
+        "optimizer._target_": "torch.optim.SGD",
+        "optimizer.momentum": 0.9,
+        "optimizer.weight_decay": 5e-4,
     },
     "cifar10": {
         "data.name": "cifar10",

@@ -39,6 +39,7 @@ PROJECTED = ["convnet", "resnet10", "resnet18", "mobilenet_v2", "efficientnet_b0
 STATELESS = [
     ("mlp", (6,), {}),
     ("simple_cnn", (1, 20, 20), {}),
+    ("hics_fmnist", (1, 20, 20), {}),
     ("hics_cifar", (1, 20, 20), {"dropout": 0.0}),
     ("convnet", SMALL, {"width": 4, "depth": 2}),
     ("resnet10", SMALL, {}),
@@ -123,8 +124,7 @@ def test_no_layer_works_in_place(option: str) -> None:
             "hics_cifar",
             (32 * 3 * 9 + 32) + (64 * 32 * 9 + 64) + (64 * 64 * 9 + 64) + (1024 * 64 + 64),
         ),
-        # Convolution, one slope of PReLU, BatchNorm's scale and shift; twice.
-        ("hics_fmnist", (32 * 25 + 32) + 1 + 2 * 32 + (32 * 32 * 25 + 32) + 1 + 2 * 32),
+        ("hics_fmnist", (32 * 25 + 32) + (32 * 32 * 25 + 32)),
         ("convnet", (128 * 3 * 9 + 128) + 2 * (128 * 128 * 9 + 128) + 3 * 2 * 128),
         ("mlp", (64 * 128 + 128) + (128 * 64 + 64)),
         # The published 11,689,512 of ResNet18, less its 512-1000 classifier, less the part of the
@@ -160,11 +160,18 @@ def test_simple_cnn_with_moons_projection_by_hand() -> None:
     assert (z < 0).any()
 
 
-def test_layers_of_hics_fmnist() -> None:
-    block = ["Conv2d", "PReLU", "BatchNorm2d", "MaxPool2d"]
-    network = backbone("hics_fmnist", GREY)
+@pytest.mark.parametrize(
+    ("blocks", "between"),
+    [("relu", ["LevelReLU"]), ("prelu_batchnorm", ["PReLU", "BatchNorm2d"])],
+)
+def test_layers_of_hics_fmnist(blocks: str, between: list[str]) -> None:
+    block = ["Conv2d", *between, "MaxPool2d"]
+    network = backbone("hics_fmnist", GREY, blocks=blocks, dropout=0.2)
     assert layer_names(network) == [*block, *block, "Dropout", "Flatten"]
     assert [m.p for m in network.modules() if isinstance(m, nn.Dropout)] == [0.2]
+    # One slope a PReLU; BatchNorm has a scale and a shift for each of 32 filters.
+    more = 2 * (1 + 2 * 32) if blocks == "prelu_batchnorm" else 0
+    assert count(network) - count(backbone("hics_fmnist", GREY)) == more
 
 
 def test_layers_of_hics_cifar() -> None:

@@ -20,6 +20,7 @@ SMALL = (3, 8, 8)
 LEVELLED: list[tuple[str, tuple[int, ...], dict[str, Any], list[int]]] = [
     ("conv2cifar", (3, 16, 16), {}, [64, 64]),
     ("simple_cnn", (1, 20, 20), {}, [6, 16]),
+    ("hics_fmnist", (1, 20, 20), {}, [32, 32]),
     ("convnet", SMALL, {"width": 4, "depth": 2}, [4, 4]),
     ("convnet", SMALL, {"width": 4, "depth": 2, "feature_dim": 7, "projection": "mlp"}, [4, 4]),
     ("resnet10", SMALL, {}, [64, 64, 128, 256, 512]),
@@ -103,7 +104,9 @@ def test_levels_of_mobilenet() -> None:
     assert all(torch.equal(a, b.mean(dim=(2, 3))) for a, b in zip(levels, maps, strict=True))
 
 
-@pytest.mark.parametrize("option", ["conv2cifar", "simple_cnn", "hics_cifar", "convnet"])
+@pytest.mark.parametrize(
+    "option", ["conv2cifar", "simple_cnn", "hics_fmnist", "hics_cifar", "convnet"]
+)
 def test_levels_of_plain_networks_enter_the_relus_of_convolutions(option: str) -> None:
     network = backbone(option, (3, 32, 32)).eval()
     images = torch.rand(2, 3, 32, 32)
@@ -155,5 +158,7 @@ def test_levels_of_stacked_clients(
 
 @pytest.mark.parametrize("option", ["mlp", "hics_fmnist", "torchvision"])
 def test_other_networks_have_none(option: str) -> None:
-    overrides = {} if option in ("mlp", "hics_fmnist") else {"feature_dim": 7}
+    overrides: dict[str, Any] = {"mlp": {}, "hics_fmnist": {"blocks": "prelu_batchnorm"}}.get(
+        option, {"feature_dim": 7}
+    )
     assert not isinstance(backbone(option, (3, 32, 32), **overrides), HasLevels)
