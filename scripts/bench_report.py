@@ -1,0 +1,83 @@
+"""How long ``fedexp-report`` takes, against the number of runs.
+
+    python scripts/bench_report.py [--runs 10 50 200]
+
+One run of the default experiment by the command, then copies of it: four learning rates, five
+partitions, and as many seeds as it takes; each copy has random accuracies. The report, all of
+its default files and figures, is written by the command in a process of its own. Ratios are to the
+seconds of importing fedexp in the same way. Writes scripts/results/report.json.
+"""
+
+import argparse
+import itertools
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+RESULTS = Path(__file__).parent / "results" / "report.json"
+LEARNING_RATES = [0.005, 0.01, 0.02, 0.05]
+CONCENTRATIONS = [0.05, 0.1, 0.3, 1.0, 10.0]
+
+
+def first_run(folder: Path, overrides: list[str]) -> None:
+    """Train the default experiment there."""
+    settings = ["tracking.progress=false", "tracking.wandb.mode=disabled", "checkpoint.keep=0"]
+    command = [sys.executable, "-m", "fedexp.train", *settings, *overrides]
+    subprocess.run([*command, f"hydra.run.dir={folder}"], check=True, capture_output=True)
+
+
+def copy_run(source: Path, to: Path, number: int) -> None:
+    """The run again, as if its learning rate, partition, seed and accuracies were others."""
+    shutil.copytree(source, to)
+    cells = list(itertools.product(LEARNING_RATES, CONCENTRATIONS))
+    lr, beta = cells[number % len(cells)]
+    run = json.loads((to / "run.json").read_text())
+    run["config"]["optimizer"]["lr"] = lr
+    run["config"]["partition"]["beta"] = beta
+    run["config"]["seed"] = number // len(cells)
+    (to / "run.json").write_text(json.dumps(run))
+    rows = [json.loads(line) for line in (to / "metrics.jsonl").read_text().splitlines()]
+    for row, accuracy in zip(rows, np.random.default_rng(number).random(len(rows)), strict=True):
+        row["global/accuracy"] = accuracy
+    (to / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def seconds(*command: str) -> float:
+    """How long this command of Python takes."""
+    start = time.perf_counter()
+    subprocess.run([sys.executable, *command], check=True, capture_output=True)
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--runs", type=int, nargs="+", default=[10, 50, 200])
+    parser.add_argument("overrides", nargs="*", help="of the run that is copied")
+    arguments = parser.parse_args()
+    imports = seconds("-c", "import fedexp.reporting.command")
+    found = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        first_run(folder / "first", arguments.overrides)
+        for runs in arguments.runs:
+            for number in range(runs):
+                copy_run(folder / "first", folder / str(runs) / str(number), number)
+            report = ["-m", "fedexp.reporting.command", str(folder / str(runs))]
+            found[runs] = seconds(*report, "--to", str(folder / f"report of {runs}"))
+    table = Table("runs", "seconds", "over imports alone")
+    for runs, took in found.items():
+        table.add_row(str(runs), f"{took:.1f}", f"{took / imports:.2f}")
+    Console().print(table)
+    RESULTS.write_text(json.dumps({"imports": imports, "seconds": found}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
