@@ -53,7 +53,7 @@ def times_chosen_bars(
         axes.xaxis.set_major_formatter(lambda place, _: _name(clients, place))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="upper right")
+    axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1))
     title = f"Times chosen: {times.sum():,} draws among {len(times):,} clients"
     if shown is not None:
         title += f"; shown: {len(clients):,} of the {(times > 0).sum():,} that were chosen"
