@@ -27,7 +27,12 @@ SAME, SAME_SIGN = "same sign and size", "same sign"
 NOT_SHOWN, REVERSED = "no difference shown", "not reproduced"
 NOT_RUN, BASELINE, NOT_REACHED = "not run", "baseline", "target not reached"
 NOT_FINISHED = "not finished"
-NOT_MEASURED, BASELINE_NOT_RUN = "not measured", "baseline not run"
+NOT_MEASURED = "not measured"
+_NO_BASELINE = {
+    NOT_REACHED: "baseline below target",
+    NOT_FINISHED: "baseline not finished",
+    NOT_MEASURED: "baseline not measured",
+}
 _SIZE = (0.5, 2.0)
 """Our gain over the published one within these bounds is of the same size."""
 _NO_GAIN = 1e-6
@@ -51,7 +56,7 @@ class Cell:
         rounds: rounds done by the runs, the smallest; planned: the preset's.
         differs: what the command lines changed beside method, overrides and seed.
         command: repeats the cell.
-        ran: whether there is a run of it.
+        seeds: how many seeds were run, with or without a value; 0 is a cell that was not run.
     """
 
     experiment: str
@@ -67,7 +72,12 @@ class Cell:
     planned: int = 0
     differs: tuple[str, ...] = ()
     command: str = ""
-    ran: bool = False
+    seeds: int = 0
+
+    @property
+    def ran(self) -> bool:
+        """Whether there is a run of it."""
+        return self.seeds > 0
 
     @property
     def mean(self) -> float:
@@ -130,7 +140,9 @@ def judge(cell: Cell, baseline: Cell) -> Verdict:
       holds it;
     * same sign; * no difference shown: our interval holds zero, with several seeds;
     * not reproduced: the other sign, or a gain where none was published;
-    * target not reached; * not finished; * not measured; * baseline not run; * not run.
+    * target not reached; * not finished; * not measured; * not run; each of these also with
+      "baseline", where only that has no value ("baseline below target" is one that never reached
+      it); * no seed in common.
     """
     is_baseline = cell.method == baseline.method
     published = math.nan if is_baseline else cell.published - baseline.published
@@ -142,7 +154,7 @@ def judge(cell: Cell, baseline: Cell) -> Verdict:
         return Verdict(cell, published, None, BASELINE)
     gain = paired_difference(cell.ours, baseline.ours)
     if gain is None:
-        return Verdict(cell, published, None, BASELINE_NOT_RUN)
+        return Verdict(cell, published, None, _why_no_pair(baseline))
     return Verdict(cell, published, gain, _compare(gain, published))
 
 
@@ -150,6 +162,12 @@ def _why_no_value(cell: Cell) -> str:
     if not cell.metric.startswith((ROUNDS_TO, SMOOTHED_ROUNDS_TO)):
         return NOT_MEASURED
     return NOT_REACHED if cell.rounds >= cell.planned else NOT_FINISHED
+
+
+def _why_no_pair(baseline: Cell) -> str:
+    if not baseline.ran:
+        return f"{BASELINE} {NOT_RUN}"
+    return "no seed in common" if baseline.ours else _NO_BASELINE[_why_no_value(baseline)]
 
 
 def _compare(gain: Interval, published: float) -> str:
@@ -215,7 +233,7 @@ def _cell(
         planned=max((int(run.config["rounds"]) for run in runs), default=0),
         differs=tuple(differs),
         command=" ".join(["fedexp", f"experiment={experiment}", method, *overrides]),
-        ran=bool(runs),
+        seeds=len(values),
     )
 
 

@@ -81,8 +81,13 @@ def _row(verdict: Verdict) -> list[str]:
         if verdict.gain.n > 1:
             gain += f" ± {number(verdict.gain.half_width, cell.metric)}"
     paper_gain = signed(verdict.published_gain, cell.metric)
-    n = str(len(cell.ours)) if cell.ran else ""
-    return [published, ours, n, paper_gain, gain, verdict.words, gap]
+    n = f"{len(cell.ours)} of {cell.seeds}" if _is_partial(cell) else str(len(cell.ours))
+    return [published, ours, n if cell.ran else "", paper_gain, gain, verdict.words, gap]
+
+
+def _is_partial(cell: Cell) -> bool:
+    """Whether some seeds have no value and others do."""
+    return 0 < len(cell.ours) < cell.seeds
 
 
 def signed(value: float, metric: str) -> str:
@@ -112,6 +117,8 @@ def _notes(verdicts: Sequence[Verdict]) -> Iterable[str]:
         yield f"Differs from the protocol{whose}: {', '.join(changes)}."
     if any(len(each.cell.ours) == 1 for each in verdicts):
         yield "n = 1: one seed, so the sign of a small gain is not certain."
+    if any(_is_partial(each.cell) for each in verdicts):
+        yield "n such as 1 of 3: seeds that are below the target have no value and are in no mean."
     yield from (f"Not run: {command}" for command in _missing(verdicts))
 
 

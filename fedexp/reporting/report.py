@@ -147,6 +147,7 @@ class Report:
                     "published_spread": each.cell.spread,
                     "ours": each.cell.mean,
                     "seeds": len(each.cell.ours),
+                    "seeds_run": each.cell.seeds,
                     "published_gain": each.published_gain,
                     "gain": None if each.gain is None else each.gain.mean,
                     "half_width": None if each.gain is None else each.gain.half_width,

@@ -7,6 +7,7 @@ import pytest
 from run_files import accuracies, write_run
 
 from fedexp.reporting.paper import Cell, Verdict, judge
+from fedexp.reporting.paper_table import paper_tables
 from fedexp.reporting.report import report
 
 TABLE_1 = {
@@ -159,10 +160,10 @@ def test_what_all_rows_of_a_method_changed_stands_below_the_table(tmp_path: Path
     ]
 
 
-def cell(method: str, published: float, ours: Sequence[float], ran: bool = True) -> Cell:
+def cell(method: str, published: float, ours: Sequence[float], seeds: int = 3) -> Cell:
     values = dict(enumerate(ours))
     return Cell(
-        "a/b", "T", "global/accuracy", "final", method, (), published, None, values, ran=ran
+        "a/b", "T", "global/accuracy", "final", method, (), published, None, values, seeds=seeds
     )
 
 
@@ -211,14 +212,48 @@ def test_an_interval_that_holds_the_published_gain_is_of_its_size() -> None:
 def test_words_without_numbers() -> None:
     baseline = cell("algorithm=fedavg", 0.6, [0.5])
     assert judge(baseline, baseline).words == "baseline"
-    method = cell("algorithm=fednh", 0.7, [], ran=False)
+    method = cell("algorithm=fednh", 0.7, [], seeds=0)
     assert judge(method, baseline).words == "not run"
     ran = cell("algorithm=fednh", 0.7, [0.6])
-    empty = cell("algorithm=fedavg", 0.6, [], ran=False)
+    empty = cell("algorithm=fedavg", 0.6, [], seeds=0)
     assert judge(ran, empty).words == "baseline not run"
-    target = Cell("a/b", "T", "rounds_to/0.7", "final", "m", (), 9, None, {}, ran=True)
+    target = Cell("a/b", "T", "rounds_to/0.7", "final", "m", (), 9, None, {}, seeds=1)
     assert judge(target, baseline).words == "target not reached"
     going = replace(target, rounds=3, planned=9)
     assert judge(going, baseline).words == "not finished"
     unmeasured = cell("algorithm=fednh", 0.7, [])
     assert judge(unmeasured, baseline).words == "not measured"
+
+
+def test_words_where_only_the_baseline_has_no_value() -> None:
+    ran = cell("algorithm=fednh", 0.7, [0.6])
+    target = Cell("a/b", "T", "rounds_to/0.7", "final", "m", (), 9, None, {}, seeds=1)
+    assert judge(ran, target).words == "baseline below target"
+    assert judge(ran, replace(target, rounds=3, planned=9)).words == "baseline not finished"
+    assert judge(ran, cell("algorithm=fedavg", 0.6, [])).words == "baseline not measured"
+    other = replace(target, ours={5: 0.5}, method="algorithm=fedavg")
+    assert judge(ran, other).words == "no seed in common"
+
+
+def test_seeds_below_the_target_are_counted(tmp_path: Path) -> None:
+    paper = [
+        {
+            "table": "Table 1",
+            "metric": "rounds_to/0.7",
+            "statistic": "final",
+            "values": {"algorithm=fedavg": 9, "algorithm=fednh": 3},
+        }
+    ]
+    for method, curves in {"fedavg": [(0.1, 0.7), (0.1, 0.2)], "fednh": [(0.8, 0.7)] * 2}.items():
+        for seed, curve in enumerate(curves):
+            history = [{"global/accuracy": value} for value in curve]
+            overrides = ("experiment=a/b", f"algorithm={method}", f"seed={seed}")
+            write_run(tmp_path / f"{method}{seed}", overrides, history, paper=paper)
+    made = report(tmp_path)
+    assert made.paper["seeds"].tolist() == [1, 2]
+    assert made.paper["seeds_run"].tolist() == [2, 2]
+    (table,) = paper_tables(made.verdicts)
+    rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert (rows["fedavg"]["ours"], rows["fedavg"]["n"]) == ("2", "1 of 2")
+    assert (rows["fednh"]["gain, ours"], rows["fednh"]["n"]) == ("-1", "2")
+    assert any(note.startswith("n such as 1 of 3") for note in table.notes)
