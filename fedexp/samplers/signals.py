@@ -107,7 +107,9 @@ def _biases(setting: Setting) -> list[str]:
     return [
         name
         for name in _shared_in_head(setting)
-        if name.endswith("bias") and tuple(setting.parameter_shapes[name]) == shape
+        if name.endswith("bias")
+        and tuple(setting.parameter_shapes[name]) == shape
+        and name.removesuffix("bias") + "weight" in _matrices(setting)
     ]
 
 

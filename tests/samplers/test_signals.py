@@ -9,6 +9,7 @@ from fedexp.core.forward import Forward
 from fedexp.core.messages import Update
 from fedexp.core.part import Setting
 from fedexp.errors import InputError
+from fedexp.samplers.hics import HiCS
 from fedexp.samplers.signals import (
     SignalName,
     VirtualBias,
@@ -116,6 +117,14 @@ def test_weights_that_are_not_shared_are_not_read() -> None:
     assert head_weights(without_bias) == [WEIGHT]
     with pytest.raises(InputError, match=r"sampler\.angle_on=head: .*; should be signal"):
         head_weights(without_matrix)
+
+
+def test_the_bias_of_a_batchnorm_as_wide_as_the_classes_is_no_output_bias() -> None:
+    federation = federate(
+        "sampler=hics", "head=etf", "head.feature_norm=batchnorm_affine", "model.feature_dim=10"
+    )
+    assert isinstance(federation.sampler, HiCS)
+    assert isinstance(federation.sampler.source, VirtualBias)
 
 
 def test_the_update_of_several_weights_as_one_vector() -> None:
