@@ -10,6 +10,7 @@ import torch
 from pydantic import PositiveFloat
 
 from fedexp.aggregators.average import Average
+from fedexp.core.compatibility import NOT_THE_MEAN
 from fedexp.core.messages import Tensors, Update
 from fedexp.distributed.ranks import Contribution
 
@@ -24,6 +25,8 @@ class NormClipped(Average):
         weighting: how the cohort is averaged.
         norm: the bound on a step's L2 norm; a longer one is scaled down to it.
     """
+
+    traits = frozenset({NOT_THE_MEAN})
 
     def __init__(self, weighting: Literal["samples", "uniform"], norm: PositiveFloat) -> None:
         super().__init__(weighting)

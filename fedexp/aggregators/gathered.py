@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 
+from fedexp.core.compatibility import NOT_THE_MEAN
 from fedexp.core.messages import Tensors, Update
 from fedexp.core.sockets import Aggregator
 from fedexp.distributed.ranks import Contribution
@@ -11,6 +12,8 @@ from fedexp.distributed.ranks import Contribution
 
 class Gathered(Aggregator):
     """Keeps the cohort's weights until the end of the round, which takes the memory of K models."""
+
+    traits = frozenset({NOT_THE_MEAN})
 
     def __init__(self) -> None:
         self._updates: list[Update] = []

@@ -7,6 +7,7 @@ from pydantic import Field, PositiveFloat
 from torch import Tensor
 
 from fedexp.aggregators.average import Average
+from fedexp.core.compatibility import NOT_THE_MEAN
 from fedexp.core.messages import Tensors
 from fedexp.core.part import Setting
 
@@ -19,6 +20,8 @@ class ServerOptimizer(Average):
 
     Only parameters take the step; buffers are averaged. A subclass defines ``step``.
     """
+
+    traits = frozenset({NOT_THE_MEAN})
 
     def __init__(
         self, weighting: Literal["samples", "uniform"], lr: PositiveFloat, beta1: Decay

@@ -12,9 +12,15 @@ from fedexp.errors import InputError
 
 CLASS_PROTOTYPES = "sends class prototypes"
 DRAWS_BY_SIZE = "draws clients with odds proportional to their samples"
+DRAWS_REPEATEDLY = "can draw a client several times a round"
+KEEPS_MOMENTUM = "keeps the local optimizer's momentum over rounds"
+LEAVES_OUT_CLASSES = "gives the classes that a client lacks the logit -inf"
+NOT_THE_MEAN = "puts the global model elsewhere than at the cohort's mean"
 PRIVATE_BACKBONE = "shares no weight of the backbone"
+RUNNING_STATISTICS = "normalises features with running statistics in the head"
 SECOND_DERIVATIVES = "takes second derivatives of the model"
 UNIFORM_COHORTS = "draws cohorts uniformly, whatever is known of the clients"
+UNTRAINED_CLASSIFIER = "scores the global model with a classifier that no client trains"
 
 
 class Declares(Protocol):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedexp.core.client_protocol import Client
+from fedexp.core.compatibility import LEAVES_OUT_CLASSES
 from fedexp.core.messages import Message
 from fedexp.core.part import Memory, Setting
 from fedexp.core.sockets import Head
@@ -95,6 +96,8 @@ class AdaptedHead(Head):
         super().__init__()
         self.adapt, self.form, self.missing = adapt, phi, missing
         self.phi_normalization = phi_normalization
+        if adapt and missing == "exclude":
+            self.traits = frozenset({LEAVES_OUT_CLASSES})
         self.gamma = torch.zeros(num_classes, dtype=torch.float64)
         self.register_buffer("phi", torch.ones(num_classes))
         self.register_buffer("included", torch.ones(num_classes, dtype=torch.bool))

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from pydantic import PositiveFloat, PositiveInt
 from torch import Generator, Tensor, nn
 
+from fedexp.core.compatibility import RUNNING_STATISTICS
 from fedexp.errors import InputError
 from fedexp.heads.adaptation import (
     AdaptedHead,
@@ -78,6 +79,8 @@ class ETF(AdaptedHead):
         affine = feature_norm == "batchnorm_affine"
         batchnorm = nn.BatchNorm1d(feature_dim, affine=affine)
         self.batchnorm = None if feature_norm == "l2" else batchnorm
+        if self.batchnorm is not None:
+            self.traits |= {RUNNING_STATISTICS}
         self.divisor = 1.0 if affine else math.sqrt(feature_dim)
         self.register_buffer("weight", math.sqrt(energy) * simplex_etf(num_classes, feature_dim))
 

@@ -10,6 +10,7 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Generator, Tensor
 
 from fedexp.core.client_protocol import Client
+from fedexp.core.compatibility import UNTRAINED_CLASSIFIER
 from fedexp.core.messages import Message, Tensors
 from fedexp.core.part import Memory, Setting
 from fedexp.core.randomness import torch_generator
@@ -134,6 +135,7 @@ class Retrained(Linear):
     """
 
     takes_tokens = False
+    traits = frozenset({UNTRAINED_CLASSIFIER})
     derived = ("retrained", "is_global")
     summed = True
     retrained: Tensor

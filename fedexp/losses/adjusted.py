@@ -14,6 +14,7 @@ from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 
 from fedexp.core.client_protocol import Client
+from fedexp.core.compatibility import LEAVES_OUT_CLASSES
 from fedexp.core.forward import Forward
 from fedexp.core.messages import Message
 from fedexp.core.part import Memory, Setting
@@ -71,6 +72,8 @@ class LogitCalibration(Adjusted):
         tau: the margin of a class with one sample.
     """
 
+    traits = frozenset({LEAVES_OUT_CLASSES})
+
     def __init__(self, tau: NonNegativeFloat) -> None:
         super().__init__()
         self.tau = tau
@@ -102,6 +105,8 @@ class BalancedSoftmax(Adjusted):
 
     The unadjusted logits then fit balanced data (Ren et al., NeurIPS 2020).
     """
+
+    traits = frozenset({LEAVES_OUT_CLASSES})
 
     def adjustment(self, counts: Tensor) -> tuple[Tensor, Tensor]:
         """(1, log p_c); -inf where p_c = 0."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import torch
@@ -12,6 +13,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from fedexp.core.client_protocol import Client
+from fedexp.core.compatibility import RUNNING_STATISTICS, UNTRAINED_CLASSIFIER
 from fedexp.core.forward import Forward, mean_over
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Memory, Setting
@@ -70,6 +72,14 @@ class Generative(Loss):
         diversity: eta, weight of the loss that keeps the features of a class apart.
     """
 
+    forbids = MappingProxyType(
+        {
+            UNTRAINED_CLASSIFIER: "loss=generative: the generator learns from the heads that the "
+            "clients train; with this {socket} the global model has another one",
+            RUNNING_STATISTICS: "loss=generative: generated features would enter the running "
+            "statistics of this {socket}; take head.feature_norm=l2",
+        }
+    )
     first_weight: Tensor
     first_bias: Tensor
     last_weight: Tensor

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fedexp.core.client_protocol import Client
+from fedexp.core.compatibility import KEEPS_MOMENTUM
 from fedexp.core.messages import Message, Tensors
 from fedexp.core.part import Memory, Setting
 from fedexp.core.sockets import Regularizer
@@ -26,6 +27,11 @@ from fedexp.regularizers.anchors import (
 )
 
 LOGGER = logging.getLogger(__name__)
+_KEPT_MOMENTUM = (
+    "local.keep_optimizer=true: control variates take a round's step for the mean of its "
+    "gradients, and the momentum of earlier rounds makes it longer, so that they diverge; take "
+    "optimizer.momentum=0, regularizer.estimate=gradient or local.keep_optimizer=false"
+)
 
 
 class ControlVariates(Regularizer):
@@ -85,6 +91,8 @@ class ControlVariates(Regularizer):
         super().__init__()
         self.weighting, self.estimate = weighting, estimate
         self.correction_scaling = correction_scaling
+        if estimate != "gradient":
+            self.forbids = {KEEPS_MOMENTUM: _KEPT_MOMENTUM}
 
     def setup(self, setting: Setting) -> None:
         """A buffer for c - c_k; there is no c yet, which stands for zero."""

@@ -82,6 +82,9 @@ class DriftCorrection(Dynamic):
         source: Literal["steps", "gradient"] = "gradient" if estimate == "gradient" else "steps"
         self.variates = kind(weighting, source, correction_scaling)
         self.drifts = drifts
+        self.forbids = self.variates.forbids
+        if drifts == "cohort":  # the drifts themselves are sent
+            self.discourages = {}
 
     def setup(self, setting: Setting) -> None:
         """The buffers of both terms."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from fedexp.core.client_protocol import Client
+from fedexp.core.compatibility import DRAWS_REPEATEDLY, NOT_THE_MEAN
 from fedexp.core.messages import Message, Tensors
 from fedexp.core.part import Memory, Setting
 from fedexp.core.sockets import Regularizer
@@ -61,6 +63,16 @@ class Dynamic(Regularizer):
             loss, which lacks (alpha/2) (||w||^2 + ||w^t||^2).
     """
 
+    # The server knows the sum of the steps from the mean of the cohort, each client counted once.
+    discourages: Mapping[str, str] = MappingProxyType(
+        {
+            NOT_THE_MEAN: "FedDyn, FedDC: the server takes the aggregator's result for the mean of "
+            "the cohort, so that with this one its mean drift is wrong; take aggregator=uniform",
+            DRAWS_REPEATEDLY: "FedDyn, FedDC: a client that this sampler draws twice counts twice "
+            "in the cohort's mean, but its drift grows once, so that the server's mean drift is "
+            "wrong; take sampler=random",
+        }
+    )
     relative_strength: Tensor
 
     def __init__(

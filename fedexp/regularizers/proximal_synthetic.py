@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, cast
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from fedexp.core.client_protocol import Client
-from fedexp.core.compatibility import SECOND_DERIVATIVES
+from fedexp.core.compatibility import LEAVES_OUT_CLASSES, SECOND_DERIVATIVES, UNTRAINED_CLASSIFIER
 from fedexp.core.description import Description
 from fedexp.core.functional import functional
 from fedexp.core.messages import Message
@@ -23,6 +24,7 @@ from fedexp.regularizers.look_ahead import StepMatching
 from fedexp.regularizers.matching import match_trajectory
 from fedexp.regularizers.proximal import Proximal
 from fedexp.regularizers.synthetic import (
+    OTHER_CLASSIFIER,
     Augmentation,
     Start,
     check_inputs,
@@ -67,6 +69,14 @@ class ProximalSynthetic(Proximal):
 
     takes_tokens = False
     traits = frozenset({SECOND_DERIVATIVES})
+    forbids = MappingProxyType(
+        {
+            UNTRAINED_CLASSIFIER: OTHER_CLASSIFIER,
+            LEAVES_OUT_CLASSES: "regularizer=proximal_synthetic: clients train on synthetic images "
+            "of every class, but this {socket} leaves out the classes that a client lacks, so that "
+            "the loss would be infinite",
+        }
+    )
 
     def __init__(
         self,

@@ -12,6 +12,10 @@ from fedexp.errors import InputError
 
 Start = Literal["images", "distinct_images", "noise"]
 Augmentation = Literal["none", "dsa"]
+OTHER_CLASSIFIER = (
+    "regularizer: synthetic images are learnt from the models that clients train; with this "
+    "{socket} the global model has another classifier"
+)
 
 
 def check_inputs(augment: Augmentation, setting: Setting) -> None:

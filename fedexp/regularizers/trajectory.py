@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
@@ -12,7 +13,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from torch import Generator, Tensor
 
 from fedexp.core.client_protocol import Client
-from fedexp.core.compatibility import SECOND_DERIVATIVES
+from fedexp.core.compatibility import SECOND_DERIVATIVES, UNTRAINED_CLASSIFIER
 from fedexp.core.description import Description
 from fedexp.core.functional import functional
 from fedexp.core.messages import Message, Tensors, Update
@@ -26,6 +27,7 @@ from fedexp.regularizers.layers import Grouping, layers_of
 from fedexp.regularizers.look_ahead import LookAhead
 from fedexp.regularizers.matching import match_trajectory, project
 from fedexp.regularizers.synthetic import (
+    OTHER_CLASSIFIER,
     Augmentation,
     Start,
     check_inputs,
@@ -95,6 +97,7 @@ class Trajectory(Regularizer):
 
     takes_tokens = False
     traits = frozenset({SECOND_DERIVATIVES})
+    forbids = MappingProxyType({UNTRAINED_CLASSIFIER: OTHER_CLASSIFIER})
     active: Tensor
 
     def __init__(

@@ -14,7 +14,7 @@ from torch import nn
 
 from fedexp.config.build import build
 from fedexp.config.schema import Config
-from fedexp.core.compatibility import SECOND_DERIVATIVES, check_compatible
+from fedexp.core.compatibility import KEEPS_MOMENTUM, SECOND_DERIVATIVES, check_compatible
 from fedexp.core.description import Description
 from fedexp.core.local_optimizer import LocalOptimizer
 from fedexp.core.part import Part
@@ -51,6 +51,12 @@ class Compiled(Part):
             "which this {socket} needs"
         }
     )
+
+
+class KeptMomentum(Part):
+    """A momentum with ``local.keep_optimizer=true``, as a component for ``check_compatible``."""
+
+    traits = frozenset({KEEPS_MOMENTUM})
 
 
 class Backbone(Part):
@@ -132,9 +138,11 @@ def plan(config: Config) -> Plan:
     if description.per_token:
         check_tokens(config, description, partition.func, sockets.by_name() | {"faults": faults})
     sockets.personalization.check(sockets.head, sockets.loss)
-    compiler: dict[str, Part] = {"engine.compile": Compiled()} if config.engine.compile else {}
+    settings: dict[str, Part] = {"engine.compile": Compiled()} if config.engine.compile else {}
+    if config.local.keep_optimizer and config.optimizer.node.get("momentum"):
+        settings["local.keep_optimizer"] = KeptMomentum()
     backbone = outline(model, description.input_shape)
-    check_compatible(sockets.by_name() | compiler | {"model": Backbone(backbone)}, LOGGER)
+    check_compatible(sockets.by_name() | settings | {"model": Backbone(backbone)}, LOGGER)
     with seeded(config.seed, "personalization"):
         sockets.personalization.create(width, description.num_classes, parts["head"])
     if not sockets.personalization.has_global:

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.cluster.hierarchy import fcluster
 from torch import Tensor
 
-from fedexp.core.compatibility import DRAWS_BY_SIZE
+from fedexp.core.compatibility import DRAWS_BY_SIZE, DRAWS_REPEATEDLY
 from fedexp.core.randomness import numpy_generator
 from fedexp.samplers.angles import angles_between
 from fedexp.samplers.clusters import LinkageOn, ward_tree
@@ -119,7 +119,7 @@ class Clustered(LastUpdates):
             code.
     """
 
-    traits = frozenset({DRAWS_BY_SIZE})
+    traits = frozenset({DRAWS_BY_SIZE, DRAWS_REPEATEDLY})
 
     def __init__(self, linkage_on: LinkageOn) -> None:
         self.linkage_on = linkage_on

@@ -17,6 +17,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from fedexp.core.client_protocol import Client
+from fedexp.core.compatibility import DRAWS_BY_SIZE
 from fedexp.core.description import Description
 from fedexp.core.forward import Forward
 from fedexp.core.messages import Tensors, Update
@@ -91,6 +92,8 @@ class HiCS(Sampler):
         angle_on: the vectors whose angles count in the distance. ``signal``: the signals.
             ``head``: the updates of the head's weight matrix and bias together (released code).
     """
+
+    traits = frozenset({DRAWS_BY_SIZE})
 
     def __init__(
         self,
