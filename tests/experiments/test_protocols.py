@@ -668,3 +668,33 @@ def test_a_method_is_the_papers_on_other_data(cell: str, method: str) -> None:
     shared = METHODS[cell.partition("/")[0]][method]
     config = compose(f"experiment={cell}", f"algorithm={method}")
     assert differences(config, shared | own) == {}
+
+
+# Methods that are in none of the paper's tables get what its tables give all methods alike.
+OTHERS: dict[tuple[str, str], Values] = {
+    **{
+        ("fednh/cifar10_dir03", each): _NO_BIAS
+        for each in ("fedprox", "moon", "scaffold", "fedsc", "fedptr_s")
+    },
+    **{
+        ("fedptr/cifar10_dir001", each): {"optimizer.momentum": 0}
+        for each in ("fednh", "moon", "fedsc", "fedgela", "fedntd")
+    },
+    **{
+        (cell, each): {"aggregator.weighting": "uniform"}
+        for cell in ("fedgela/cifar10_50clients_dir02", "fedsc/cifar10_dir02")
+        for each in ("scaffold", "feddyn", "feddc")
+    },
+}
+
+
+@pytest.mark.parametrize(("cell", "method"), OTHERS)
+def test_a_method_of_another_paper_is_compared_alike(cell: str, method: str) -> None:
+    config = compose(f"experiment={cell}", f"algorithm={method}")
+    assert differences(config, OTHERS[cell, method]) == {}
+
+
+def test_a_head_that_is_chosen_or_set_wins_over_the_papers() -> None:
+    cell = ["experiment=fednh/cifar10_dir03", "algorithm=fedavg"]
+    assert value(compose(*cell, "head=cosine"), "head.bias") is None
+    assert value(compose(*cell, "head.bias=true"), "head.bias") is True
