@@ -81,7 +81,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="few: the first page of each figure, about a third of a second each; all: every page",
     )
     add("--statistic", choices=STATISTICS, default="final", help="what the tables show")
-    add("--targets", type=_numbers, default=(), metavar="0.5,0.6", help="count rounds to these")
+    add("--targets", type=_accuracies, default=(), metavar="0.5,0.6", help="count rounds to these")
     add("--metrics", type=_names, default=(), metavar="NAME,...", help="instead of the headlines")
     add("--wandb", type=_project, metavar="ENTITY/PROJECT", help="also as a report in W&B")
     add(
@@ -96,11 +96,14 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(each for each in text.split(",") if each)
 
 
-def _numbers(text: str) -> tuple[float, ...]:
+def _accuracies(text: str) -> tuple[float, ...]:
     try:
-        return tuple(float(each) for each in _names(text))
+        found = tuple(float(each) for each in _names(text))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text}: not numbers joined by commas") from None
+    if wrong := [each for each in found if not 0 < each <= 1]:
+        raise argparse.ArgumentTypeError(f"{wrong[0]:g}: should be an accuracy between 0 and 1")
+    return found
 
 
 def _project(text: str) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedexp.errors import InputError
 from fedexp.reporting.figures import Picture, pictures
 from fedexp.reporting.html import html
 from fedexp.reporting.latex import latex
@@ -28,7 +29,10 @@ def write(
     The page needs no other file. Without ``every_figure`` it names the pictures that it leaves out,
     see ``figures.pictures``.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:  # a file has its name, or it may not be made
+        raise InputError(f"--to {folder}: cannot be made ({error.strerror})") from None
     drawn, left_out = (
         pictures(report, every_figure, "pdf" in formats) if set(formats) - {"csv"} else ([], [])
     )

@@ -58,7 +58,8 @@ def show(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
-        return f"{value:g}"
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
     if isinstance(value, tuple | list):
         return f"[{','.join(map(show, value))}]"
     return str(value)

@@ -14,8 +14,10 @@ import yaml
 from fedexp.reporting.labels import changes_results
 from fedexp.reporting.runs import Run
 from fedexp.reporting.statistics import (
+    COSTS_TO,
     ROUNDS_TO,
     SMOOTHED_ROUNDS_TO,
+    SMOOTHING,
     Interval,
     Measures,
     paired_difference,
@@ -26,13 +28,9 @@ from fedexp.state.run_folder import override_key
 SAME, SAME_SIGN = "same sign and size", "same sign"
 NOT_SHOWN, REVERSED = "no difference shown", "not reproduced"
 NOT_RUN, BASELINE, NOT_REACHED = "not run", "baseline", "target not reached"
-NOT_FINISHED = "not finished"
-NOT_MEASURED = "not measured"
-_NO_BASELINE = {
-    NOT_REACHED: "baseline below target",
-    NOT_FINISHED: "baseline not finished",
-    NOT_MEASURED: "baseline not measured",
-}
+NOT_FINISHED, NOT_MEASURED = "not finished", "not measured"
+TOO_SHORT, DIVERGED = "too few rounds to smooth", "diverged"
+_NO_BASELINE = {NOT_REACHED: "baseline below target", TOO_SHORT: "baseline too short to smooth"}
 _SIZE = (0.5, 2.0)
 """Our gain over the published one within these bounds is of the same size."""
 _NO_GAIN = 1e-6
@@ -53,10 +51,12 @@ class Cell:
         overrides: what else makes this cell.
         published: the paper's value; spread: its standard deviation, if any.
         ours: seed -> our value. Empty: not run, or the target was not reached.
-        rounds: rounds done by the runs, the smallest; planned: the preset's.
+        rounds: rounds done by the runs, the smallest; planned: those of their configs.
+        measured: how many of the rounds measured the global accuracy, the smallest.
         differs: what the command lines changed beside method, overrides and seed.
         command: repeats the cell.
         seeds: how many seeds were run, with or without a value; 0 is a cell that was not run.
+        repeated: whether a seed was run more than once; its longest run counts.
     """
 
     experiment: str
@@ -70,9 +70,21 @@ class Cell:
     ours: Mapping[int, float] = field(default_factory=dict)
     rounds: int = 0
     planned: int = 0
+    measured: int = 0
     differs: tuple[str, ...] = ()
     command: str = ""
     seeds: int = 0
+    repeated: bool = False
+
+    @property
+    def column(self) -> tuple[str, ...]:
+        """What makes it one column of a table; rounds do not, which a method may need more of."""
+        return self.table, self.metric, self.statistic, *_without_rounds(self.overrides)
+
+    @property
+    def partial(self) -> bool:
+        """Whether some seeds have a value and others have none."""
+        return 0 < len(self.ours) < self.seeds
 
     @property
     def ran(self) -> bool:
@@ -86,8 +98,9 @@ class Cell:
 
     @property
     def std(self) -> float:
-        """The standard deviation of ours (n - 1); NaN for fewer than two seeds."""
-        return stdev(self.ours.values()) if len(self.ours) > 1 else math.nan
+        """The standard deviation of ours (n - 1); NaN for fewer than two seeds, or if one is."""
+        values = list(self.ours.values())
+        return stdev(values) if len(values) > 1 and all(map(math.isfinite, values)) else math.nan
 
 
 @dataclass(frozen=True)
@@ -110,25 +123,24 @@ class Verdict:
 def beside_the_paper(runs: Sequence[Run], smooth: bool = False) -> list[Verdict]:
     """Every published number of the runs' experiments with ours and a verdict.
 
-    A run answers the rows of its own ``paper:`` list whose method and overrides it has; of several
-    rows that fit, those that leave least of its command line unexplained. Runs of one cell whose
-    command lines differ are separate cells. The first method of a table's metric is its baseline;
-    of its runs those with the command line most alike are compared with. Methods without a run are
-    "not run". With ``smooth``, rounds to a target are those of smoothed curves.
+    A run answers the rows of its experiment's ``paper:`` lists whose method and overrides it has;
+    of several rows that fit, those that leave least of its command line unexplained. Runs of one
+    cell whose command lines differ are separate cells. The first method of a table's metric is its
+    baseline; of its runs those with the command line most alike are compared with. Methods without
+    a run are "not run". With ``smooth``, rounds to a target are those of smoothed curves.
     """
     verdicts = []
     for experiment, members in _by_experiment(runs).items():
-        rows = members[0].config["paper"]
+        rows = _rows(members)
         answers = _answers(rows, members)
-        columns: dict[tuple[object, ...], list[Cell]] = {}
+        columns: dict[tuple[str, ...], list[Cell]] = {}
         for number, row in enumerate(rows):
-            cells = columns.setdefault(_column(row), [])
             for method in row["values"]:
                 own = answers.get((number, method), [])
                 for group in _alike(own, row, method) or [[]]:
-                    cells.append(_cell(experiment, row, method, group, smooth))
+                    cell = _cell(experiment, row, method, group, smooth)
+                    columns.setdefault(cell.column, []).append(cell)
         for cells in columns.values():
-            # Rows that only differ in the rounds a method needs make one column.
             verdicts += [judge(cell, _baseline(cell, cells)) for cell in cells]
     return verdicts
 
@@ -140,9 +152,10 @@ def judge(cell: Cell, baseline: Cell) -> Verdict:
       holds it;
     * same sign; * no difference shown: our interval holds zero, with several seeds;
     * not reproduced: the other sign, or a gain where none was published;
-    * target not reached; * not finished; * not measured; * not run; each of these also with
-      "baseline", where only that has no value ("baseline below target" is one that never reached
-      it); * no seed in common.
+    * in 1 of 3 seeds: the others have no value, and the gain of these alone would mislead;
+    * diverged; * target not reached; * not finished; * not measured; * too few rounds to smooth;
+    * not run; each of these also with "baseline", where only that has no value ("baseline below
+      target" is one that never reached it); * no seed in common.
     """
     is_baseline = cell.method == baseline.method
     published = math.nan if is_baseline else cell.published - baseline.published
@@ -152,22 +165,42 @@ def judge(cell: Cell, baseline: Cell) -> Verdict:
         return Verdict(cell, published, None, _why_no_value(cell))
     if is_baseline:
         return Verdict(cell, published, None, BASELINE)
+    if cell.partial:
+        return Verdict(cell, published, None, _in_seeds(cell))
     gain = paired_difference(cell.ours, baseline.ours)
-    if gain is None:
+    if gain is None or baseline.partial:
         return Verdict(cell, published, None, _why_no_pair(baseline))
+    if not math.isfinite(gain.mean):
+        return Verdict(cell, published, None, _who_diverged(cell))
     return Verdict(cell, published, gain, _compare(gain, published))
 
 
 def _why_no_value(cell: Cell) -> str:
-    if not cell.metric.startswith((ROUNDS_TO, SMOOTHED_ROUNDS_TO)):
-        return NOT_MEASURED
-    return NOT_REACHED if cell.rounds >= cell.planned else NOT_FINISHED
+    if cell.rounds < cell.planned:
+        return NOT_FINISHED
+    if cell.metric.startswith(SMOOTHED_ROUNDS_TO) and cell.measured < SMOOTHING[0]:
+        return TOO_SHORT
+    return NOT_REACHED if cell.metric.startswith(COSTS_TO) else NOT_MEASURED
 
 
 def _why_no_pair(baseline: Cell) -> str:
     if not baseline.ran:
         return f"{BASELINE} {NOT_RUN}"
-    return "no seed in common" if baseline.ours else _NO_BASELINE[_why_no_value(baseline)]
+    if baseline.partial:
+        return f"{BASELINE} {_in_seeds(baseline)}"
+    if baseline.ours:
+        return "no seed in common"
+    why = _why_no_value(baseline)
+    return _NO_BASELINE.get(why, f"{BASELINE} {why}")
+
+
+def _in_seeds(cell: Cell) -> str:
+    return f"in {len(cell.ours)} of {cell.seeds} seeds"
+
+
+def _who_diverged(cell: Cell) -> str:
+    own = not all(map(math.isfinite, cell.ours.values()))
+    return DIVERGED if own else f"{BASELINE} {DIVERGED}"
 
 
 def _compare(gain: Interval, published: float) -> str:
@@ -191,9 +224,19 @@ def _by_experiment(runs: Sequence[Run]) -> dict[str, list[Run]]:
     return found
 
 
-def _column(row: Mapping[str, Any]) -> tuple[object, ...]:
-    overrides = [each for each in row["overrides"] if override_key(each) != "rounds"]
-    return row["table"], row["metric"], row["statistic"], tuple(overrides)
+def _rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """The rows of all runs' lists: those of older runs may have had fewer methods."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in (row for run in runs for row in run.config["paper"]):
+        key = repr([row[name] for name in ("table", "metric", "statistic", "overrides")])
+        known = found.setdefault(key, {**row, "values": {}, "spread": {}})
+        known["values"] |= row["values"]
+        known["spread"] |= row["spread"]
+    return list(found.values())
+
+
+def _without_rounds(overrides: Sequence[str]) -> list[str]:
+    return [each for each in overrides if override_key(each) != "rounds"]
 
 
 def _baseline(cell: Cell, cells: Sequence[Cell]) -> Cell:
@@ -217,7 +260,9 @@ def _cell(
     asked = Measures(targets=_targets(metric), metrics=(metric,), smooth=smooth)
     if smooth and metric.startswith(ROUNDS_TO):
         metric = SMOOTHED_ROUNDS_TO + metric.removeprefix(ROUNDS_TO)
-    values = {run.seed: run_statistics(run, asked).get(metric, {}) for run in runs}
+    longest = {run.seed: run for run in sorted(runs, key=lambda run: len(run.history))}
+    values = {seed: run_statistics(run, asked).get(metric, {}) for seed, run in longest.items()}
+    counted = longest.values()
     differs = {each: None for run in runs for each in _unexplained(run, row, method)}
     return Cell(
         experiment=experiment,
@@ -229,11 +274,13 @@ def _cell(
         published=float(row["values"][method]),
         spread=row["spread"].get(method),
         ours={seed: each[statistic] for seed, each in values.items() if statistic in each},
-        rounds=min((len(run.history) for run in runs), default=0),
-        planned=max((int(run.config["rounds"]) for run in runs), default=0),
+        rounds=min((len(run.history) for run in counted), default=0),
+        planned=max((int(run.config["rounds"]) for run in counted), default=0),
+        measured=min((_measured(run) for run in counted), default=0),
         differs=tuple(differs),
         command=" ".join(["fedexp", f"experiment={experiment}", method, *overrides]),
         seeds=len(values),
+        repeated=len(runs) > len(values),
     )
 
 
@@ -266,8 +313,8 @@ def _fits(run: Run, row: Mapping[str, Any], method: str) -> bool:
 
     Fewer or more rounds than the row's are a difference and not another cell.
     """
-    wanted = [*method.split(), *row["overrides"]]
-    return all(_has(run, each) for each in wanted if override_key(each) != "rounds")
+    wanted = _without_rounds([*method.split(), *row["overrides"]])
+    return all(_has(run, each) for each in wanted)
 
 
 def _has(run: Run, override: str) -> bool:
@@ -296,6 +343,10 @@ def _value(text: str) -> Any:
         return yaml.safe_load(text)
     except yaml.YAMLError:
         return text
+
+
+def _measured(run: Run) -> int:
+    return sum("global/accuracy" in row for row in run.history)
 
 
 def _targets(metric: str) -> tuple[float, ...]:

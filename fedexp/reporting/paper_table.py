@@ -19,19 +19,17 @@ def paper_tables(verdicts: Sequence[Verdict]) -> list[Table]:
 
 def by_column(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
     """The verdicts that belong together: of one experiment, table, metric and cell."""
-    groups: dict[tuple[object, ...], list[Verdict]] = {}
+    groups: dict[tuple[str, ...], list[Verdict]] = {}
     for verdict in verdicts:
-        cell = verdict.cell
-        cells = [each for each in cell.overrides if not each.startswith("rounds=")]
-        key = (cell.experiment, cell.table, cell.metric, cell.statistic, tuple(cells))
+        key = (verdict.cell.experiment, *verdict.cell.column)
         groups.setdefault(key, []).append(verdict)
     return list(groups.values())
 
 
 def _table(verdicts: Sequence[Verdict]) -> Table:
     cell = verdicts[0].cell
-    extra = [each for each in cell.overrides if not each.startswith("rounds=")]
-    title = f"{cell.experiment}, {cell.table}: {cell.metric} ({cell.statistic})"
+    table, metric, statistic, *extra = cell.column
+    title = f"{cell.experiment}, {table}: {metric} ({statistic})"
     title += f", {' '.join(extra)}" if extra else ""
     marks: dict[tuple[int, int], Mark] = {
         (n, COLUMNS.index("verdict")): "alarm"
@@ -81,13 +79,8 @@ def _row(verdict: Verdict) -> list[str]:
         if verdict.gain.n > 1:
             gain += f" ± {number(verdict.gain.half_width, cell.metric)}"
     paper_gain = signed(verdict.published_gain, cell.metric)
-    n = f"{len(cell.ours)} of {cell.seeds}" if _is_partial(cell) else str(len(cell.ours))
+    n = f"{len(cell.ours)} of {cell.seeds}" if cell.partial else str(len(cell.ours))
     return [published, ours, n if cell.ran else "", paper_gain, gain, verdict.words, gap]
-
-
-def _is_partial(cell: Cell) -> bool:
-    """Whether some seeds have no value and others do."""
-    return 0 < len(cell.ours) < cell.seeds
 
 
 def signed(value: float, metric: str) -> str:
@@ -117,8 +110,10 @@ def _notes(verdicts: Sequence[Verdict]) -> Iterable[str]:
         yield f"Differs from the protocol{whose}: {', '.join(changes)}."
     if any(len(each.cell.ours) == 1 for each in verdicts):
         yield "n = 1: one seed, so the sign of a small gain is not certain."
-    if any(_is_partial(each.cell) for each in verdicts):
-        yield "n such as 1 of 3: seeds that are below the target have no value and are in no mean."
+    if any(each.cell.partial for each in verdicts):
+        yield "n such as 1 of 3: the other seeds have no value and are in no mean."
+    if any(each.cell.repeated for each in verdicts):
+        yield "Of several runs with one seed the longest counts."
     yield from (f"Not run: {command}" for command in _missing(verdicts))
 
 

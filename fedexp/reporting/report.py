@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from fedexp.errors import InputError
+from fedexp.reporting.baseline import Baselines, find_baselines, parse_baseline
 from fedexp.reporting.labels import Label, label_runs, text
 from fedexp.reporting.paper import Verdict, beside_the_paper
 from fedexp.reporting.paper_table import paper_tables, signed
@@ -22,10 +25,10 @@ from fedexp.reporting.statistics import (
     differences,
     over_seeds,
     per_run,
+    statistic_shown,
     targets_of,
 )
 from fedexp.reporting.table import Table, number, order_metrics, results_table
-from fedexp.state.run_folder import override_key
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,12 @@ class Report:
     @cached_property
     def values(self) -> pd.DataFrame:
         """One line for each run, metric and statistic; see ``statistics.per_run``."""
-        return per_run(self.runs, self.labels, self.measures, self.baseline)
+        return per_run(self.runs, self.labels, self.measures, self.baselines)
+
+    @cached_property
+    def baselines(self) -> Baselines:
+        """The row that each is compared with, where there is one."""
+        return find_baselines(self.labels, self.baseline)[0]
 
     @cached_property
     def results(self) -> pd.DataFrame:
@@ -77,7 +85,7 @@ class Report:
     @cached_property
     def differences(self) -> pd.DataFrame:
         """Paired differences to the baseline; see ``statistics.differences``."""
-        return differences(self.values, self.keys, self.baseline)
+        return differences(self.values, self.keys, self.baselines)
 
     @property
     def curves(self) -> pd.DataFrame:
@@ -121,11 +129,6 @@ class Report:
         """The accuracies to which rounds are counted."""
         return targets_of(self.runs, self.measures)
 
-    @property
-    def together(self) -> list[str]:
-        """The keys that separate one comparison of methods from another."""
-        return [key for key in self.keys if key not in dict(self.baseline)] if self.baseline else []
-
     @cached_property
     def verdicts(self) -> list[Verdict]:
         """Ours beside the paper's numbers; see ``paper.beside_the_paper``."""
@@ -161,33 +164,41 @@ class Report:
 
     def tables(self) -> list[Table]:
         """Every table of the report, in order."""
-        if not self.runs:
-            return []
-        found = [
-            results_table(self.results, self.keys, self.metrics, self.statistic, self.together)
-        ]
-        if not self.differences.empty:
-            found.append(self._difference_table())
+        return list(self._tables) if self.runs else []
+
+    @cached_property
+    def _tables(self) -> list[Table]:
+        results = results_table(
+            self.results, self.keys, self.metrics, self.statistic, self.baselines
+        )
+        found = [results] if self.differences.empty else [results, self._difference_table()]
+        if unfinished := sum(not run.finished for run in self.runs):
+            note = (
+                f"Of {len(self.runs)} runs {unfinished} are not finished; they count as they are."
+            )
+            for table in found:
+                table.notes.append(note)
         return [*found, *paper_tables(self.verdicts), self._runs_table()]
 
     def _difference_table(self) -> Table:
         """Paired differences to the baseline with their 95 % intervals."""
         frame = self.differences
-        has = set(frame.loc[frame["statistic"] == self.statistic, "metric"])
         metrics = [name for name in self.metrics if name in set(frame["metric"])]
         rows = []
         for label, own in frame.groupby(self.keys, sort=False):
             cells = {
                 row["metric"]: row
-                for _, row in own.iterrows()
-                if row["statistic"] == (self.statistic if row["metric"] in has else "final")
+                for row in own.to_dict("records")
+                if row["statistic"] == statistic_shown(row["metric"], self.statistic)
             }
-            pairs = str(max((int(row["pairs"]) for row in cells.values()), default=0))
-            rows.append([*map(str, label), pairs, *(_difference(cells, m) for m in metrics)])
+            seeds = str(own["seeds"].iloc[0])
+            rows.append([*map(str, label), seeds, *(_difference(cells, m) for m in metrics)])
         title = f"Difference to {text(self.baseline)}"
         notes = ["Mean of the differences of runs with the same seed ± half of its 95 % interval."]
-        if (frame["pairs"] == 1).any():
+        if (frame["seeds"] == 1).any():
             notes.append("n = 1: one pair of runs, so no interval.")
+        if (frame["pairs"] < frame["seeds"]).any():
+            notes.append("Such as 1 of 3: so many pairs of runs have values; no mean is of these.")
         return Table(title, [*self.keys, "n", *metrics], rows, notes=notes, keys=len(self.keys))
 
     def _runs_table(self) -> Table:
@@ -222,8 +233,8 @@ def report(
             targets on the smoothed ones as well; beside the paper on these alone.
 
     Raises:
-        InputError: no run could be read, no run has the baseline's values, or nothing measured a
-            metric.
+        InputError: no run could be read, the baseline is that of no run or of all, or nothing
+            measured a metric or has the statistic.
     """
     if statistic not in STATISTICS:
         raise InputError(f"statistic={statistic}: is none of {', '.join(STATISTICS)}")
@@ -231,31 +242,29 @@ def report(
     runs, problems = read_runs(map(Path, given))
     if not runs:
         raise InputError("\n".join(problems) or "no folder given")
-    pairs = tuple(_split(each) for each in baseline.split()) if baseline else ()
+    kept, repeated = _without_repeats(runs)
+    labels = label_runs(kept)
+    pairs = parse_baseline(baseline, kept, labels) if baseline else ()
+    _, alone = find_baselines(labels, pairs)
     measures = Measures(tuple(targets), tuple(metrics), smooth)
-    made = make_report(runs, problems, pairs, measures, statistic)
-    if pairs and not any(set(pairs) <= set(label) for label in made.labels):
-        known = ", ".join(dict.fromkeys(map(text, made.labels)))
-        raise InputError(f"baseline={baseline}: no run has it; there are: {known}")
+    made = Report(kept, [*problems, *repeated, *alone], pairs, measures, statistic)
     measured = set(made.values["metric"]) if len(made.values) else set()
     if missing := [name for name in metrics if name not in measured]:
         known = ", ".join(sorted(measured | {name for run in runs for name in run.history[-1]}))
         raise InputError(f"metrics={','.join(missing)}: not measured; there are: {known}")
     if not measured:
         raise InputError("no run measured a headline metric")
+    if statistic not in set(made.values["statistic"]):
+        raise InputError(f"statistic={statistic}: no run has it")
+    not_reached = [t for t in targets if f"{ROUNDS_TO}{t:g}" not in measured]
+    made.problems.extend(f"target {each:g}: no run reached it" for each in not_reached)
     return made
 
 
-def make_report(
-    runs: Sequence[Run],
-    problems: Sequence[str] = (),
-    baseline: Label = (),
-    measures: Measures | None = None,
-    statistic: str = "final",
-) -> Report:
+def make_report(runs: Sequence[Run]) -> Report:
     """A report over runs that were read; of runs with the same config and seed over the longest."""
     kept, repeated = _without_repeats(runs)
-    return Report(kept, [*problems, *repeated], baseline, measures or Measures(), statistic)
+    return Report(kept, repeated)
 
 
 def _without_repeats(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
@@ -274,13 +283,13 @@ def _without_repeats(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     return list(kept.values()), problems
 
 
-def _split(override: str) -> tuple[str, str]:
-    return override_key(override), override.partition("=")[2]
-
-
-def _difference(cells: dict[str, pd.Series], metric: str) -> str:
+def _difference(cells: dict[str, dict[Hashable, Any]], metric: str) -> str:
     if metric not in cells:
         return ""
     row = cells[metric]
+    if row["pairs"] < row["seeds"]:
+        return f"{row['pairs']} of {row['seeds']}"
+    if not math.isfinite(row["difference"]):
+        return number(row["difference"], metric)
     text = signed(row["difference"], metric)
     return f"{text} ± {number(row['half_width'], metric)}" if row["pairs"] > 1 else text

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -95,15 +96,12 @@ def read_run(folder: Path) -> Run:
         identity = None
     if identity is None or not _is_config(identity.config):
         raise InputError(f"{folder}: its {run_folder.FILE_NAME} is damaged or another program's")
-    try:
+    with _naming(folder / run_folder.SUMMARY):
         summary = run_folder.read_summary(folder)
-        metrics = folder / run_folder.METRICS
-        lines = metrics.read_bytes() if metrics.exists() else b""
-        history = parse_metrics(lines[: lines.rfind(b"\n") + 1])  # without a half-written line
+    with _naming(folder / run_folder.METRICS):
+        history = _history(folder / run_folder.METRICS)
+    with _naming(folder / (".hydra" if summary is None else run_folder.SUMMARY)):
         overrides, choices = _launch(folder, summary)
-    except (ValueError, KeyError, TypeError, AttributeError, OSError, yaml.YAMLError) as error:
-        problem = str(error).partition("\n")[0]
-        raise InputError(f"{folder}: cannot be read: {problem}") from None
     if not history:
         raise InputError(f"{folder}: no round was finished")
     given = tuple(overrides)
@@ -112,13 +110,39 @@ def read_run(folder: Path) -> Run:
 
 def run_folders(path: Path) -> list[Path]:
     """Folders in or below ``path`` that hold a run, or were made for one, in natural order."""
-    names = {run_folder.FILE_NAME, run_folder.METRICS, run_folder.SUMMARY}
-    found = []
-    for here, folders, files in os.walk(path):
-        if names & set(files) or (Path(here) / ".hydra" / "overrides.yaml").exists():
+    found: list[Path] = []
+    seen: set[str] = set()
+    for here, folders, files in os.walk(path, followlinks=True):
+        resolved = os.path.realpath(here)
+        is_run = run_folder.FILE_NAME in files
+        is_run = is_run or (Path(here) / ".hydra" / "overrides.yaml").exists()
+        if is_run or resolved in seen:
+            folders.clear()  # no run within a run, and no end of links in a circle
+        if resolved not in seen and (is_run or {run_folder.METRICS, run_folder.SUMMARY} & {*files}):
             found.append(Path(here))
-            folders.clear()  # no run within a run
+        seen.add(resolved)
     return sorted(found, key=lambda folder: _natural(folder, path))
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Say which file or folder cannot be read."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, yaml.YAMLError) as error:
+        problem = str(error).partition("\n")[0]
+        raise InputError(f"{path.parent}: {path.name} cannot be read: {problem}") from None
+
+
+def _history(path: Path) -> list[dict[str, float]]:
+    """The metrics of every round, without a half-written line; ValueError if one is no number."""
+    lines = path.read_bytes() if path.exists() else b""
+    history = parse_metrics(lines[: lines.rfind(b"\n") + 1])
+    for number, row in enumerate(history, start=1):
+        for name, value in row.items():
+            if not isinstance(value, int | float):
+                raise ValueError(f"round {number}: {name} is no number")
+    return history
 
 
 def _natural(folder: Path, root: Path) -> list[tuple[int, str]]:

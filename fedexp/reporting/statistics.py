@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from fedexp.reporting.baseline import Baselines
 from fedexp.reporting.labels import Label
 from fedexp.reporting.runs import Run
 from fedexp.tracking.headlines import (
@@ -141,26 +142,27 @@ def per_run(
     runs: Sequence[Run],
     labels: Sequence[Label],
     measures: Measures | None = None,
-    baseline: Label = (),
+    baselines: Baselines | None = None,
 ) -> pd.DataFrame:
     """One line for each run, metric and statistic.
 
-    With a ``baseline`` there is a metric more, ``rounds_to/best_of_baseline`` (``final``): rounds
-    until the best ``global/accuracy`` of the baseline's run with the same other keys and seed.
-    Absent if it was not reached, or there is no such run.
+    With ``baselines`` there is a metric more, ``rounds_to/best_of_baseline`` (``final``): rounds
+    until the best ``global/accuracy`` of the baseline's run with the same seed. Absent if it was
+    not reached, or there is no such run.
 
-    Columns: the label's keys, then ``run`` (its index), ``seed``, ``rounds``, ``finished``,
+    Columns: the label's keys, then ``run`` (its index), ``seed``, ``rounds_done``, ``finished``,
     ``metric``, ``statistic``, ``value``.
     """
     rows = []
     known = {(label, run.seed): run for run, label in zip(runs, labels, strict=True)}
     for index, (run, label) in enumerate(zip(runs, labels, strict=True)):
         found = run_statistics(run, measures)
-        other = known.get((tuple((dict(label) | dict(baseline)).items()), run.seed))
-        if baseline and other and (first := rounds_to_best_of(other.history, run.history)):
+        base = baselines.get(label) if baselines else None
+        other = None if base is None else known.get((base, run.seed))
+        if other and (first := rounds_to_best_of(other.history, run.history)):
             found[ROUNDS_TO_BASELINE] = {"final": float(first)}
         common = {**dict(label), "run": index, "seed": run.seed}
-        common |= {"rounds": len(run.history), "finished": run.finished}
+        common |= {"rounds_done": len(run.history), "finished": run.finished}
         rows += [
             {**common, "metric": metric, "statistic": statistic, "value": value}
             for metric, values in found.items()
@@ -210,45 +212,55 @@ def paired_difference(ours: Mapping[int, float], baseline: Mapping[int, float]) 
     return Interval(float(values.mean()), float(quantile * values.std(ddof=1) / math.sqrt(n)), n)
 
 
-def differences(lines: pd.DataFrame, keys: Sequence[str], baseline: Label) -> pd.DataFrame:
-    """Each row's paired difference to its baseline: the row with the same other keys.
+def differences(lines: pd.DataFrame, keys: Sequence[str], baselines: Baselines) -> pd.DataFrame:
+    """Each row's paired difference to its baseline.
 
     Args:
         lines: of ``per_run``.
         keys: the label's keys.
-        baseline: keys and values that make a row a baseline, such as ``algorithm=fedavg``.
+        baselines: label -> that of its baseline.
 
     Returns:
-        The keys, ``metric``, ``statistic``, ``difference``, ``half_width``, ``pairs``; nothing for
-        the baselines themselves and for rows without one.
+        The keys, ``metric``, ``statistic``, ``difference``, ``half_width``, ``pairs``, and
+        ``seeds``, which both have; nothing for the baselines themselves and for rows without one.
+        With fewer pairs than seeds, as not all runs reached a target, the difference is NaN: that
+        of the others alone would mislead.
     """
-    columns = [*keys, "metric", "statistic", "difference", "half_width", "pairs"]
-    wanted = dict(baseline)
-    unknown = wanted.keys() - set(keys)
-    if lines.empty or unknown:
+    columns = [*keys, "metric", "statistic", "difference", "half_width", "pairs", "seeds"]
+    if lines.empty or not keys:
         return pd.DataFrame(columns=columns)
-    by = [*keys, "metric", "statistic"]
-    grouped = {
-        key if isinstance(key, tuple) else (key,): dict(
-            zip(group["seed"], group["value"], strict=True)
-        )
-        for key, group in lines.groupby(by, sort=False)
+    seeds = {key: set(group["seed"]) for key, group in lines.groupby(list(keys), sort=False)}
+    values = {
+        key: dict(zip(group["seed"], group["value"], strict=True))
+        for key, group in lines.groupby([*keys, "metric", "statistic"], sort=False)
     }
     rows = []
-    for key, values in grouped.items():
-        names = dict(zip(by, key, strict=True))
-        other = tuple((names | wanted).values())
-        if other == key or other not in grouped:
+    for label, other in baselines.items():
+        key, base = _values(label), _values(other)
+        if key == base:
             continue
-        found = paired_difference(values, grouped[other])
-        if found is not None:
-            rows.append([*key, found.mean, found.half_width, found.n])
+        shared = len(seeds[key] & seeds[base])
+        for measured in (each[len(keys) :] for each in values if each[: len(keys)] == key):
+            found = paired_difference(values[*key, *measured], values.get((*base, *measured), {}))
+            if found is not None:
+                partly = found.n < shared
+                mean, width = (math.nan, math.nan) if partly else (found.mean, found.half_width)
+                rows.append([*key, *measured, mean, width, found.n, shared])
     return pd.DataFrame(rows, columns=columns)
+
+
+def statistic_shown(metric: str, statistic: str) -> str:
+    """The statistic to show of a metric: what a target cost has its final value alone."""
+    return "final" if metric.startswith(COSTS_TO) else statistic
 
 
 def smaller_is_better(metric: str) -> bool:
     """Whether a smaller value of the metric is better: losses, deviations, costs."""
     return metric.startswith(COSTS_TO) or HEADLINES.get(metric) is min
+
+
+def _values(label: Label) -> tuple[str, ...]:
+    return tuple(value for _, value in label)
 
 
 def _measured(history: Iterable[Mapping[str, float]], metric: str) -> list[float]:

@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from fedexp.reporting.baseline import Baselines
+from fedexp.reporting.labels import Label
 from fedexp.reporting.statistics import (
     BYTES_TO,
     COSTS_TO,
@@ -16,6 +18,7 @@ from fedexp.reporting.statistics import (
     SECONDS_TO,
     SMOOTHED_ROUNDS_TO,
     smaller_is_better,
+    statistic_shown,
 )
 
 Mark = Literal["best", "second", "alarm"]
@@ -51,20 +54,19 @@ def results_table(
     keys: Sequence[str],
     metrics: Sequence[str],
     statistic: str = "final",
-    together: Sequence[str] = (),
+    baselines: Baselines | None = None,
 ) -> Table:
     """Mean ± standard deviation over seeds, a row for each label, a column for each metric.
 
-    Best in bold, second underlined, among rows with the same values of ``together`` (the keys
-    beside the method) and only where each has several seeds. Metrics that have no such
-    statistic, as rounds to a target, show their final value.
+    Best in bold, second underlined, among rows with the same baseline (all, if there are none) and
+    only where each has several seeds. What a target cost shows its final value.
 
     Args:
         over_seeds: of ``statistics.over_seeds``.
         keys: the label's keys.
         metrics: the columns.
         statistic: which one to show.
-        together: keys that separate tables within the table.
+        baselines: label -> that of the row it is compared with.
     """
     cells = _cells(over_seeds, keys, metrics, statistic)
     labels = list(dict.fromkeys(over_seeds[list(keys)].itertuples(index=False, name=None)))
@@ -74,10 +76,11 @@ def results_table(
         [*map(str, label), str(n), *(_text(cells.get((label, m)), m) for m in metrics)]
         for label, n in zip(labels, seeds, strict=True)
     ]
-    places = [keys.index(key) for key in together]
-    groups: dict[tuple[str, ...], list[int]] = {}
+    groups: dict[Label, list[int]] = {}
     for row, label in enumerate(labels):
-        groups.setdefault(tuple(label[place] for place in places), []).append(row)
+        named: Label = tuple(zip(keys, map(str, label), strict=True))
+        group = baselines.get(named, named) if baselines else ()
+        groups.setdefault(group, []).append(row)
     marks: dict[tuple[int, int], Mark] = {}
     for column, metric in enumerate(metrics, start=len(keys) + 1):
         for members in groups.values():
@@ -129,13 +132,11 @@ def number(value: float, metric: str) -> str:
 def _cells(
     over_seeds: pd.DataFrame, keys: Sequence[str], metrics: Sequence[str], statistic: str
 ) -> dict[tuple[tuple[str, ...], str], Values]:
-    """(Label's values, metric) -> the row to show; its final value if it has no ``statistic``."""
+    """(Label's values, metric) -> the row to show."""
     found: dict[tuple[tuple[str, ...], str], Values] = {}
     shown = over_seeds[over_seeds["metric"].isin(metrics)]
-    with_it = set(shown.loc[shown["statistic"] == statistic, "metric"])
     for row in shown.to_dict("records"):
-        wanted = statistic if row["metric"] in with_it else "final"
-        if row["statistic"] == wanted:
+        if row["statistic"] == statistic_shown(row["metric"], statistic):
             found[tuple(row[key] for key in keys), row["metric"]] = {
                 str(k): v for k, v in row.items()
             }

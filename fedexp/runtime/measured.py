@@ -12,6 +12,13 @@ def check_objective(config: Config) -> None:
         raise InputError(f"objective={config.objective}: should be one of {', '.join(HEADLINES)}")
     if config.objective.startswith("validation/") and not config.data.validation:
         raise InputError(f"objective={config.objective}: is not measured with data.validation=0")
+    attack = config.evaluation.membership.attack
+    needed = {"membership/loss": ("loss", "lira"), "membership/lira": ("lira",)}
+    if attack not in needed.get(config.objective.partition("_")[0], (attack,)):
+        raise InputError(
+            f"evaluation.membership.attack={attack}: objective={config.objective} is then not "
+            "measured"
+        )
     of_personal = config.objective.startswith(("personal/", "validation/personal_"))
     if of_personal and config.evaluation.personal == "off":
         raise InputError(

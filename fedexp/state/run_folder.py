@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -37,7 +38,7 @@ class Identity:
     """The content of ``run.json``.
 
     Attributes:
-        config: the checked config of the run's first launch.
+        config: the checked config of the last launch; what may not change is the first one's.
         wandb_id: the run's id in W&B, the same for all launches.
         known: whether an earlier launch wrote it.
     """
@@ -83,17 +84,20 @@ def claim(folder: Path, config: Config) -> Iterator[Identity]:
         InputError: ``check`` fails, or another process is at work there.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / FILE_NAME).open("ab+") as file:
+    descriptor = os.open(folder / FILE_NAME, os.O_RDWR | os.O_CREAT, 0o666)
+    with os.fdopen(descriptor, "rb+", buffering=0) as file:
         if not _lock(file):
             raise InputError(f"{folder}: another process is at work there")
         check(folder, config)
+        content = file.read()
+        now = config.model_dump(mode="json") | {"resume": None}
+        known = _parse(content)
+        new = Identity(now, secrets.token_hex(4), known=False)
+        found = replace(known, config=now) if known else new
+        text = json.dumps({"config": found.config, "wandb_id": found.wandb_id}).encode()
         file.seek(0)
-        found = _parse(file.read())
-        if found is None:
-            found = Identity(config.model_dump(mode="json"), secrets.token_hex(4), known=False)
-            file.truncate(0)
-            file.write(json.dumps({"config": found.config, "wandb_id": found.wandb_id}).encode())
-            file.flush()
+        # Spaces over what was longer, in one call: a process that is killed leaves valid JSON.
+        file.write(text.ljust(len(content)))
         yield found
 
 

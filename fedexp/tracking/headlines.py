@@ -33,8 +33,9 @@ def headline_statistics(history: Sequence[Mapping[str, float]]) -> dict[str, dic
 
     Only rounds that measured a metric count for it; one that was never measured is absent. If a
     loss ended as NaN, so is ``final``, while ``best`` is over the finite values. ``mean_last5`` is
-    the mean over the last five rounds. ``at_best_validation`` is the value in ``best_round``,
-    absent if the metric was not measured in that round, or without validation data.
+    the mean over the last five rounds, absent if none of them measured it. ``at_best_validation``
+    is the value in ``best_round``, absent if the metric was not measured in that round, or without
+    validation data.
     ``standard_error`` is that of ``final``, of accuracies that are estimates.
     """
     rounds, best_number = list(history), best_round(history)
@@ -48,8 +49,9 @@ def headline_statistics(history: Sequence[Mapping[str, float]]) -> dict[str, dic
             statistics[name] = {
                 "final": values[-1],
                 "best": best(filter(math.isfinite, values), default=math.nan),
-                "mean_last5": sum(recent) / len(recent) if recent else math.nan,
             }
+            if recent:
+                statistics[name]["mean_last5"] = sum(recent) / len(recent)
             if name in chosen:
                 statistics[name]["at_best_validation"] = chosen[name]
             error = name.replace("personal/accuracy_", "personal/standard_error_")

@@ -105,6 +105,14 @@ def test_a_node_without_target() -> None:
             "partition.long_tail=0.5: should be greater than or equal to 1",
         ),
         ("objective=global/acc", "objective=global/acc: should be one of global/accuracy, "),
+        (
+            "objective=membership/loss_auc",
+            "evaluation.membership.attack=off: objective=membership/loss_auc is then not measured",
+        ),
+        (
+            "objective=membership/lira_auc evaluation.membership.attack=loss",
+            "evaluation.membership.attack=loss: objective=membership/lira_auc is then not meas",
+        ),
         ("optimizer.nesterov=true optimizer.momentum=0", "optimizer: Nesterov momentum requires"),
         ("optimizer.lr=0", "optimizer.lr=0: should be greater than 0"),
         ("optimizer.momentum=1", "optimizer.momentum=1: should be less than 1"),

@@ -8,6 +8,7 @@ from run_files import accuracies, write_run
 
 import fedexp
 from fedexp.reporting.command import main
+from fedexp.reporting.runs import read_runs
 
 
 def test_runs_and_what_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,7 +36,7 @@ def test_runs_and_what_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert said.err.splitlines() == [
         f"{damaged}: its run.json is damaged or another program's",
         f"{foreign}: its run.json is damaged or another program's",
-        f"{strange}: cannot be read: Expecting value: line 1 column 1 (char 0)",
+        f"{strange}: metrics.jsonl cannot be read: Expecting value: line 1 column 1 (char 0)",
         f"{tmp_path / 'log_only'}: not begun, or no run of fedexp: has no run.json",
         f"{tmp_path / 'no_round'}: no round was finished",
         f"{tmp_path / 'empty'}: no run in it",
@@ -70,6 +71,7 @@ def test_files_and_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     [
         (["--format", "md,doc"], "doc: is none of md, csv, tex, html, pdf"),
         (["--targets", "0.5,high"], "0.5,high: not numbers joined by commas"),
+        (["--targets", "75"], "75: should be an accuracy between 0 and 1"),
         (["--statistic", "last"], "invalid choice: 'last'"),
     ],
 )
@@ -79,6 +81,36 @@ def test_mistyped_options(
     with pytest.raises(SystemExit):
         main([str(tmp_path), *options])
     assert message in capsys.readouterr().err
+
+
+def test_links_are_followed_once_and_stray_files_hide_nothing(tmp_path: Path) -> None:
+    real = write_run(tmp_path / "elsewhere" / "0")
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "linked").symlink_to(real)
+    (here / "circle").symlink_to(here)
+    write_run(here / "1", ["seed=1"])
+    (here / "summary.json").write_text("{}")
+    runs, problems = read_runs([here])
+    assert sorted(run.folder.name for run in runs) == ["1", "linked"]
+    assert problems == [f"{here}: not begun, or no run of fedexp: has no run.json"]
+
+
+def test_a_metric_that_is_no_number_is_named(tmp_path: Path) -> None:
+    write_run(tmp_path / "0", [], [{"global/accuracy": "high"}])  # type: ignore[dict-item]
+    runs, problems = read_runs([tmp_path])
+    assert not runs
+    assert problems == [
+        f"{tmp_path / '0'}: metrics.jsonl cannot be read: round 1: global/accuracy is no number"
+    ]
+
+
+def test_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
+    write_run(tmp_path / "0")
+    (tmp_path / "report").write_text("a file")
+    with pytest.raises(SystemExit) as error:
+        main([str(tmp_path / "0"), "--to", str(tmp_path / "report")])
+    assert str(error.value.code).endswith("report: cannot be made (File exists)")
 
 
 def test_a_mistyped_baseline_is_one_line(tmp_path: Path) -> None:

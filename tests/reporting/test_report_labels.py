@@ -55,7 +55,15 @@ def test_jobs_are_in_the_order_they_were_launched(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [(None, "null"), (True, "true"), (0.10, "0.1"), ([0.1, 1], "[0.1,1]"), ("mlp", "mlp")],
+    [
+        (None, "null"),
+        (True, "true"),
+        (0.10, "0.1"),
+        (10.0, "10"),
+        (0.12345678, "0.12345678"),
+        ([0.1, 1], "[0.1,1]"),
+        ("mlp", "mlp"),
+    ],
 )
 def test_values_are_shown_as_one_types_them(value: object, shown: str) -> None:
     assert show(value) == shown

@@ -1,3 +1,4 @@
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -160,8 +161,9 @@ def test_what_all_rows_of_a_method_changed_stands_below_the_table(tmp_path: Path
     ]
 
 
-def cell(method: str, published: float, ours: Sequence[float], seeds: int = 3) -> Cell:
+def cell(method: str, published: float, ours: Sequence[float], seeds: int | None = None) -> Cell:
     values = dict(enumerate(ours))
+    seeds = max(1, len(ours)) if seeds is None else seeds
     return Cell(
         "a/b", "T", "global/accuracy", "final", method, (), published, None, values, seeds=seeds
     )
@@ -223,6 +225,22 @@ def test_words_without_numbers() -> None:
     assert judge(going, baseline).words == "not finished"
     unmeasured = cell("algorithm=fednh", 0.7, [])
     assert judge(unmeasured, baseline).words == "not measured"
+    short = replace(target, metric="rounds_to_smoothed/0.7", rounds=20, measured=12)
+    assert judge(short, baseline).words == "too few rounds to smooth"
+    assert judge(replace(short, measured=13), baseline).words == "target not reached"
+    diverged = cell("algorithm=fednh", 0.7, [math.nan])
+    assert judge(diverged, baseline).words == "diverged"
+    assert math.isnan(cell("algorithm=fednh", 0.7, [0.5, math.nan]).std)
+
+
+def test_the_gain_of_some_seeds_alone_is_no_verdict() -> None:
+    """One of three seeds reached the target soon; the others never did."""
+    target = Cell("a/b", "T", "rounds_to/0.7", "final", "m", (), 60, None, {0: 13.0}, seeds=3)
+    baseline = replace(target, method="b", published=90, ours={0: 18.0, 1: 18.0, 2: 19.0})
+    found = judge(target, baseline)
+    assert (found.words, found.gain) == ("in 1 of 3 seeds", None)
+    other = judge(replace(baseline, method="m"), replace(target, method="b"))
+    assert (other.words, other.gain) == ("baseline in 1 of 3 seeds", None)
 
 
 def test_words_where_only_the_baseline_has_no_value() -> None:
@@ -233,6 +251,7 @@ def test_words_where_only_the_baseline_has_no_value() -> None:
     assert judge(ran, cell("algorithm=fedavg", 0.6, [])).words == "baseline not measured"
     other = replace(target, ours={5: 0.5}, method="algorithm=fedavg")
     assert judge(ran, other).words == "no seed in common"
+    assert judge(ran, cell("algorithm=fedavg", 0.6, [math.nan])).words == "baseline diverged"
 
 
 def test_seeds_below_the_target_are_counted(tmp_path: Path) -> None:
@@ -255,5 +274,37 @@ def test_seeds_below_the_target_are_counted(tmp_path: Path) -> None:
     (table,) = paper_tables(made.verdicts)
     rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
     assert (rows["fedavg"]["ours"], rows["fedavg"]["n"]) == ("2", "1 of 2")
-    assert (rows["fednh"]["gain, ours"], rows["fednh"]["n"]) == ("-1", "2")
+    assert (rows["fednh"]["gain, ours"], rows["fednh"]["n"]) == ("", "2")
+    assert rows["fednh"]["verdict"] == "baseline in 1 of 2 seeds"
     assert any(note.startswith("n such as 1 of 3") for note in table.notes)
+
+
+def test_of_several_runs_with_one_seed_the_longest_counts(tmp_path: Path) -> None:
+    for n, (engine, values) in enumerate([("serial", (0.5, 0.8)), ("vectorized", (0.2,))]):
+        overrides = ["experiment=a/b", "algorithm=fednh", f"engine={engine}"]
+        write_run(tmp_path / str(n), overrides, accuracies(*values), paper=PAPER, rounds=2)
+    (ran,) = [each.cell for each in report(tmp_path).verdicts if each.cell.ran]
+    assert ran.ours == {0: 0.8}
+    assert (ran.rounds, ran.repeated) == (2, True)
+    table = next(table for table in report(tmp_path).tables() if "Table 1" in table.title)
+    assert "Of several runs with one seed the longest counts." in table.notes
+
+
+def test_rows_of_an_older_run_may_have_fewer_methods(tmp_path: Path) -> None:
+    older = TABLE_1 | {"values": {"algorithm=fedavg": 0.6}}
+    overrides = ["experiment=a/b", "algorithm=fedavg"]
+    write_run(tmp_path / "0", overrides, accuracies(0.5), paper=[older])
+    run(tmp_path / "1", "algorithm=fednh", value=0.6)
+    found = verdicts(tmp_path)
+    assert found["Table 1", "algorithm=fednh"].words == "same sign and size"
+
+
+def test_an_unfinished_run_whose_last_rounds_measured_nothing_has_no_mean(tmp_path: Path) -> None:
+    rows = [TABLE_1 | {"statistic": "mean_last5"}]
+    history = [*accuracies(0.6), *({"train/loss": 1.0} for _ in range(6))]
+    for name in ("fedavg", "fednh"):
+        overrides = ["experiment=a/b", f"algorithm={name}"]
+        write_run(tmp_path / name, overrides, history, paper=rows, rounds=20, finished=False)
+    made = report(tmp_path)
+    assert [each.words for each in made.verdicts] == ["not finished", "not finished"]
+    assert "mean_last5" not in set(made.values.query("metric == 'global/accuracy'")["statistic"])

@@ -178,3 +178,63 @@ def test_a_baseline_that_no_run_has(tmp_path: Path) -> None:
     write_run(tmp_path / "1", ["algorithm=ditto"])
     with pytest.raises(InputError, match="algorithm=fedavg: no run has it; there are: algorithm=f"):
         report(tmp_path, baseline="algorithm=fedavg")
+
+
+def test_the_difference_of_some_pairs_alone_is_not_shown(tmp_path: Path) -> None:
+    curves = {"fedavg": [(0.5, 0.7)] * 3, "fednh": [(0.7, 0.8), (0.5, 0.6), (0.5, 0.6)]}
+    for name, histories in curves.items():
+        for seed, values in enumerate(histories):
+            overrides = [f"algorithm={name}", f"seed={seed}"]
+            write_run(tmp_path / f"{name}{seed}", overrides, accuracies(*values))
+    made = report(tmp_path, baseline="algorithm=fedavg", targets=[0.65])
+    row = made.differences.set_index("metric").loc["rounds_to/0.65"]
+    assert (row["pairs"], row["seeds"]) == (1, 3)
+    assert math.isnan(row["difference"])
+    table = made.tables()[1]
+    shown = dict(zip(table.columns, table.rows[0], strict=True))
+    assert shown["rounds_to/0.65"] == "1 of 3"
+    assert shown["n"] == "3"
+    assert any(note.startswith("Such as 1 of 3") for note in table.notes)
+
+
+def test_a_difference_to_what_diverged(tmp_path: Path) -> None:
+    for name, loss in {"fedavg": 1.0, "fednh": None}.items():
+        for seed in (0, 1):
+            history = [{"global/loss": loss}]
+            write_run(tmp_path / f"{name}{seed}", [f"algorithm={name}", f"seed={seed}"], history)
+    made = report(tmp_path, baseline="algorithm=fedavg", metrics=["global/loss"])
+    assert made.tables()[1].rows[0][-1] == "diverged"
+
+
+def test_swept_rounds_are_a_label_and_no_rounds_done(tmp_path: Path) -> None:
+    for rounds, done in ((2, (2, 2)), (4, (4, 3))):
+        for seed in (0, 1):
+            overrides = [f"rounds={rounds}", f"seed={seed}"]
+            history = accuracies(*[0.1 * rounds] * done[seed])
+            folder = tmp_path / f"{rounds}_{seed}"
+            write_run(folder, overrides, history, finished=done[seed] == rounds)
+    made = report(tmp_path, baseline="rounds=2")
+    assert [row[:2] for row in made.tables()[0].rows] == [["2", "2"], ["4", "2"]]
+    assert made.tables()[1].rows[0][:3] == ["4", "2", "+0.2000 ± 0.0000"]
+    assert set(made.values["rounds_done"]) == {2, 3, 4}
+    note = "Of 4 runs 1 are not finished; they count as they are."
+    assert all(note in table.notes for table in made.tables()[:2])
+
+
+def test_a_statistic_that_no_run_has(tmp_path: Path) -> None:
+    write_run(tmp_path / "0", [], accuracies(0.5, 0.6))
+    with pytest.raises(InputError, match=r"^statistic=at_best_validation: no run has it$"):
+        report(tmp_path, statistic="at_best_validation")
+
+
+def test_a_statistic_that_a_metric_lacks_is_left_blank(tmp_path: Path) -> None:
+    rows = [{"global/accuracy": 0.5, "geometry/classifier_angle": 90.0}]
+    write_run(tmp_path / "0", [], rows)
+    names = ["global/accuracy", "geometry/classifier_angle"]
+    made = report(tmp_path, statistic="best", metrics=names)
+    assert made.tables()[0].rows == [["1", "0.5000", ""]]
+
+
+def test_a_target_that_no_run_reached_is_said(tmp_path: Path) -> None:
+    write_run(tmp_path / "0", [], accuracies(0.5))
+    assert report(tmp_path, targets=[0.4, 0.9]).problems == ["target 0.9: no run reached it"]

@@ -29,6 +29,21 @@ def begin(folder: Path, config: Config, rounds: int = 0) -> None:
         (folder / "checkpoints" / f"round_{rounds:04d}").mkdir(parents=True)
 
 
+def test_a_resumed_run_may_have_another_length(tmp_path: Path) -> None:
+    with claim(tmp_path, compose("rounds=5")):
+        pass
+    long = (tmp_path / "run.json").read_bytes()
+    with claim(tmp_path, compose("rounds=12", "resume=auto")) as run:
+        assert run.config["rounds"] == 12
+        assert run.config["resume"] is None
+    with claim(tmp_path, compose("rounds=7", "resume=auto")):
+        pass
+    found = read(tmp_path)  # a shorter text takes the place of a longer one
+    assert found is not None
+    assert found.config["rounds"] == 7
+    assert found.wandb_id == json.loads(long)["wandb_id"]
+
+
 def test_a_claimed_folder_is_locked_and_later_known(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with claim(folder, compose()) as first:

@@ -1,0 +1,74 @@
+from pathlib import Path
+
+import pytest
+from run_files import accuracies, write_run
+
+from fedexp.errors import InputError
+from fedexp.reporting.baseline import find_baselines
+from fedexp.reporting.labels import Label
+from fedexp.reporting.report import report
+
+BASELINE = (("algorithm", "fedavg"),)
+
+
+def label(algorithm: str, mu: str = "null", beta: str = "0.3") -> Label:
+    return (("algorithm", algorithm), ("regularizer.mu", mu), ("partition.beta", beta))
+
+
+def test_the_same_other_keys_come_first() -> None:
+    labels = [label("fedavg", "0.1"), label("fedavg"), label("fedprox", "0.1")]
+    found, problems = find_baselines(labels, BASELINE)
+    assert found == {labels[0]: labels[0], labels[1]: labels[1], labels[2]: labels[0]}
+    assert problems == []
+
+
+def test_a_key_of_one_method_alone_has_no_value_in_its_baseline() -> None:
+    labels = [label("fedavg"), label("fedprox", "0.1"), label("fedprox", "0.01")]
+    found, problems = find_baselines(labels, BASELINE)
+    assert set(found.values()) == {labels[0]}
+    assert problems == []
+
+
+def test_another_partition_is_no_baseline() -> None:
+    labels = [label("fedavg", beta="null"), label("fedprox", "0.1"), label("fednh", beta="null")]
+    found, problems = find_baselines(labels, BASELINE)
+    assert found == {labels[0]: labels[0], labels[2]: labels[0]}
+    assert problems == [
+        "algorithm=fedprox regularizer.mu=0.1 partition.beta=0.3: not compared with a baseline, "
+        "as no algorithm=fedavg fits it"
+    ]
+
+
+def test_one_of_several_is_not_guessed() -> None:
+    labels: list[Label] = [
+        (("algorithm", name), ("a", a), ("b", b))
+        for name, a, b in [("fedavg", "1", "null"), ("fedavg", "null", "2"), ("fednh", "1", "2")]
+    ]
+    found, problems = find_baselines(labels, BASELINE)
+    assert labels[2] not in found
+    assert problems[0].endswith("as 2 baselines fit")
+    assert find_baselines(labels, ()) == ({}, [])
+
+
+def test_runs_of_a_swept_strength_are_compared(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        values = {"algorithm=fedavg": 0.5, "regularizer.mu=0.1": 0.6, "regularizer.mu=0.01": 0.7}
+        for n, (override, value) in enumerate(values.items()):
+            method = [override] if n == 0 else ["algorithm=fedprox", override]
+            history = accuracies(value + 0.1 * seed)
+            write_run(tmp_path / f"{n}_{seed}", [*method, f"seed={seed}"], history)
+    made = report(tmp_path, baseline="algorithm=fedavg")
+    results, difference, _ = made.tables()
+    place = difference.columns.index("global/accuracy")
+    assert [row[place] for row in difference.rows] == ["+0.1000 ± 0.0000", "+0.2000 ± 0.0000"]
+    place = results.columns.index("global/accuracy")
+    assert sorted(m for (_, at), m in results.marks.items() if at == place) == ["best", "second"]
+    assert made.problems == []
+
+
+def test_what_every_run_has_is_no_baseline(tmp_path: Path) -> None:
+    for name in ("fedavg", "fednh"):
+        write_run(tmp_path / name, [f"algorithm={name}", "rounds=1"])
+    assert report(tmp_path, baseline="algorithm=fedavg rounds=1").baseline == BASELINE
+    with pytest.raises(InputError, match="rounds=1: every run has it, so there is nothing to com"):
+        report(tmp_path, baseline="rounds=1")
