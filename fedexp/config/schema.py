@@ -110,7 +110,7 @@ class Optimizer(Common):
 class Engine(Common):
     """What every engine has."""
 
-    device: Literal["auto", "cpu", "cuda", "mps"]
+    device: Literal["auto", "cpu", "cuda"]
     devices: Annotated[int, Field(ge=1, le=1024)]  # a larger number is a typing error
     num_nodes: PositiveInt
     threads: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)]

@@ -4,6 +4,7 @@ from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from copy import copy
+from threading import Lock
 from typing import overload
 
 import numpy as np
@@ -169,6 +170,7 @@ class DrawnClients(Sequence[ClientData]):
         self._count, self._draw, self._kept_bytes = count, draw, kept_bytes
         self._kept: OrderedDict[int, ClientData] = OrderedDict()  # least recently used first
         self._used = 0
+        self._lock = Lock()  # training and an evaluation beside it both draw
 
     def __len__(self) -> int:
         return self._count
@@ -183,6 +185,10 @@ class DrawnClients(Sequence[ClientData]):
         if not -self._count <= client < self._count:
             raise IndexError(client)
         client %= self._count
+        with self._lock:
+            return self._drawn(client)
+
+    def _drawn(self, client: int) -> ClientData:
         if client in self._kept:
             self._kept.move_to_end(client)
             return self._kept[client]

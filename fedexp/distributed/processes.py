@@ -44,7 +44,9 @@ _GRACE_SECONDS = 2.0
 """Time for processes to end by themselves after one of them has failed."""
 
 _FORWARDED = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2")
+    if hasattr(signal, name)
 )
 
 _RESULT, _FAILURE = "result.pt", "failure.json"
@@ -69,10 +71,11 @@ def make_fabric(engine: Engine) -> Fabric:
         )
     if engine.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts
-        torch.use_deterministic_algorithms(True)
+    torch.use_deterministic_algorithms(engine.deterministic)  # an earlier run may have set it
+    automatic = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         fabric = Fabric(
-            accelerator=engine.device,
+            accelerator=automatic if engine.device == "auto" else engine.device,
             devices=engine.devices,
             num_nodes=engine.num_nodes,
             precision=engine.precision,
@@ -154,23 +157,30 @@ class _ReplayRecords(logging.Handler):
 
 
 def _wait(processes: Sequence[BaseProcess]) -> dict[int, int]:
-    """Wait for all to end or one to fail; returns failed rank -> exit code. Raises Interrupted."""
+    """Wait for all to end or one to fail; returns failed rank -> exit code. Raises Interrupted.
+
+    After one signal all end with its code, and any other code is a failure, such as a full disk.
+    After a second one they end as they are, and may fail as they lose each other.
+    """
     running = {process.sentinel: process for process in processes}
     with _forward_signals(processes) as signals:
         while running:
             for sentinel in connection.wait(list(running)):
                 running.pop(cast(int, sentinel)).join()
             codes = {rank: process.exitcode or 0 for rank, process in enumerate(processes)}
-            if (failed := {rank: code for rank, code in codes.items() if code}) and not signals:
+            ended = {rank: code for rank, code in codes.items() if code}
+            expected = {code for each in signals for code in (128 + each, -each)}
+            failed = {rank: code for rank, code in ended.items() if code not in expected}
+            if failed and len(signals) < 2:
                 return failed
-    if signals and failed:
+    if ended:
         raise Interrupted(signals[0])
     return {}
 
 
 @contextmanager
 def _forward_signals(processes: Sequence[BaseProcess]) -> Iterator[list[signal.Signals]]:
-    """Forward Ctrl-C, SIGTERM and SIGUSR1 to ``processes``; yields the list of those received.
+    """Forward Ctrl-C, SIGTERM, SIGUSR1 and SIGUSR2 to ``processes``; yields those received.
 
     After the first they finish their round, the second ends them at once; a third ends the wait.
     """

@@ -89,6 +89,7 @@ class Auto(Engine):
         self, message: Message, tune: bool = True, select: Select = lambda client: None
     ) -> Iterator[tuple[int, Predictions]]:
         """Score personal models with the engine that is used."""
+        self._engine.resources = self.resources  # another store, where evaluation overlaps
         return self._engine.evaluate_personal(message, tune, select)
 
     def _serial(self, resources: Resources) -> Serial:

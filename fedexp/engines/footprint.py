@@ -13,7 +13,7 @@ _CPU_BYTES = 2**30
 """For a stack in RAM: larger ones were no faster, as they exceed the caches."""
 
 _CUDA_SHARE = 0.6
-"""Share of the free memory for a stack; the rest is for temporary tensors of backward passes."""
+"""Share of a GPU's memory for a stack; the rest is for temporary tensors of backward passes."""
 
 _COPIES = 4
 """Copies of parameters and buffers: the values, gradients, two moments of an optimizer."""
@@ -27,7 +27,7 @@ def clients_that_fit(resources: Resources, client: int, message: Message) -> int
     # What is fixed is in memory once for all clients.
     state = sum(each.numel() * each.element_size() for _, each in module.tensor_index.everything())
     each = _COPIES * state + _saved_bytes(module, batch)
-    return max(1, int(_available(module.device) // each))
+    return max(1, int(stack_bytes(module.device, _CPU_BYTES, _CUDA_SHARE) // each))
 
 
 def _saved_bytes(module: ClientModule, batch: Batch) -> int:
@@ -46,7 +46,13 @@ def _saved_bytes(module: ClientModule, batch: Batch) -> int:
     return sum(size for place, size in sizes.items() if place not in fixed)
 
 
-def _available(device: torch.device) -> float:
+def stack_bytes(device: torch.device, on_cpu: int, share: float) -> float:
+    """Bytes that a stack may have: ``on_cpu``, or a share of the GPU's free memory.
+
+    With ``engine.deterministic`` it is a share of all its memory: how many clients are stacked
+    decides the masks of their dropout, and what is free depends on other programs.
+    """
     if device.type != "cuda":
-        return _CPU_BYTES
-    return _CUDA_SHARE * torch.cuda.mem_get_info(device)[0]
+        return on_cpu
+    free, total = torch.cuda.mem_get_info(device)
+    return share * (total if torch.are_deterministic_algorithms_enabled() else free)

@@ -5,7 +5,7 @@ from torch import nn
 
 from fedexp.errors import InputError
 
-_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 def prefers_channels_last(model: nn.Module, device: torch.device, precision: str) -> bool:
@@ -16,7 +16,7 @@ def prefers_channels_last(model: nn.Module, device: torch.device, precision: str
     tensor cores are faster with it.
     """
     layers = list(model.modules())
-    convolves = any(isinstance(layer, _CONVOLUTIONS) for layer in layers)
+    convolves = any(isinstance(layer, CONVOLUTIONS) for layer in layers)
     per_channel_norm = any(
         isinstance(layer, nn.GroupNorm) and layer.num_groups == layer.num_channels > 1
         for layer in layers

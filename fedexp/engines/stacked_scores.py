@@ -9,6 +9,8 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils.rnn import pad_sequence
 
 from fedexp.core.forward import Outputs
+from fedexp.engines.footprint import stack_bytes
+from fedexp.engines.layout import CONVOLUTIONS
 from fedexp.engines.predictions import Predictions, Selection, outputs_of_head, score_rows
 from fedexp.engines.resources import Resources
 from fedexp.engines.stack import Stack, StackedMethod
@@ -17,9 +19,7 @@ _CPU_BYTES = 2**25
 """For a stack in RAM (32 MiB): larger ones of an MLP were hardly faster."""
 
 _CUDA_SHARE = 0.3
-"""Share of the free memory for a stack; the rest is for temporary tensors."""
-
-_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+"""Share of a GPU's memory for a stack; the rest is for temporary tensors."""
 
 
 class StackedScores:
@@ -47,7 +47,7 @@ class StackedScores:
         """
         if self._size is None:
             module = self.resources.module.eval()
-            convolves = any(isinstance(layer, _CONVOLUTIONS) for layer in module.modules())
+            convolves = any(isinstance(layer, CONVOLUTIONS) for layer in module.modules())
             slow = convolves and module.device.type == "cpu"
             self._size = 1 if slow or not self._works() else self._models_that_fit()
         return self._size
@@ -139,7 +139,7 @@ class StackedScores:
         samples = min(self.resources.eval_batch_size, len(test))
         weights = sum(v.numel() * v.element_size() for _, v in module.tensor_index.everything())
         each = weights + outputs * samples // len(inputs)
-        return max(1, int(_available(module.device) // each))
+        return max(1, int(stack_bytes(module.device, _CPU_BYTES, _CUDA_SHARE) // each))
 
     def _two_samples(self) -> Tensor:
         test = self.resources.data.test
@@ -151,9 +151,3 @@ def _padded(selections: Sequence[Selection]) -> Tensor:
     """[K, n] the samples of each, padded with sample 0; n is at least one."""
     index = pad_sequence([each.index for each in selections], batch_first=True)
     return index if index.numel() else index.new_zeros(len(index), 1)
-
-
-def _available(device: torch.device) -> float:
-    if device.type != "cuda":
-        return _CPU_BYTES
-    return _CUDA_SHARE * torch.cuda.mem_get_info(device)[0]

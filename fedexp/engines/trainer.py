@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from lightning import Callback, LightningModule
 from lightning import Trainer as LightningTrainer
-from torch import Tensor
+from torch import Generator, Tensor
 from torch.utils.data import DataLoader
 
 from fedexp.config.build import locate
@@ -67,11 +67,13 @@ class Trainer(Serial):
         batches: Any = module.data.local_batches(module.round, local.batch_size)
         self._recorder.losses.clear()
         self._optimizer_keeper.kept = kept
+        # A loader draws a seed, by default from the generator that dropout uses.
+        loader = DataLoader(batches, batch_size=None, generator=Generator())
         for phase in phases:
             module.begin_phase(phase)
             self._recorder.is_last_phase = phase is phases[-1]
             with _without_messages():
-                self._trainer(phase).fit(module, DataLoader(batches, batch_size=None))
+                self._trainer(phase).fit(module, loader)
         return fit_metrics(self._recorder.losses, module)
 
     def _trainer(self, phase: Phase) -> LightningTrainer:

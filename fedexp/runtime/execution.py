@@ -129,7 +129,9 @@ def _run_as_rank(
 
 def _rebuild_model(config: Config, message: Message) -> ClientModule:
     """The global model of ``message``, on the CPU."""
-    planned, fabric = plan(config), Fabric(accelerator="cpu", devices=1)
+    engine = config.engine.model_copy(update={"graph": False, "compile": False})
+    planned = plan(config.model_copy(update={"engine": engine}))
+    fabric = Fabric(accelerator="cpu", devices=1)
     data = load_data(config, planned.source, fabric.device)
     federation = assemble(planned, fabric, data, Tracker())
     return federation.engine.resources.load_global(message).eval()

@@ -178,14 +178,6 @@ def load_data(config: Config, source: Describer, device: torch.device) -> Federa
         config.partition.long_tail,
     )
     counts = class_counts(labels, clients, dataset.description.num_classes)
-    holders = sum(len(index) > 0 for index in clients)
-    if holders < len(clients):
-        LOGGER.warning(
-            "%d of %d clients have data; the others are never chosen, so that %d take part a round",
-            holders,
-            len(clients),
-            min(holders, config.clients.per_round),
-        )
     if dataset.description.unseen_classes:  # no client's classes
         tests = [np.empty(0, dtype=np.int64)] * len(clients)
     elif config.partition.test_split == "users":
@@ -195,6 +187,14 @@ def load_data(config: Config, source: Describer, device: torch.device) -> Federa
     train, validation = validation_split(
         dataset.train, clients, config.data.validation, config.seed
     )
+    holders = sum(len(index) > 0 for index in train)
+    if holders < len(train):
+        LOGGER.warning(
+            "%d of %d clients have data; the others are never chosen, so that %d take part a round",
+            holders,
+            len(train),
+            min(holders, config.clients.per_round),
+        )
     return FederatedData(
         dataset, train, tests, config.data.augment, config.seed, device, validation
     )

@@ -10,7 +10,7 @@ from fedexp.state.client_store import ClientStore
 
 
 class RamAndDisk(MutableMapping[str, Tensors]):
-    """Name -> tensors, on the CPU; those unused for the longest time wait on disk.
+    """Name -> tensors, on the CPU; those written the longest time ago wait on disk.
 
     Args:
         ram_bytes: the bound.

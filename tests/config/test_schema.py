@@ -92,7 +92,7 @@ def test_a_node_without_target() -> None:
             "evaluation.personal=some",
             "evaluation.personal=some: should be 'all', 'cohort' or 'off'",
         ),
-        ("engine.device=tpu", "engine.device=tpu: should be 'auto', 'cpu', 'cuda' or 'mps'"),
+        ("engine.device=tpu", "engine.device=tpu: should be 'auto', 'cpu' or 'cuda'"),
         ("tracking.wandb.mode=maybe", "tracking.wandb.mode=maybe: should be"),
         ("optimizer.lr=inf", "optimizer.lr=inf: should be a finite number"),
         ("optimizer.weight_decay=nan", "optimizer.weight_decay=nan: should be a finite number"),

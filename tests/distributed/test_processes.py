@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -232,6 +233,28 @@ def test_what_two_processes_have_saved_one_or_two_go_on_with(tmp_path: Path) -> 
     assert not list(folder.glob("clients*"))
 
 
+def fail_after_a_signal(folder: Path) -> None:
+    """A rank that is told to stop, and cannot save."""
+    signal.signal(signal.SIGUSR2, lambda *_: None)
+    (folder / f"ready_{os.environ['RANK']}").touch()
+    signal.pause()
+    raise InputError("the checkpoint cannot be written")
+
+
+@pytest.mark.slow
+def test_a_failure_after_a_signal_is_said(tmp_path: Path) -> None:
+    ready = [tmp_path / f"ready_{rank}" for rank in range(2)]
+
+    def interrupt() -> None:
+        while not all(path.exists() for path in ready):
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGUSR2)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(InputError, match=r"^the checkpoint cannot be written$"):
+        spawn(fail_after_a_signal, 2, tmp_path)
+
+
 @pytest.mark.slow
 def test_an_interrupt_reaches_all_processes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fedexp.train", *TINY, *QUIET, "rounds=10000"]
@@ -281,6 +304,8 @@ def test_deterministic_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
         assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
         again = outcome(["engine.deterministic=true", "algorithm=fedsc"], 1)[1]
         assert all(torch.equal(weights[name], again[name]) for name in weights)
+        make_fabric(compose("engine.device=cpu").engine)  # of a later run in this process
+        assert not torch.are_deterministic_algorithms_enabled()
     finally:
         torch.use_deterministic_algorithms(before)
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from federations import federate
 from lightning import Callback
+from torch import nn
 
 from fedexp.errors import InputError
 
@@ -21,6 +22,13 @@ class Counting(Callback):
         type(self).fits += 1
 
 
+class Forgetful(nn.Sequential):
+    """Draws random numbers at each step."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Flatten(), nn.Linear(64, 16), nn.Dropout(0.5), nn.Linear(16, 10))
+
+
 @pytest.mark.matrix
 @pytest.mark.parametrize(
     "overrides",
@@ -34,6 +42,7 @@ class Counting(Callback):
         ["algorithm=fedgen", "loss.steps=5"],
         ["sampler=hics", "head=etf"],
         ["engine.precision=bf16-mixed"],
+        ["model=custom", f"model._target_={__name__}.Forgetful"],
     ],
     ids=" ".join,
 )

@@ -64,6 +64,7 @@ def evaluating_threads(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         ["algorithm=fedavg", "engine=vectorized", "optimizer=adam"],
         ["personalization=finetune_best", "evaluation.personal_every=1"],
         ["personalization=finetune", "model.hidden=[8]"],
+        ["engine=auto", "evaluation.personal_every=1"],
     ],
     ids=" ".join,
 )
