@@ -72,7 +72,7 @@ class Sampler(Part):
 
     def server_state(self) -> dict[str, Any]:
         """How often each client was chosen."""
-        return {"times_chosen": self.times_chosen}
+        return {"times_chosen": self.times_chosen.clone()}
 
     def load_server_state(self, state: dict[str, Any]) -> None:
         """Inverse of ``server_state``."""

@@ -198,9 +198,9 @@ class HiCS(Sampler):
 
     def server_state(self) -> dict[str, Any]:
         """The signals, and the history of the clusters for the picture."""
-        state = {"signals": self.signals, "memberships": dict(self.memberships)}
+        state = {"signals": self.signals.clone(), "memberships": dict(self.memberships)}
         if self.head_names:
-            state["head_updates"] = self.head_updates
+            state["head_updates"] = self.head_updates.clone()
         return super().server_state() | state
 
     def load_server_state(self, state: dict[str, Any]) -> None:

@@ -91,7 +91,7 @@ class LastUpdates(Sampler):
 
     def server_state(self) -> dict[str, Any]:
         """Also the updates and their distances."""
-        state = {"updates": dict(self.updates), "distances": self.distances}
+        state = {"updates": dict(self.updates), "distances": self.distances.clone()}
         return super().server_state() | state
 
     def load_server_state(self, state: dict[str, Any]) -> None:
