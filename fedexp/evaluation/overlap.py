@@ -48,6 +48,8 @@ class Overlap:
         fewshot: Callable[[Message], dict[str, float]] | None = None,
     ) -> None:
         self.engine, self.fewshot, self._ram_bytes = engine, fewshot, ram_bytes
+        weights = engine.resources.module.weights.values()  # here: a stack replaces them for a time
+        self._model_bytes = sum(weight.nbytes for weight in weights)
         threads = partial(torch.set_num_threads, torch.get_num_threads())
         self._thread = ThreadPoolExecutor(1, "evaluation", initializer=threads)
         engine.scorer.stack_size()  # here: it sets filters of warnings, which all threads share
@@ -57,11 +59,8 @@ class Overlap:
 
         Not if they are tuned before it, which draws random numbers, nor if they exceed the bound.
         """
-        resources = self.engine.resources
-        weights = resources.module.weights.values()
-        each = sum(weight.numel() * weight.element_size() for weight in weights)
-        tuned = bool(resources.personalization.tuning())
-        return not tuned and each * len(store.clients_with_model) <= self._ram_bytes
+        tuned = bool(self.engine.resources.personalization.tuning())
+        return not tuned and self._model_bytes * len(store.clients_with_model) <= self._ram_bytes
 
     def submit(self, store: ClientStore | None, evaluate: Callable[[Engine], T]) -> "Future[T]":
         """Call ``evaluate`` with the engine after all that was submitted before.
