@@ -7,9 +7,11 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedexp.reporting.report import report
-    from fedexp.runtime.execution import RunResult
+    from fedexp.papers.report import PaperReport
+    from fedexp.runtime.result import RunResult
     from fedexp.train import run
+
+    report = PaperReport.read
 
 __all__ = ["RunResult", "report", "run"]
 
@@ -21,11 +23,11 @@ def __getattr__(name: str) -> Any:
 
         return run
     if name == "report":
-        from fedexp.reporting.report import report
+        from fedexp.papers.report import PaperReport
 
-        return report
+        return PaperReport.read
     if name == "RunResult":
-        from fedexp.runtime.execution import RunResult
+        from fedexp.runtime.result import RunResult
 
         return RunResult
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

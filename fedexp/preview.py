@@ -7,7 +7,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from fedexp.cli.command import config_folder, exit_in_one_line, run_command
-from fedexp.cli.resume import to_dict
+from fedexp.config.composed import to_dict
 
 
 def main() -> None:

@@ -1,54 +1,65 @@
-"""A check of your own part against the contract of a part (``fedexp.core.part``), for its tests::
+"""Checks of your own part (``fedexp.core.part``) or measure (``fedexp.measures.measure``)::
 
-    from fedexp.testing import check_part
+    from fedexp.testing import check_measure, check_part
 
     def test_the_contract() -> None:
         check_part("loss=robust", config_dir="conf")
+        check_measure("+measure=drift", config_dir="conf")
 
-It trains a few tiny clients on the digits for two rounds, several times, and compares. That takes
-seconds and says nothing about what the part is good for.
+They train a few tiny clients on the digits for two or three rounds, several times, and compare.
+That takes seconds and says nothing about what the part or the measure is good for.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from itertools import chain, cycle
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from lightning.fabric import Fabric
 from omegaconf import open_dict
 
-from fedexp.cli.resume import to_dict
+from fedexp.config.composed import to_dict
+from fedexp.config.keys import flatten, override_key
 from fedexp.config.schema import Config, validate
 from fedexp.core.messages import Message, Tensors, Update
+from fedexp.core.reducible import Reducible
+from fedexp.data.load import load_data
+from fedexp.distributed.ranks import Ranks
+from fedexp.drawing.data_figure import DataFigure
 from fedexp.errors import InputError
 from fedexp.federation import Federation
+from fedexp.measures.measure import Measure
 from fedexp.runtime.assembly import assemble
-from fedexp.runtime.plan import load_data, plan
+from fedexp.runtime.plan import plan
 from fedexp.state.checkpoint import Checkpoints
-from fedexp.state.run_folder import METRICS, flatten, override_key
-from fedexp.tracking.tracker import Tracker
+from fedexp.state.run_folder import METRICS
+from fedexp.tracking.tracker import Record, Tracker
 from fedexp.train import compose
 
 TINY = (
     *("algorithm=fedavg", "rounds=4", "clients.count=4", "clients.per_round=2"),
     *("local.epochs=1", "local.batch_size=16", "data=digits", "data.subset=120", "model=mlp"),
-    *("evaluation.personal=all", "tracking.heatmap_every=1000", "tracking.wandb.mode=disabled"),
+    *("measure.personal.of=all", "measure.prototypes.every=1000", "tracking.wandb.mode=disabled"),
 )
-"""What ``check_part`` trains, unless its overrides say otherwise."""
+"""What is trained, unless the overrides say otherwise."""
 
 _ROUNDS = 2
+_MEASURED_ROUNDS = "rounds=3"
+"""So that a measure's first, middle and last round differ."""
 
 
 class ContractError(AssertionError):
-    """A part breaks a rule of its contract."""
+    """A part or a measure breaks a rule of its contract."""
 
 
 def check_part(
@@ -99,6 +110,62 @@ def check_part(
         return  # refused, in one line
 
 
+def check_measure(*overrides: str, config_dir: str | Path | None = None) -> None:
+    """Check the measures that these overrides add, such as ``"+measure=drift"``.
+
+    The rules, in this order:
+
+    1. Two runs with the same seed record the same metrics, tables and figures: every random draw
+       has a key. Metrics ``time/*`` may differ.
+    2. Training is the same to the bit with and without the measure.
+    3. A run that is resumed after its first round records the same as one that is not: what later
+       rounds depend on is in ``state_dict``.
+    4. A measure with a ``contribution`` finds the same if two processes observe half of the updates
+       each, up to rounding.
+    5. Each declared headline is measured in some round, and is a finite number whenever it is.
+
+    Args:
+        overrides: as on the command line; ``TINY`` has the others. If they add no measure, those of
+            the config are checked.
+        config_dir: a folder with config groups of your own, as ``--config-dir``.
+
+    Raises:
+        ContractError: the first rule that is broken, and by what.
+        InputError: the config is invalid.
+    """
+    config = _config([_MEASURED_ROUNDS, *overrides], config_dir)
+    usual = _config([], None).measure.keys()
+    kept = usual if config.measure.keys() - usual else {"training"}
+    measures = {n: each for n, each in plan(config).measures.items() if n not in kept}
+    found, weights = _recorded(config)
+    _same_records(
+        found,
+        lambda: _recorded(config)[0],
+        "two runs with the same seed differ: a random draw has no key (core.randomness)",
+    )
+    nodes = {name: node for name, node in config.measure.items() if name in kept}
+    without = config.model_copy(update={"measure": nodes, "objective": "train/loss"})
+    if where := next(_differences(_recorded(without)[1], weights, 0.0), None):
+        raise ContractError(
+            f"training differs with the measure, which must change nothing ({where})"
+        )
+    _same_records(
+        found,
+        lambda: _recorded_with_a_break(config),
+        "a resumed run differs: what later rounds depend on belongs into state_dict",
+    )
+    reduced = [n for n, m in measures.items() if type(m).contribution is not Measure.contribution]
+    if reduced:
+        _same_records(
+            found,
+            lambda: _recorded_in_halves(config, reduced),
+            "two processes differ: what updates add up to belongs into contribution",
+            tolerance=1e-9,
+        )
+    for measure in measures.values():
+        _check_headlines(measure.headlines, found)
+
+
 def _config(overrides: Sequence[str], config_dir: str | Path | None) -> Config:
     given = {override_key(each) for each in overrides}
     all_ = [*(each for each in TINY if override_key(each) not in given), *overrides]
@@ -133,12 +200,14 @@ def _train_apart(config: Config) -> Message:
         for round in range(1, _ROUNDS + 1):
             message = _sent(far.server.broadcast(round))
             cohort = _cohort(far, clients, message)
-            far.server.aggregate([_sent(each) for each in clients.engine.train(cohort, message)])
+            for update in clients.engine.train(cohort, message):
+                far.server.add(_sent(update))
+            far.server.step()
         return _sent(far.server.broadcast(_ROUNDS + 1))
 
 
 def _train_among_others(config: Config) -> Message:
-    """Right before each client's turn another client has its own, which does not count."""
+    """Train some other client before each one, and discard its update."""
     with _closed(_federation(config)) as federation:
         for round in range(1, _ROUNDS + 1):
             message = federation.server.broadcast(round)
@@ -146,7 +215,9 @@ def _train_among_others(config: Config) -> Message:
             for client, draws in Counter(_cohort(federation, federation, message)).items():
                 _train_in_vain(federation, client, message)
                 updates += map(_sent, federation.engine.train([client] * draws, message))
-            federation.server.aggregate(updates)
+            for update in updates:
+                federation.server.add(update)
+            federation.server.step()
         return _sent(federation.server.broadcast(_ROUNDS + 1))
 
 
@@ -172,28 +243,163 @@ def _train_in_vain(federation: Federation, client: int, message: Message) -> Non
 
 def _train_with_a_break(config: Config) -> Message:
     """After the first round everything is saved, and a new federation goes on from there."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, METRICS).touch()  # a checkpoint has a copy of it
-        checkpoints = Checkpoints(Path(folder), keep=1)
-        with _closed(_federation(config)) as first:
-            first.run_round(1)
-            states = first.engine.resources.store.states()
-            checkpoints.save(1, 0.0, first.server, first.evaluator, states)
-        saved = checkpoints.latest()
-        assert saved is not None
-        with _closed(_federation(config)) as second:
-            resources = second.engine.resources
-            saved.restore(
-                second.server,
-                second.evaluator,
-                resources.store,
-                resources.fabric.device,
-                second.placement.local_clients,
-            )
-            second.placement.synchronize()
+    with _closed(_federation(config)) as first:
+        first.run_round(1)
+        with _resumed(config, first) as second:
             for round in range(2, _ROUNDS + 1):
                 second.run_round(round)
             return _sent(second.server.broadcast(_ROUNDS + 1))
+
+
+@contextmanager
+def _resumed(config: Config, first: Federation) -> Iterator[Federation]:
+    """A new federation with what a checkpoint keeps of ``first`` after its first round."""
+    with tempfile.TemporaryDirectory() as folder, _closed(_federation(config)) as second:
+        Path(folder, METRICS).touch()  # a checkpoint has a copy of it
+        checkpoints = Checkpoints(Path(folder), keep=1)
+        checkpoints.save(1, 0.0, first.server, first.measures, first.store.states())
+        saved = checkpoints.latest()
+        assert saved is not None
+        device = second.engine.resources.fabric.device
+        clients = second.placement.local_clients
+        saved.restore(second.server, second.measures, second.store, device, clients)
+        second.placement.synchronize()
+        yield second
+
+
+class _Recorder(Tracker):
+    """Keeps all records."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def log(self, record: Record) -> None:
+        self.records.append(record)
+
+
+def _recorded(config: Config) -> tuple[list[Record], Tensors]:
+    """The records of a whole run, and every tensor of the message that would follow."""
+    _scramble()
+    recorder = _Recorder()
+    with _closed(_federation(config)) as federation:
+        federation.tracker = recorder
+        federation.run(config.rounds)
+        return recorder.records, _tensors(_sent(federation.server.broadcast(config.rounds + 1)))
+
+
+def _recorded_with_a_break(config: Config) -> list[Record]:
+    """The records of a run that ends after its first round, and of another that goes on."""
+    _scramble()
+    recorder = _Recorder()
+    with _closed(_federation(config)) as first:
+        first.tracker = recorder
+        first.run(config.rounds, stops_after=lambda round: round == 1)
+        with _resumed(config, first) as second:
+            second.tracker = recorder
+            second.run(config.rounds, done=1)
+    return recorder.records
+
+
+def _same_records(
+    expected: list[Record], run: Callable[[], list[Record]], rule: str, tolerance: float = 0.0
+) -> None:
+    """Raise ContractError with the rule if the run records something else."""
+    try:
+        found = run()
+    except InputError:
+        raise
+    except Exception as error:
+        raise ContractError(f"{rule} ({type(error).__name__}: {error})") from error
+    for one, other in zip(expected, found, strict=True):
+        if where := next(_unequal(_shown(one), _shown(other), tolerance), None):
+            raise ContractError(f"{rule} (round {one.round}: {where})")
+
+
+def _shown(record: Record) -> dict[str, Any]:
+    """Name -> value of everything in the record that does not depend on the time."""
+    shown: dict[str, Any] = {n: v for n, v in record.metrics.items() if not n.startswith("time/")}
+    shown |= {f"the accuracy of {name}": value for name, value in record.per_class.items()}
+    for name, table in record.tables.items():
+        shown |= {f"column {column} of {name}": list(v) for column, v in table.items()}
+    for name, figure in record.figures.items():
+        data = figure.data if isinstance(figure, DataFigure) else {}
+        shown |= {f"figure {name}": None}
+        shown |= {f"{key} of figure {name}": np.asarray(v).tolist() for key, v in data.items()}
+    return shown
+
+
+def _unequal(one: Mapping[str, Any], other: Mapping[str, Any], tolerance: float) -> Iterator[str]:
+    """The names whose values differ by more than this relative tolerance."""
+    for name in sorted(one.keys() | other.keys()):
+        if name not in one or name not in other:
+            yield f"{name} is absent once"
+        elif not _alike(one[name], other[name], tolerance):
+            yield f"{name} is {one[name]} and {other[name]}"
+
+
+def _alike(one: Any, other: Any, tolerance: float) -> bool:
+    """Whether both are equal, or lists of such values; NaN is equal to itself."""
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        return all(_alike(*pair, tolerance) for pair in zip(one, other, strict=True))
+    if isinstance(one, float) and isinstance(other, float):
+        both_nan = math.isnan(one) and math.isnan(other)
+        return both_nan or math.isclose(one, other, rel_tol=tolerance)
+    return bool(one == other)
+
+
+def _check_headlines(headlines: Mapping[str, str], records: Sequence[Record]) -> None:
+    """Raise ContractError if a headline is never measured, or is once no finite number."""
+    for name in headlines:
+        values = [record.metrics[name] for record in records if name in record.metrics]
+        if not values:
+            raise ContractError(f"the headline {name} is measured in no round")
+        if bad := [value for value in values if not math.isfinite(value)]:
+            raise ContractError(f"the headline {name} is {bad[0]}; leave it out where it has none")
+
+
+class _TwoProcesses(Ranks):
+    """Reduces measures as two processes would; the second one's measures are ``twins``.
+
+    They observe every other update. The measures of the run observe the rest.
+    """
+
+    def __init__(self, measures: Sequence[Measure], twins: Sequence[Measure]) -> None:
+        self._pairs = list(zip(measures, twins, strict=True))
+        for pair in self._pairs:
+            _share(*pair)
+
+    def all_reduce(self, parties: Sequence[Reducible]) -> None:
+        """Give both measures of each pair the sum of both."""
+        for pair in self._pairs:
+            shares = [each.contribution() for each in pair]
+            sums: Tensors = {}
+            for name, value in chain(*(share.sums.items() for share in shares)):
+                sums[name] = sums[name] + value.double() if name in sums else value.double()
+            for each in pair:
+                each.set_reduced(_sent(sums), _sent([share.items for share in shares]))
+
+
+def _share(measure: Measure, twin: Measure) -> None:
+    """Let the twin begin the rounds of ``measure``, and observe every other update instead."""
+    begin_round, turns = measure.begin_round, cycle([measure.observe, twin.observe])
+
+    def begin_both(message: Message) -> None:
+        begin_round(message)
+        twin.begin_round(message)
+
+    vars(measure).update(begin_round=begin_both, observe=lambda update: next(turns)(update))
+
+
+def _recorded_in_halves(config: Config, names: Iterable[str]) -> list[Record]:
+    """The records of a run whose measures of these names observe half of the updates each."""
+    _scramble()
+    recorder = _Recorder()
+    with _closed(_federation(config)) as federation, _closed(_federation(config)) as other:
+        pairs = [(federation.measures[name], other.measures[name]) for name in names]
+        federation.ranks = _TwoProcesses(*zip(*pairs, strict=True))
+        federation.tracker = recorder
+        federation.run(config.rounds)
+    return recorder.records
 
 
 @contextmanager
@@ -209,9 +415,18 @@ def _sent(value: _T) -> _T:
 
 def _result(config: Config, run: _Run) -> Tensors:
     """Every tensor of the message, by name; each run begins with other global random states."""
+    _scramble()
+    return _tensors(run(config))
+
+
+def _scramble() -> None:
+    """Set the global random states to anything."""
     for seed in (random.seed, np.random.seed, torch.manual_seed):
         seed(random.SystemRandom().randrange(2**31))
-    message = run(config)
+
+
+def _tensors(message: Message) -> Tensors:
+    """Every tensor of the message, by name."""
     return flatten({"weights": message.weights, **message.extras})
 
 

@@ -20,7 +20,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from fedexp.cli.command import config_folder, exit_in_one_line, remove_if_unused, run_command
 from fedexp.cli.hydra_errors import one_line
-from fedexp.cli.resume import check_run, make_folder, to_dict
+from fedexp.cli.resume import check_run, make_folder
+from fedexp.config.composed import to_dict
 from fedexp.distributed import launcher
 from fedexp.errors import InputError
 from fedexp.runtime.interrupts import exit_on_interrupt
@@ -30,7 +31,7 @@ from fedexp.state import run_folder
 
 if TYPE_CHECKING:
     from fedexp.config.schema import Config
-    from fedexp.runtime.execution import RunResult
+    from fedexp.runtime.result import RunResult
 
 LOGGER = logging.getLogger(__name__)
 

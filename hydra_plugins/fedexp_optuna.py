@@ -22,10 +22,10 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from fedexp.cli.tables import CELLS, minutes
+from fedexp.cli.sweeps import minutes
 from fedexp.errors import InputError
+from fedexp.papers.sweep import CELLS
 from fedexp.runtime.limits import how_to_go_on, limited_sweep, reason_to_stop_sweep
-from fedexp.tracking.headlines import HEADLINES
 
 _RESULTS = "optimization_results.yaml"  # written by hydra-optuna-sweeper
 
@@ -64,7 +64,7 @@ class StudySweeper(Sweeper):
     def sweep(self, arguments: list[str]) -> None:
         """Run the study; Hydra gives the overrides of the command line."""
         objective = self._checked_objective(arguments)
-        study = self._study("minimize" if HEADLINES.get(objective) is min else "maximize")
+        study = self._study("minimize" if self._is_lower_better(objective) else "maximize")
         folder = Path(self.config.hydra.sweep.dir)
         folder.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, folder / "multirun.yaml")
@@ -104,6 +104,13 @@ class StudySweeper(Sweeper):
                 "split; set objective=validation/accuracy data.validation=0.1"
             )
         return objective
+
+    def _is_lower_better(self, objective: str) -> bool:
+        from fedexp.measures.configured import build_measures  # slow to import
+        from fedexp.measures.measures import headlines
+
+        nodes: Any = OmegaConf.to_container(self.config.measure, resolve=True)
+        return headlines(build_measures(nodes)).get(objective) == "lower"
 
     def _study(self, direction: str) -> Any:
         """The sweeper of hydra-optuna-sweeper."""

@@ -17,11 +17,17 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from fedexp.cli.tables import CELLS, Table, minutes, tables
+from fedexp.cli.sweeps import minutes
 from fedexp.errors import InputError
+from fedexp.papers.sweep import (
+    CELLS,
+    TableSweep,
+    table_jobs,
+    table_presets,
+    unseeded,
+    without_seeds,
+)
 from fedexp.runtime.limits import how_to_go_on, limited_sweep, reason_to_stop_sweep
-
-_ABSENT = object()
 
 
 class TableSweeper(Sweeper):
@@ -29,7 +35,7 @@ class TableSweeper(Sweeper):
 
     Args:
         params: key -> values that are swept without being typed.
-        parts: further keys and values; see ``fedexp.cli.tables``.
+        parts: further keys and values; see ``fedexp.papers.sweep``.
         cells: of a table's experiments only these; names or patterns.
         max_batch_size: the largest number of jobs that the launcher gets at a time.
     """
@@ -83,14 +89,7 @@ class TableSweeper(Sweeper):
             for result in results[-1]:
                 _ = result.return_value  # raises the error of a job that failed
         if reason := reason_to_stop_sweep():
-            done = [
-                Path(each.hydra_cfg.hydra.runtime.output_dir)
-                for job in results
-                for each in job
-                if each.hydra_cfg is not None
-            ]
-            skipped = [job for job, path in zip(jobs, done, strict=False) if not path.exists()]
-            for job in [*skipped, *jobs[begun:]]:
+            for job in [*_not_started(jobs, results), *jobs[begun:]]:
                 print(f"Not run: {' '.join(job)}")
             print(f"fedexp: {how_to_go_on(reason, 'the sweep stopped', folder)}", file=sys.stderr)
         return results
@@ -98,11 +97,11 @@ class TableSweeper(Sweeper):
     def _check(self, jobs: Sequence[Sequence[str]]) -> None:
         """Compose each configuration. Raises HydraException, which names the job by what varies."""
         everywhere = set.intersection(*map(set, jobs))
-        for job in _without_seeds(jobs):
+        for job in without_seeds(jobs):
             try:
                 self._compose(job)
             except HydraException as error:
-                varies = " ".join(each for each in _unseeded(job) if each not in everywhere)
+                varies = " ".join(each for each in unseeded(job) if each not in everywhere)
                 where = f"{varies}: " if varies else ""
                 raise HydraException(f"{where}{error}") from error.__cause__
 
@@ -121,32 +120,15 @@ class TableSweeper(Sweeper):
                     f"{', '.join(self._params)}: to search for these, add hydra/sweeper=optuna"
                 )
             self._refuse_tables(typed.get(CELLS, ()))
-            return Table("", [typed]).jobs()
+            return TableSweep("", [typed]).jobs()
         (name,) = typed.pop(CELLS)
-        whole = Table.read(name, self._params, self._parts)
-        table = (whole.only(self._cells) if self._cells else whole).with_typed(typed)
-        changes = " ".join(self._with_effect(whole.changes(typed), _without_seeds(table.jobs())))
-        differs = f"; differs from the paper: {changes}" if changes else ""
-        print(f"fedexp: {name}: {table.size()}{differs}", file=sys.stderr)
-        return table.jobs()
-
-    def _with_effect(self, overrides: Sequence[str], jobs: Sequence[Sequence[str]]) -> list[str]:
-        """Those of the typed overrides that give a job another value than it has without them."""
-        same = set(overrides)
-        for job in jobs:
-            if not same:
-                break
-            try:
-                config = self._compose([each for each in job if each not in overrides])
-            except HydraException:  # what else was typed needs one of them
-                return list(overrides)
-            same -= {each for each in same & {*job} if not _has(config, each)}
-        return [each for each in overrides if each not in same]
+        whole = TableSweep.read(name, self._params, self._parts)
+        return table_jobs(whole, self._cells, typed, self._compose)
 
     def _refuse_tables(self, experiments: Sequence[str]) -> None:
         """Raise InputError if one of several experiments is a table."""
         sources = [each.path for each in self.hydra_context.config_loader.get_sources()]
-        known = {name for name, _ in tables(Path(each) for each in sources)}
+        known = {name for name, _ in table_presets(Path(each) for each in sources)}
         for each in experiments:
             if each in known:
                 raise InputError(
@@ -154,12 +136,17 @@ class TableSweeper(Sweeper):
                 )
 
 
-def _has(config: DictConfig, override: str) -> bool:
-    """Whether the config has the override's option or value already."""
-    parsed = OverridesParser.create().parse_override(override)
-    key, choices = parsed.key_or_group, config.hydra.runtime.choices
-    found = choices[key] if key in choices else OmegaConf.select(config, key, default=_ABSENT)
-    return not parsed.is_delete() and _plain(found) == parsed.value()
+def _not_started(
+    jobs: Sequence[Sequence[str]], results: Sequence[Sequence[JobReturn]]
+) -> list[Sequence[str]]:
+    """The launched jobs that made no folder."""
+    folders = [
+        Path(each.hydra_cfg.hydra.runtime.output_dir)
+        for result in results
+        for each in result
+        if each.hydra_cfg is not None
+    ]
+    return [job for job, path in zip(jobs, folders, strict=False) if not path.exists()]
 
 
 def _plain(node: Any) -> Any:
@@ -173,12 +160,3 @@ def _values(override: Override) -> list[str]:
             raise HydraException(f"{override.input_line}: only lists of values can be swept")
         return list(override.sweep_string_iterator())
     return [override.get_value_element_as_str()]
-
-
-def _without_seeds(jobs: Sequence[Sequence[str]]) -> list[list[str]]:
-    """One job of each configuration: all seeds of it can be composed if one can."""
-    return [list(job) for job in {tuple(_unseeded(job)): job for job in jobs}.values()]
-
-
-def _unseeded(job: Sequence[str]) -> list[str]:
-    return [each for each in job if not each.startswith("seed=")]

@@ -25,20 +25,20 @@ from typing import Any
 
 import torch
 from benchmark.rounds import prepare
+from fedexp.evaluation.evaluator import Evaluator
 from rich.console import Console
 from rich.table import Table
 
 from fedexp.core.messages import Message
-from fedexp.engines.predictions import score
-from fedexp.evaluation.evaluator import Evaluator
-from fedexp.evaluation.geometry import mean_pairwise_angle
 from fedexp.federation import Federation
+from fedexp.measures.angles import mean_pairwise_angle
+from fedexp.measures.scoring.predictions import score
 from fedexp.state.client_state import ClientState
 
 RESULTS = Path(__file__).parent / "results" / "evaluation.json"
-CLIENTS = ["clients.count=100", "clients.per_round=100", "evaluation.personal=all"]
-HELD = "evaluation.personal_metrics=[uniform,local,test_split]"
-SHARE = "evaluation.personal_samples=1000"
+CLIENTS = ["clients.count=100", "clients.per_round=100", "measure.personal.of=all"]
+HELD = "measure.personal.kinds=[uniform,local,test_split]"
+SHARE = "measure.personal.samples=1000"
 CIFAR10 = ["data=image_folder", "model=conv2cifar", *CLIENTS]
 TWO_CLASSES = ["partition=shards", "partition.classes_per_client=2"]
 BF16 = "engine.precision=bf16-mixed"
@@ -68,27 +68,26 @@ JOBS: dict[str, dict[str, list[str]]] = {
 def with_models(overrides: list[str], count: int, others: Federation | None) -> Federation:
     """A federation whose store has ``count`` personal models; it shares the samples of others."""
     federation = prepare(overrides)
-    resources = federation.engine.resources
     if others:
-        data = others.engine.resources.data
-        resources.data.train, resources.data.test = data.train, data.test
+        data = others.data
+        federation.data.train, federation.data.test = data.train, data.test
     draw = torch.Generator().manual_seed(0)
     sizes = torch.tensor(samples_per_client(federation))
     for client in (sizes - sizes.mean()).abs().argsort(stable=True)[:count].tolist():
         model = {
             name: weight + 0.01 * torch.randn(weight.shape, generator=draw)
-            for name, weight in resources.module.weights.items()
+            for name, weight in federation.module.weights.items()
         }
-        resources.store.put(client, ClientState(personal_model=model))
+        federation.store.put(client, ClientState(personal_model=model))
     return federation
 
 
 def one_after_another(federation: Federation) -> list[dict[str, float]]:
     """Every metric of every model, by a plain loop over the models."""
     resources = federation.engine.resources
-    module, test, found = resources.module.eval(), resources.data.test, []
-    for number in resources.store.clients_with_model:
-        module.load(resources.store.model(number))
+    module, test, found = federation.module.eval(), federation.data.test, []
+    for number in federation.store.clients_with_model:
+        module.load(federation.store.model(number))
         outputs = []
         with torch.inference_mode():
             for index in torch.arange(len(test)).split(resources.eval_batch_size):
@@ -96,7 +95,7 @@ def one_after_another(federation: Federation) -> list[dict[str, float]]:
                 outputs.append(module.outputs(inputs))
             z, logits = (torch.cat(each) for each in zip(*outputs, strict=True))
             predictions = score(z, logits, test.labels, module.head)
-        client = resources.data.clients[number]
+        client = federation.data.clients[number]
         counts, correct = client.class_counts, predictions.correct
         hits = torch.bincount(test.labels[correct], minlength=len(counts))
         totals = torch.bincount(test.labels, minlength=len(counts))
@@ -113,11 +112,10 @@ def one_after_another(federation: Federation) -> list[dict[str, float]]:
 
 def forward_passes(federation: Federation) -> None:
     """The forward passes of every model on the whole test split, and nothing else."""
-    resources = federation.engine.resources
-    module, inputs = resources.module.eval(), list(resources.data.test.batches(1000))
+    module, inputs = federation.module.eval(), list(federation.data.test.batches(1000))
     with torch.inference_mode():
-        for number in resources.store.clients_with_model:
-            module.load(resources.store.model(number))
+        for number in federation.store.clients_with_model:
+            module.load(federation.store.model(number))
             for each, _ in inputs:
                 module.outputs(each)
 
@@ -130,7 +128,7 @@ def evaluate(federation: Federation) -> Mapping[str, float]:
 
 def samples_per_client(federation: Federation) -> list[float]:
     """Test samples that each client's personal model is scored on."""
-    data = federation.engine.resources.data
+    data = federation.data
     chosen = [federation.evaluator.scored_samples(client) for client in data.clients]
     return [float(len(data.test) if each is None else len(each.index)) for each in chosen]
 
@@ -143,7 +141,7 @@ def measure(job: Mapping[str, list[str]], models: int, repeats: int) -> list[dic
         federations[name] = with_models(overrides, models, first)
         first = first or federations[name]
     assert first is not None
-    plain, everything = first, len(first.engine.resources.data.test)
+    plain, everything = first, len(first.data.test)
     ways: dict[str, Callable[[], object]] = {
         "plain loop": lambda: one_after_another(plain),
         "forward passes": lambda: forward_passes(plain),

@@ -100,7 +100,7 @@ def last_line(text: str) -> str:
 
 def make_task(overrides: list[str], rounds: int) -> Task:
     """The job without anything of fedexp's but the model's classes."""
-    config, data = configure(overrides), prepare(overrides).engine.resources.data
+    config, data = configure(overrides), prepare(overrides).data
     planned = plan(config)
     optimizer = config.optimizer.node
     with torch.random.fork_rng():

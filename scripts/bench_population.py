@@ -33,15 +33,16 @@ from omegaconf import open_dict
 from rich.console import Console
 from rich.table import Table
 
-from fedexp.cli.resume import to_dict
+from fedexp.config.composed import to_dict
 from fedexp.config.schema import Config, validate
+from fedexp.data.load import load_data
 from fedexp.data.partition_table import PARTITION, write_partition
+from fedexp.drawing.data_figure import pixels
 from fedexp.federation import Federation
 from fedexp.runtime.assembly import assemble
-from fedexp.runtime.plan import load_data, plan
+from fedexp.runtime.plan import plan
 from fedexp.state.checkpoint import Checkpoints
 from fedexp.state.run_folder import METRICS
-from fedexp.tracking.figures import pixels
 from fedexp.tracking.tracker import Trackers
 from fedexp.train import compose
 
@@ -55,7 +56,7 @@ METHODS: dict[str, list[str]] = {
 SHARED = [
     *("algorithm=fedavg", "data=synthetic", "data.size_max=1000", "model=logistic"),
     *("engine=vectorized", "engine.device=cpu", "local.epochs=1", "local.batch_size=32"),
-    *(f"clients.per_round={COHORT}", "evaluation.personal=off", "optimizer.lr=0.01"),
+    *(f"clients.per_round={COHORT}", "measure.personal=null", "optimizer.lr=0.01"),
 ]
 
 
@@ -143,7 +144,7 @@ def worker(method: str, clients: int, rounds: int) -> None:
 
 def save(federation: Federation, round: int, folder: Path) -> None:
     (folder / METRICS).touch()
-    store = federation.engine.resources.store
+    store = federation.store
     checkpoints = Checkpoints(folder, keep=1)
     checkpoints.save(round, 0.0, federation.server, federation.evaluator, store.states())
 

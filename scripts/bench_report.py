@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, nargs="+", default=[10, 50, 200])
     parser.add_argument("overrides", nargs="*", help="of the run that is copied")
     arguments = parser.parse_args()
-    imports = seconds("-c", "import fedexp.reporting.command")
+    imports = seconds("-c", "import fedexp.cli.report")
     found = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -70,7 +70,7 @@ def main() -> None:
         for runs in arguments.runs:
             for number in range(runs):
                 copy_run(folder / "first", folder / str(runs) / str(number), number)
-            report = ["-m", "fedexp.reporting.command", str(folder / str(runs))]
+            report = ["-m", "fedexp.cli.report", str(folder / str(runs))]
             found[runs] = seconds(*report, "--to", str(folder / f"report of {runs}"))
     table = Table("runs", "seconds", "over imports alone")
     for runs, took in found.items():

@@ -26,8 +26,9 @@ from rich.table import Table
 
 from fedexp.cli.command import config_folder
 from fedexp.config.schema import validate
+from fedexp.data.load import load_data
 from fedexp.runtime.assembly import assemble
-from fedexp.runtime.plan import load_data, plan
+from fedexp.runtime.plan import plan
 from fedexp.tracking.tracker import Trackers
 
 GIB = 2**30
@@ -61,7 +62,7 @@ def measure(overrides: list[str], rounds: int, folder: Path) -> dict[str, float]
     seconds = (time.perf_counter() - start) / rounds
     cpu_seconds = (time.process_time() - cpu_start) / rounds
     highest = peak()
-    states = (state for _, state in federation.engine.resources.store.states())
+    states = (state for _, state in federation.store.states())
     return {
         "kept": sum(state.nbytes for state in states) / GIB,
         "disk": sum(path.stat().st_size for path in folder.glob("*.pt")) / GIB,
@@ -114,7 +115,7 @@ def main() -> None:
             f"clients.count={arguments.clients}",
             f"clients.per_round={arguments.clients}",
             f"rounds={arguments.rounds}",
-            f"evaluation.personal_every={arguments.rounds}",
+            f"measure.personal.every={arguments.rounds}",
         ]
         for bound in arguments.ram_gib:
             found = row([*shared, f"clients.ram_gib={bound}"], arguments.rounds)

@@ -25,9 +25,9 @@ from rich.table import Table
 
 RESULTS = Path(__file__).parent / "results" / "threads.json"
 QUIET = [
-    "evaluation.personal=off",
-    "evaluation.every=100",
-    "tracking.heatmap_every=100",
+    "measure.personal=null",
+    "measure.global.every=100",
+    "measure.prototypes.every=100",
     "tracking.progress=false",
     "tracking.wandb.mode=disabled",
     "checkpoint.keep=0",
@@ -70,7 +70,7 @@ def run_once(overrides: list[str], threads: str) -> tuple[float, int]:
         rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         summary = json.loads((run / "summary.json").read_text())
     seconds = sum(row.get("time/train_s", 0.0) for row in rows)
-    return seconds, summary["computed_with"]["threads"]
+    return seconds, summary["threads"]
 
 
 def measure(overrides: list[str], cores: int, repeats: int) -> list[dict[str, Any]]:

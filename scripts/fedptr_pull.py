@@ -37,7 +37,7 @@ class Norms(NamedTuple):
 def pull(overrides: Sequence[str], federation: Federation) -> float:
     """Norm of FedPTR's pull on the whole model: every layer is pulled by lam."""
     fedptr = configure([*overrides, "algorithm=fedptr_s"]).regularizer
-    module = federation.engine.resources.module
+    module = federation.module
     shapes = {name: value.shape for name, value in module.tensor_index.parameters()}
     return float(fedptr["lam"]) * math.sqrt(len(set(layers_of(shapes, fedptr["layers"]).values())))
 
@@ -47,12 +47,14 @@ def gradient_norms(federation: Federation, config: Config, round: int) -> list[N
     resources = federation.engine.resources
     message = federation.server.broadcast(round)
     found = []
-    for client in resources.data.clients:
+    for client in federation.data.clients:
         if client.num_samples:
             module = resources.load_global(message).train()
             draw = torch_generator(config.seed, "fedptr_pull", round, client.client)
             batches = client.train_index[torch.randperm(client.num_samples, generator=draw)]
-            steps = [resources.data.train.gather(b) for b in batches.split(config.local.batch_size)]
+            steps = [
+                federation.data.train.gather(b) for b in batches.split(config.local.batch_size)
+            ]
             found.append(
                 Norms(int((client.class_counts > 0).sum()), one_epoch(module, steps, config))
             )

@@ -25,7 +25,7 @@ def strength(federation: Federation, round: int) -> tuple[float, float, float]:
     module = federation.engine.resources.load_global(federation.server.broadcast(round)).train()
     loss = module.loss
     assert isinstance(loss, RpclCpdr)
-    inputs, labels = next(iter(federation.engine.resources.data.test.batches(256)))
+    inputs, labels = next(iter(federation.data.test.batches(256)))
     z = module.outputs(inputs).z.detach().requires_grad_()
     spread = mean_distances(z.detach(), loss.relational)
     contrast = rpcl(z, labels, loss.relational, loss.holds, loss.temperature, spread)

@@ -37,6 +37,7 @@ from sklearn.linear_model import QuantileRegressor
 from sklearn.metrics import mean_pinball_loss
 
 from fedexp.core.randomness import seed_layers
+from fedexp.drawing.style import BAR, empty_figure, open_frame
 from fedexp.federation import Federation
 from fedexp.samplers.heterogeneity import label_entropy
 
@@ -46,7 +47,7 @@ DEFAULTS = [
     "clients.count=50",
     "clients.per_round=${clients.count}",
     "rounds=20",
-    f"evaluation.every={NEVER}",
+    f"measure.global.every={NEVER}",
 ]
 BETAS = np.linspace(0.25, 3, 12)
 QUANTILES = (0.975, 0.025)
@@ -69,12 +70,13 @@ class Envelope(NamedTuple):
 def squared_gaps(federation: Federation, round: int) -> dict[int, float]:
     """Client with data -> ||eta grad F_k - eta grad F||^2 at the global model before ``round``."""
     resources = federation.engine.resources
-    module = resources.load_global(federation.server.broadcast(round))
-    clients = [each for each in resources.data.clients if each.num_samples]
+    message = federation.server.broadcast(round)
+    module = resources.load_global(message)
+    clients = [each for each in federation.data.clients if each.num_samples]
     gradients = []
     for data in clients:
-        module.begin_turn(data, round)
-        seed_layers(module.device, resources.data.seed, "gradient", round, data.client)
+        module.begin_turn(data, message)
+        seed_layers(module.device, federation.data.seed, "gradient", round, data.client)
         found = module.loss_gradient().values()
         gradients.append(torch.cat([gradient.flatten().cpu() for gradient in found]))
     module.configure_optimizers()
@@ -91,7 +93,7 @@ def measure(overrides: Sequence[str]) -> pd.DataFrame:
     ``attrs`` has the number of classes.
     """
     federation, rounds = prepare(list(overrides)), configure(list(overrides)).rounds
-    data = federation.engine.resources.data
+    data = federation.data
     entropies = label_entropy(data.class_counts).tolist()
     rows = []
     for round in range(1, rounds + 1):
@@ -127,10 +129,10 @@ def fit_envelope(
 def draw(table: pd.DataFrame, envelopes: Sequence[Envelope]) -> Figure:
     """Points and curves."""
     num_classes = table.attrs["num_classes"]
-    figure = Figure(figsize=(6, 4.4), dpi=130, layout="constrained")
+    figure = empty_figure(6, 4.4)
     axes = figure.subplots()
     axes.scatter(
-        table.label_entropy, table.squared_gap, s=6, alpha=0.35, color="#7a8ca3", edgecolors="none"
+        table.label_entropy, table.squared_gap, s=6, alpha=0.35, color=BAR, edgecolors="none"
     )
     grid = np.linspace(0, math.log(num_classes), 200)
     for envelope, color in zip(envelopes, ("tab:blue", "tab:green", "tab:orange"), strict=False):
@@ -139,7 +141,7 @@ def draw(table: pd.DataFrame, envelopes: Sequence[Envelope]) -> Figure:
         axes.plot(grid, envelope(grid, num_classes), color=color, label=label)
     axes.set_ylim(bottom=0)
     axes.set(xlabel="entropy of the labels (nats)", ylabel="squared gap to the union's step")
-    axes.spines[["top", "right"]].set_visible(False)
+    open_frame(axes)
     axes.legend(frameon=False)
     clients, rounds = table.client.nunique(), table["round"].nunique()
     axes.set_title(f"Gradient steps of {clients} clients in {rounds} rounds", fontsize=11)

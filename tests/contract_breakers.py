@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedexp.core.client_protocol import Client
 from fedexp.core.forward import Forward
-from fedexp.core.messages import Message, Tensors, Update
+from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Memory, Setting
 from fedexp.core.sockets import Loss
 
@@ -48,7 +48,7 @@ class LeftBehind(Loss):
 
     turns = 0
 
-    def begin(self, client: Client, message: Message, memory: Memory) -> None:
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         self.turns += 1
 
     def forward(self, batch: Forward) -> Tensor:
@@ -66,10 +66,10 @@ class Forgetful(Loss):
     def broadcast(self, round: int) -> Tensors:
         return {"scale": torch.tensor(1.0 + self.rounds)}
 
-    def receive(self, message: Message) -> None:
-        self.scale.copy_(message.extras["loss"]["scale"])
+    def receive(self, message: PartMessage) -> None:
+        self.scale.copy_(message.extras["scale"])
 
-    def aggregate(self, updates: Sequence[Update]) -> None:
+    def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         self.rounds += 1
 
     def forward(self, batch: Forward) -> Tensor:

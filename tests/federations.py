@@ -3,20 +3,23 @@
 import copy
 import functools
 import os
+from collections.abc import Iterable
 
 import hydra
 from lightning.fabric import Fabric
 from torch import nn
 
 from fedexp.cli.command import config_folder
-from fedexp.cli.resume import to_dict
+from fedexp.config.composed import to_dict
 from fedexp.config.schema import Config, validate
 from fedexp.core.client import ClientModule
-from fedexp.core.messages import Message
+from fedexp.core.messages import Message, Update
+from fedexp.core.server import Server
+from fedexp.data.load import load_data
 from fedexp.engines.base import Engine
 from fedexp.federation import Federation
 from fedexp.runtime.assembly import assemble
-from fedexp.runtime.plan import load_data, plan
+from fedexp.runtime.plan import plan
 from fedexp.tracking.tracker import Trackers
 
 # Options that match training steps with synthetic images, and what makes them cheap.
@@ -56,6 +59,13 @@ def federate(*overrides: str) -> Federation:
     fabric = Fabric(accelerator="cpu", devices=1, precision=planned.config.engine.precision)
     data = load_data(planned.config, planned.source, fabric.device)
     return assemble(planned, fabric, data, Trackers([]))
+
+
+def take_step(server: Server, updates: Iterable[Update]) -> None:
+    """Let the server take a step with these updates."""
+    for update in updates:
+        server.add(update)
+    server.step()
 
 
 def begin_client(engine: Engine, client: int, message: Message) -> ClientModule:

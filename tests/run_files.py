@@ -10,10 +10,21 @@ CONFIG: dict[str, Any] = {
     "rounds": 3,
     "clients": {"count": 20, "per_round": 10},
     "head": {"_target_": "fedexp.heads.linear.Linear", "rho": 0.9},
-    "evaluation": {"every": 1, "targets": []},
+    "measure": {"global": {"every": 1, "targets": []}, "prototypes": {"every": 10}},
     "engine": {"device": "cpu"},
-    "tracking": {"heatmap_every": 10},
+    "tracking": {"tensorboard": False},
     "paper": [],
+}
+HEADLINES = {
+    "train/loss": "lower",
+    "global/accuracy": "higher",
+    "global/loss": "lower",
+    "personal/accuracy_uniform": "higher",
+    "personal/accuracy_local": "higher",
+    "personal/accuracy_test_split": "higher",
+    "personal/worst_decile": "higher",
+    "personal/std": "lower",
+    "validation/accuracy": "higher",
 }
 
 
@@ -24,6 +35,7 @@ def write_run(
     paper: Sequence[Mapping[str, Any]] = (),
     finished: bool = True,
     choices: Mapping[str, str] | None = None,
+    headlines: Mapping[str, str] = HEADLINES,
     **changes: Any,
 ) -> Path:
     """A run of ``len(history)`` rounds; overrides such as ``head.rho=0.1`` change its config,
@@ -47,7 +59,8 @@ def write_run(
         for part in path:
             node = node.setdefault(part, {})
         node[name] = parsed
-    (folder / "run.json").write_text(json.dumps({"config": config, "wandb_id": "0"}))
+    identity = {"config": config, "wandb_id": "0", "headlines": dict(headlines)}
+    (folder / "run.json").write_text(json.dumps(identity))
     lines = [json.dumps({"round": n, **row}) for n, row in enumerate(history, start=1)]
     (folder / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
     hydra = folder / ".hydra"

@@ -38,7 +38,7 @@ def linear_federation(*overrides: str) -> Federation:
 
 def gradient(federation: Federation, client: int, w: Weights) -> Weights:
     """Of the mean cross-entropy over one client's data, by the textbook formula."""
-    data = federation.engine.resources.data
+    data = federation.data
     index = data.clients[client].train_index
     x = data.train.inputs[index].flatten(1).double().numpy()
     y = np.eye(10)[data.train.labels[index].numpy()]
@@ -54,7 +54,7 @@ def global_weights(federation: Federation) -> Weights:
 
 
 def sizes(federation: Federation) -> np.ndarray:
-    return np.asarray(federation.engine.resources.data.class_counts.sum(1), dtype=float)
+    return np.asarray(federation.data.class_counts.sum(1), dtype=float)
 
 
 @pytest.mark.parametrize("aggregator", ["sample_weighted", "uniform"])
@@ -126,10 +126,10 @@ def test_a_run_says_one_thing_a_round_and_the_partition_before() -> None:
         def log(self, record: Record) -> None:
             self.records.append(record)
 
-    federation = federate("clients.count=4", "clients.per_round=2", "tracking.heatmap_every=2")
+    sizes = ["clients.count=4", "clients.per_round=2", "rounds=3"]
+    federation = federate(*sizes, "measure.prototypes.every=2")
     recorder = Recorder()
     federation.tracker = recorder
-    federation.evaluator.rounds = federation.figures.rounds = 3  # type: ignore[attr-defined]
     federation.run(3)
     assert [record.round for record in recorder.records] == [0, 1, 2, 3]
     assert [set(record.figures) for record in recorder.records] == [

@@ -26,7 +26,6 @@ import fedexp
 from fedexp.cli.command import config_folder
 from fedexp.config import build, schema
 from fedexp.errors import InputError
-from fedexp.tracking.headlines import HEADLINES
 
 CONF = Path(config_folder())
 GROUPS = {
@@ -34,8 +33,11 @@ GROUPS = {
         path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml")
     )
     for folder in sorted(CONF.iterdir())
-    if folder.is_dir() and folder.name != "hydra"
+    if folder.is_dir() and folder.name not in ("hydra", "measure")
 }
+MEASURES = sorted(path.stem for path in (CONF / "measure").glob("*.yaml"))
+OBJECTIVES = ["global/accuracy", "global/loss", "global/fewshot_accuracy", "train/loss"]
+OBJECTIVES += ["personal/accuracy_local", "validation/accuracy", "membership/loss_auc"]
 
 # Where a large value is honest work, which a test cannot wait for: the value it has here. Drawn
 # values stay near it.
@@ -70,9 +72,12 @@ WORK = {
     "personalization.epochs": 1,
     "personalization.head_epochs": 1,
     "personalization.tuning_epochs": 1,
-    "evaluation.membership.samples": 20,
-    "evaluation.membership.shadows": 4,
-    "evaluation.membership.epochs": 1,
+    "measure.membership.samples": 20,
+    "measure.membership.shadows": 4,
+    "measure.membership.epochs": 1,
+    "measure.loss_surface.points": 2,
+    "measure.loss_surface.samples": 20,
+    "measure.fewshot.episodes": 2,
 }
 QUIET = {"tracking.wandb.mode": "disabled", "tracking.progress": "false"}
 PRESETS = {"algorithm", "experiment", "method", "personalization", "protocol", "search"}
@@ -140,7 +145,10 @@ def allowed_words(config: DictConfig, key: str) -> list[str]:
     """What the schema lists for this key; nothing if it lists nothing."""
     model: type[BaseModel] = schema.Config
     node: Any = config
-    for name in key.split("."):
+    names = key.split(".")
+    if names[0] == "measure" and len(names) > 2:  # each has its own schema
+        model, node, names = BaseModel, config.measure[names[1]], names[2:]
+    for name in names:
         if name not in model.model_fields and "_target_" in node:
             model = build._arguments(build.locate(key, node["_target_"]), ("resources",))
         if name not in model.model_fields:
@@ -168,9 +176,13 @@ def compose(overrides: list[str]) -> DictConfig:
 
 @st.composite
 def configs(draw: st.DrawFn, world: World) -> list[str]:
-    """Overrides: some options, small sizes, some keys with any value."""
+    """Overrides: some options and measures, small sizes, some keys with any value."""
     chosen = draw(st.lists(st.sampled_from(sorted(GROUPS)), max_size=4, unique=True))
     options = [f"{group}={draw(st.sampled_from(GROUPS[group]))}" for group in chosen]
+    if added := draw(st.lists(st.sampled_from(MEASURES), max_size=3, unique=True)):
+        options.append(f"+measure=[{','.join(added)}]")
+    absent = draw(st.lists(st.sampled_from(MEASURES), max_size=2, unique=True))
+    options += [f"++measure.{name}=null" for name in absent]
     try:
         config = compose(options)
     except (HydraException, ValueError):  # two presets that say different things
@@ -188,6 +200,9 @@ def configs(draw: st.DrawFn, world: World) -> list[str]:
     if name in ("fedisic", "tinyimagenet"):
         sizes["data.image_size"] = 8
     values = [key for key in keys if not key.endswith("_target_")]
+    for key in values:
+        if key.startswith("measure.") and key.endswith(".every"):
+            sizes[key] = draw(st.sampled_from([1, 2, 10]))
     for key in draw(st.lists(st.sampled_from(values), max_size=4, unique=True)):
         sizes[key] = draw(st.sampled_from(fair_values(config, key)))
     for key in draw(st.just([]) | st.lists(st.sampled_from(keys), max_size=1)):
@@ -199,7 +214,7 @@ def configs(draw: st.DrawFn, world: World) -> list[str]:
 def fair_values(config: DictConfig, key: str) -> list[str]:
     """Values that look like the one that this key has; not all of them are allowed."""
     value = OmegaConf.select(config, key, throw_on_missing=False)
-    words = list(HEADLINES) if key == "objective" else allowed_words(config, key)
+    words = OBJECTIVES if key == "objective" else allowed_words(config, key)
     kind = list if isinstance(value, ListConfig) else type(value)
     large = LARGE if kind in (int, float, type(None)) and key not in WORK else []
     return words or FAIR.get(kind, ["some"]) + large
@@ -226,10 +241,13 @@ def no_hang() -> Iterator[None]:
 
 
 def names(overrides: list[str]) -> set[str]:
-    """Keys and groups that the overrides mention; a preset stands for all that it may choose."""
+    """Keys and groups that the overrides mention; a preset stands for all that it may choose.
+
+    A measure that is on by default, and the objective, may need other data or another method.
+    """
     keys = {each.partition("=")[0].lstrip("+~") for each in overrides}
     groups = {key.partition(".")[0] for key in keys}
-    return keys | groups | (set(GROUPS) if groups & PRESETS else set())
+    return keys | groups | {"measure", "objective"} | (set(GROUPS) if groups & PRESETS else set())
 
 
 def attempt(overrides: list[str], world: World) -> str:

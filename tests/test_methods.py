@@ -58,7 +58,7 @@ def test_a_method_keeps_up_with_fedavg_on_digits(algorithm: str, tmp_path: Path)
         runs = [
             fedexp.run(
                 [
-                    *[f"algorithm={name}", f"seed={seed}", "evaluation.personal=off"],
+                    *[f"algorithm={name}", f"seed={seed}", "measure.personal=null"],
                     *["tracking.wandb.mode=disabled", "tracking.progress=false"],
                     f"hydra.run.dir={tmp_path / name / str(seed)}",
                 ]
@@ -89,7 +89,7 @@ ACROSS_SYSTEMS = [
 @pytest.mark.parametrize("overrides", ACROSS_SYSTEMS, ids=lambda each: " ".join(each[:4]))
 def test_parts_of_several_papers_make_one_method(overrides: list[str]) -> None:
     """Each part does its share: three rounds, in the second of which the last of them begins."""
-    federation = federate(*SMALL, "local.grad_clip=10", "evaluation.step_cosine=true", *overrides)
+    federation = federate(*SMALL, "local.grad_clip=10", "+measure=step_cosine", *overrides)
     for round in (1, 2, 3):
         metrics = federation.run_round(round).metrics
         assert 0 < metrics["train/loss"] < 100

@@ -64,7 +64,7 @@ def test_real_images_train(tmp_path: Path, cifar10_images: Path) -> None:
     result = fedexp.run(
         [
             *["experiment=cifar10", "data=image_folder", f"data.root={cifar10_images}"],
-            *["rounds=5", "evaluation.personal=off", f"hydra.run.dir={tmp_path / 'run'}"],
+            *["rounds=5", "measure.personal=null", f"hydra.run.dir={tmp_path / 'run'}"],
         ]
     )
     assert result.summary["metrics"]["global/accuracy"]["final"] > 0.2

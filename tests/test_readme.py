@@ -27,10 +27,13 @@ from fedexp.runtime.plan import plan
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "scripts" / "results" / "README.md", ROOT / "CONTRIBUTING.md"]
+ALL_PAGES = [*PAGES, ROOT / "conf" / "experiment" / "README.md"]
+TOP = ("conf", "fedexp", "notebooks", "scripts", "tests")
+"""Folders of the repository, with which a path on a page begins."""
 OWN = "--config-dir"
 TINY = [
     *["rounds=1", "clients.count=4", "clients.per_round=2", "local.epochs=1"],
-    *["evaluation.personal=off", "tracking.wandb.mode=disabled"],
+    *["measure.personal=null", "tracking.wandb.mode=disabled"],
 ]
 
 
@@ -48,7 +51,11 @@ def commands(page: Path) -> list[list[str]]:
 
 def jobs(arguments: list[str]) -> list[list[str]]:
     """The overrides of each job of a command, of the first seed only."""
-    overrides = [each for each in arguments if "=" in each and not each.startswith("hydra/")]
+    overrides = [
+        each
+        for each in arguments
+        if each.startswith("~") or ("=" in each and not each.startswith("hydra/"))
+    ]
     choices = [
         [f"{each.get_key_element()}={value}" for value in each.sweep_string_iterator()]
         if each.is_sweep_override()
@@ -65,6 +72,21 @@ def examples() -> list[list[str]]:
         job for page in PAGES for each in commands(page) if OWN not in each for job in jobs(each)
     ]
     return [list(job) for job in dict.fromkeys(map(tuple, found)) if job]
+
+
+def paths(page: Path) -> list[str]:
+    """The paths of the repository in back-ticks, without those that have a placeholder."""
+    found = re.findall(rf"`((?:{'|'.join(TOP)})/[^`\s<*]+)`", page.read_text())
+    return [each for each in found if not each.endswith("...")]
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_paths_on_a_page_exist(page: Path) -> None:
+    assert [each for each in paths(page) if not (ROOT / each).exists()] == []
+
+
+def test_there_are_paths_on_the_pages() -> None:
+    assert "fedexp/core/part.py" in paths(ROOT / "CONTRIBUTING.md")
 
 
 @pytest.mark.matrix

@@ -1,9 +1,9 @@
-"""The check of a part: existing parts keep the contract, and each rule is noticed when broken."""
+"""The checks of parts and measures: bundled ones pass, and each broken rule is noticed."""
 
 import pytest
 
 from fedexp.errors import InputError
-from fedexp.testing import ContractError, check_part
+from fedexp.testing import ContractError, check_measure, check_part
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,32 @@ def test_a_broken_rule_is_noticed(part: str, rule: str) -> None:
 def test_a_wrong_override_is_one_line() -> None:
     with pytest.raises(InputError, match=r"regularizer\.mu=-1"):
         check_part("regularizer=proximal", "regularizer.mu=-1")
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["+measure=[forgetting,clients,fairness,step_cosine]"],
+        ["personalization=finetune_best", "data.validation=0.2"],
+    ],
+    ids=" ".join,
+)
+def test_measures_keep_the_contract(overrides: list[str]) -> None:
+    check_measure(*overrides)
+
+
+@pytest.mark.parametrize(
+    ("measure", "rule"),
+    [
+        ("WithoutKey", r"two runs with the same seed differ.*\(round 1: own/draw is "),
+        ("OtherTable", r"two runs with the same seed differ.*\(round 1: column draw of own is "),
+        ("Meddling", r"training differs with the measure.*\(weights\."),
+        ("Forgetful", r"a resumed run differs.*state_dict \(round 2: own/rounds is 2.0 and 1.0"),
+        ("Alone", r"two processes differ.*contribution \(round 1: own/samples is "),
+        ("NeverMeasured", "the headline own/score is measured in no round"),
+        ("NotFinite", "the headline own/score is nan"),
+    ],
+)
+def test_a_measure_that_breaks_a_rule_is_noticed(measure: str, rule: str) -> None:
+    with pytest.raises(ContractError, match=rule):
+        check_measure(f"+measure.own._target_=measure_breakers.{measure}")

@@ -53,7 +53,7 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
 
 def test_cfg_prints_the_whole_config(tmp_path: Path) -> None:
     done = fedexp("--cfg", "job", "algorithm=fedprox", folder=tmp_path)
-    for line in ("seed: 0", "  per_round: 10", "  mu: 0.01", "  beta: 0.3", "  heatmap_every: 10"):
+    for line in ("seed: 0", "  per_round: 10", "  mu: 0.01", "  beta: 0.3", "    of: all"):
         assert line in done.stdout.splitlines()
 
 
@@ -78,7 +78,7 @@ def test_a_run_ends_with_a_table_and_its_folder(tmp_path: Path) -> None:
         ),
         (
             ["data=spiral", "data.augment=flip"],
-            "fedexp: data.augment=flip: is for images; these inputs are flat; use none",
+            "fedexp: data.augment=flip: needs images, which spiral lacks; should be none",
         ),
         (["rounds=${nope}"], "fedexp: rounds: Interpolation key 'nope' not found"),
         (["resume=5"], "fedexp: resume=5: should be a valid string"),
@@ -106,7 +106,10 @@ def test_a_wrong_value_is_one_line_and_exit_code_1(
 @pytest.mark.parametrize(
     ("override", "line"),
     [
-        ("evaluation.targets={}", "Error merging override evaluation.targets={} Cannot merge"),
+        (
+            "measure.global.targets={}",
+            "Error merging override measure.global.targets={} Cannot merge",
+        ),
         ("resume=${nope}", "resume: Interpolation key 'nope' not found"),
         ("hydra.run.dir=/dev/null/run", "hydra.run.dir=/dev/null/run"),
     ],
@@ -135,7 +138,7 @@ def test_a_device_that_is_not_there(tmp_path: Path) -> None:
     ],
 )
 def test_an_interrupted_run_is_saved_and_goes_on(number: signal.Signals, tmp_path: Path) -> None:
-    some = [*TINY[1:], "evaluation.personal=off", "tracking.wandb.mode=disabled"]
+    some = [*TINY[1:], "measure.personal=null", "tracking.wandb.mode=disabled"]
     command = [sys.executable, "-m", "fedexp.train", "rounds=100000", *some]
     run = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     while not (found := [path for path in tmp_path.glob(METRICS) if path.stat().st_size]):
@@ -203,7 +206,7 @@ def test_a_sweep_of_two_processes(tmp_path: Path) -> None:
 
 def test_a_sweep_goes_on_with_the_jobs_that_are_left(tmp_path: Path) -> None:
     sweep = ["-m", *TINY, "seed=0,1,2", "checkpoint.every=1", "tracking.wandb.mode=disabled"]
-    sweep += ["evaluation.personal=off"]
+    sweep += ["measure.personal=null"]
     first = fedexp(*sweep, folder=tmp_path)
     assert first.returncode == 0, first.stderr
     (folder,) = tmp_path.glob("multirun/*/*")
@@ -233,10 +236,10 @@ def test_another_config_does_not_go_on_and_touches_nothing(tmp_path: Path) -> No
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
     refused = {
         ("resume=run", "optimizer.lr=0.5", "local.epochs=2"): (
-            "resume=run: the config has changed; that run had local.epochs=1, optimizer.lr=0.02"
+            "resume=run: the config has changed; the run had local.epochs=1, optimizer.lr=0.02"
         ),
         ("hydra.run.dir=run",): (
-            "hydra.run.dir=run: already holds a run; name another folder, or go on with it by "
+            "hydra.run.dir=run: already holds a run; name another folder, or resume the run with "
             "resume=run"
         ),
     }

@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 import torch
 
-from fedexp.core.compatibility import DRAWS_BY_SIZE
-from fedexp.core.messages import Tensors, Update
+from fedexp.compatibility.traits import DRAWS_BY_SIZE
+from fedexp.core.messages import PartUpdate, Tensors, Update
+from fedexp.core.reducible import Contribution
 from fedexp.core.sockets import Aggregator
-from fedexp.distributed.ranks import Contribution
 
 
 class Average(Aggregator):
@@ -33,7 +33,7 @@ class Average(Aggregator):
             }
         self._reset()
 
-    def add(self, update: Update, current: Tensors) -> None:
+    def add(self, update: Update | PartUpdate, current: Tensors) -> None:
         """Add one update to the sums."""
         factor = update.draws * (update.num_samples if self.weighting == "samples" else 1)
         self._total += factor

@@ -10,9 +10,9 @@ import torch
 from pydantic import PositiveFloat
 
 from fedexp.aggregators.average import Average
-from fedexp.core.compatibility import NOT_THE_MEAN
-from fedexp.core.messages import Tensors, Update
-from fedexp.distributed.ranks import Contribution
+from fedexp.compatibility.traits import NOT_THE_MEAN
+from fedexp.core.messages import PartUpdate, Tensors, Update
+from fedexp.core.reducible import Contribution
 
 
 class NormClipped(Average):
@@ -34,7 +34,7 @@ class NormClipped(Average):
         self._norms: list[float] = []
         self._last_norms: list[float] = []
 
-    def add(self, update: Update, current: Tensors) -> None:
+    def add(self, update: Update | PartUpdate, current: Tensors) -> None:
         """Add one update, its step scaled down if it is too long."""
         step = steps(update.weights, current)
         norm = norm_of(step)

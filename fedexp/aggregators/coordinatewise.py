@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedexp.aggregators.gathered import Gathered, rounded_down
-from fedexp.core.messages import Tensors, Update
+from fedexp.core.messages import PartUpdate, Tensors
 
 
 class Coordinatewise(Gathered):
@@ -19,7 +19,7 @@ class Coordinatewise(Gathered):
     choose to be the one by reporting more samples.
     """
 
-    def combine(self, updates: Sequence[Update], current: Tensors) -> Tensors:
+    def combine(self, updates: Sequence[PartUpdate], current: Tensors) -> Tensors:
         """The statistic of every coordinate."""
         by_size = sorted(updates, key=lambda update: update.num_samples)
         middle = by_size[(len(by_size) - 1) // 2]
@@ -34,7 +34,7 @@ class Coordinatewise(Gathered):
         """[...] from values [K, ...] that are sorted along the first dimension."""
         raise NotImplementedError
 
-    def _combined(self, updates: Sequence[Update], name: str) -> Tensor:
+    def _combined(self, updates: Sequence[PartUpdate], name: str) -> Tensor:
         values = torch.stack([u.weights[name] for u in updates for _ in range(u.draws)])
         return self.statistic(values.sort(dim=0).values)
 

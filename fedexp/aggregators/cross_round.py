@@ -1,7 +1,7 @@
 """FedCDA: averages models of several rounds, one of each client, that are close to each other."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal
@@ -14,7 +14,7 @@ from torch import Tensor
 from fedexp.aggregators.average import Average
 from fedexp.aggregators.gathered import Gathered
 from fedexp.core.client_protocol import Client
-from fedexp.core.messages import Tensors, Update
+from fedexp.core.messages import PartUpdate, Tensors
 from fedexp.core.part import Memory, Setting
 from fedexp.core.randomness import numpy_generator
 from fedexp.errors import InputError
@@ -120,7 +120,7 @@ class CrossRound(Gathered):
         """Make the memory. Raises InputError: a batch has too many combinations."""
         self._seed = setting.seed
         self._parameters = setting.shared & setting.parameter_shapes.keys()
-        self._models = setting.make_store("aggregator")
+        self.store = self._models = setting.make_store("aggregator")
         cohort = min(setting.clients_per_round, int((setting.client_sizes > 0).sum()))
         self._check_batches(cohort, min(self.memory, setting.rounds))
         if self.warmup >= setting.rounds:
@@ -134,7 +134,7 @@ class CrossRound(Gathered):
         """F: the mean cross-entropy of the last local epoch, while the weights moved."""
         return {"loss": client.cross_entropy}
 
-    def combine(self, updates: Sequence[Update], current: Tensors) -> Tensors:
+    def combine(self, updates: Sequence[PartUpdate], current: Tensors) -> Tensors:
         """The mean of the selected models; in the warm-up, of the cohort's."""
         self._round += 1
         for update in updates:
@@ -162,15 +162,6 @@ class CrossRound(Gathered):
         self._round = state["round"]
         self._losses, self._selected = state["losses"], state["selected"]
 
-    def fixed_state(self) -> Mapping[str, Tensors]:
-        """The models."""
-        return self._models
-
-    def load_fixed_state(self, state: Mapping[str, Tensors]) -> None:
-        """Inverse of ``fixed_state``."""
-        for name in state:
-            self._models[name] = state[name]
-
     def _check_batches(self, cohort: int, memory: int) -> None:
         size = -(-cohort // self.batches)
         if memory**size <= COMBINATIONS:
@@ -184,11 +175,11 @@ class CrossRound(Gathered):
             f"each have more than {COMBINATIONS} combinations; {advice}"
         )
 
-    def _remember(self, update: Update) -> None:
+    def _remember(self, update: PartUpdate) -> None:
         """Keep a client's new model and forget its oldest."""
         client = update.client
         losses = self._losses.setdefault(client, {})
-        losses[self._round] = update.extras["aggregator"]["loss"].item()
+        losses[self._round] = update.extras["loss"].item()
         self._models[_name(client, self._round)] = update.weights
         if len(losses) > self.memory:
             oldest = min(losses)

@@ -1,13 +1,12 @@
 """The base of aggregators that need all updates at once."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import chain
 
-from fedexp.core.compatibility import NOT_THE_MEAN
-from fedexp.core.messages import Tensors, Update
+from fedexp.compatibility.traits import NOT_THE_MEAN
+from fedexp.core.messages import PartUpdate, Tensors, Update
+from fedexp.core.reducible import Contribution
 from fedexp.core.sockets import Aggregator
-from fedexp.distributed.ranks import Contribution
 
 
 class Gathered(Aggregator):
@@ -16,18 +15,17 @@ class Gathered(Aggregator):
     traits = frozenset({NOT_THE_MEAN})
 
     def __init__(self) -> None:
-        self._updates: list[Update] = []
+        self._updates: list[PartUpdate] = []
 
     def add(self, update: Update, current: Tensors) -> None:
         """Keep one update's weights and what the aggregator's own client half reported."""
-        own = {"aggregator": update.extras.get("aggregator", {})}
-        self._updates.append(replace(update, extras=own, directions={}))
+        self._updates.append(update.to("aggregator"))
 
     def contribution(self) -> Contribution:
         """The updates of this process's clients."""
         return Contribution(items=self._updates)
 
-    def set_reduced(self, sums: Tensors, items: Sequence[list[Update]]) -> None:
+    def set_reduced(self, sums: Tensors, items: Sequence[list[PartUpdate]]) -> None:
         """Replace this process's updates by those of all processes."""
         self._updates = list(chain(*items))
 
@@ -37,7 +35,7 @@ class Gathered(Aggregator):
         self._updates = []
         return self.combine(updates, current) if updates else current
 
-    def combine(self, updates: Sequence[Update], current: Tensors) -> Tensors:
+    def combine(self, updates: Sequence[PartUpdate], current: Tensors) -> Tensors:
         """The next global weights from at least one update; the updates are sorted by client."""
         raise NotImplementedError
 

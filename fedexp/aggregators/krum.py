@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedexp.aggregators.average import Average
 from fedexp.aggregators.gathered import Gathered, rounded_down
-from fedexp.core.messages import Tensors, Update
+from fedexp.core.messages import PartUpdate, Tensors
 
 
 class Krum(Gathered):
@@ -31,7 +31,7 @@ class Krum(Gathered):
         super().__init__()
         self.byzantine, self.keep = byzantine, keep
 
-    def combine(self, updates: Sequence[Update], current: Tensors) -> Tensors:
+    def combine(self, updates: Sequence[PartUpdate], current: Tensors) -> Tensors:
         """The unweighted mean of the m updates."""
         byzantine_clients = rounded_down(self.byzantine, len(updates))
         scores = krum_scores(squared_distances(updates, current), byzantine_clients)
@@ -49,7 +49,7 @@ def krum_scores(squares: Tensor, byzantine_clients: int) -> Tensor:
     return others.sort(dim=1).values[:, : min(nearest, len(squares) - 1)].sum(dim=1)
 
 
-def squared_distances(updates: Sequence[Update], current: Tensors) -> Tensor:
+def squared_distances(updates: Sequence[PartUpdate], current: Tensors) -> Tensor:
     """[K, K] float64 squared distances between the updates' float weights."""
     inner = torch.zeros(len(updates), len(updates), dtype=torch.float64)
     for name, before in current.items():

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from fedexp.aggregators.accountant import Accountant
 from fedexp.aggregators.clipping import clipping_metrics, norm_of, steps
-from fedexp.core.compatibility import UNIFORM_COHORTS
+from fedexp.compatibility.traits import UNIFORM_COHORTS
 from fedexp.core.messages import Tensors, Update
 from fedexp.core.part import Setting
 from fedexp.core.randomness import torch_generator
+from fedexp.core.reducible import Contribution
 from fedexp.core.sockets import Aggregator
-from fedexp.distributed.ranks import Contribution
 from fedexp.errors import InputError
 
 _REPORTS_NOTHING = {

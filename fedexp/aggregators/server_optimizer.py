@@ -7,7 +7,7 @@ from pydantic import Field, PositiveFloat
 from torch import Tensor
 
 from fedexp.aggregators.average import Average
-from fedexp.core.compatibility import NOT_THE_MEAN
+from fedexp.compatibility.traits import NOT_THE_MEAN
 from fedexp.core.messages import Tensors
 from fedexp.core.part import Setting
 

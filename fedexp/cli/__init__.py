@@ -1,1 +1,1 @@
-"""The commands: what Hydra needs to start a run, and how a command begins and ends."""
+"""The commands: Hydra's callbacks and resolvers, and the beginning and end of a command."""

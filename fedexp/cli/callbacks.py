@@ -1,6 +1,6 @@
 """Hydra callbacks around runs and sweeps; ``config.yaml`` lists them under ``hydra.callbacks``.
 
-Hydra creates them at every start, also for ``--help``: slow imports are in the methods.
+Hydra creates them at every start, even for ``--help``, so slow imports are inside the methods.
 """
 
 from pathlib import Path
@@ -10,7 +10,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, read_write
 
 from fedexp.cli.resume import check_run_folder, check_sweep_folder
-from fedexp.cli.tables import announce_single_cell
+from fedexp.papers.sweep import announce_single_cell
 from fedexp.runtime.sweep_interrupts import block_interrupts, end_interrupted_sweep
 
 _OWN_PLUGINS = {
@@ -27,7 +27,7 @@ _OWN_PLUGINS = {
 
 
 class ProtectRuns(Callback):
-    """Refuses a folder that belongs to another run, before Hydra writes its own files there."""
+    """Refuses the folder of another run before Hydra writes its own files there."""
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Called by Hydra before it creates the run's folder."""
@@ -40,10 +40,10 @@ class ProtectRuns(Callback):
 
 
 class AdaptPlugins(Callback):
-    """Replaces the classes of sweepers and launchers that other packages bring by fedexp's own.
+    """Replaces other packages' sweepers and launchers with fedexp's subclasses.
 
-    These add to them what a sweep of fedexp does with failed jobs, signals and time limits. The
-    options, with their names and defaults, are those of the packages.
+    The subclasses handle failed jobs, signals and time limits like fedexp's own sweeps. Options
+    keep their names and defaults.
     """
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
@@ -57,18 +57,20 @@ class AdaptPlugins(Callback):
 
 
 class SweepTable(Callback):
-    """Prints the table over all jobs and writes it to ``sweep.csv``; names the failed jobs."""
+    """Prints the table of all jobs and writes it to ``sweep.csv``; names the failed jobs."""
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Called by Hydra in the parent process, after the last job; exit code 1 if one failed."""
+        """Called by Hydra in the parent after the last job; exits with 1 if a job failed."""
+        from fedexp.papers.report import PaperReport
         from fedexp.reporting.sweep import report_sweep
 
-        if not report_sweep(Path(config.hydra.sweep.dir), f"{config.hydra.job.name}.log"):
+        log_name = f"{config.hydra.job.name}.log"
+        if not report_sweep(Path(config.hydra.sweep.dir), log_name, PaperReport):
             raise SystemExit(1)
 
 
 class FinishRoundOnInterrupt(Callback):
-    """With ``hydra/launcher=joblib``, a Ctrl-C ends each job after its round is saved."""
+    """With ``hydra/launcher=joblib``, lets each job save its round after a Ctrl-C."""
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Called by Hydra in the parent, before the first job."""
@@ -76,5 +78,5 @@ class FinishRoundOnInterrupt(Callback):
             block_interrupts()
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Called by Hydra in the parent, after the last job; exit code 130 after a Ctrl-C."""
+        """Called by Hydra in the parent after the last job; exits with 130 after a Ctrl-C."""
         end_interrupted_sweep(Path(config.hydra.sweep.dir))

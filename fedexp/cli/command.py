@@ -1,6 +1,6 @@
-"""What the commands share: the config tree's folder, and how a command ends.
+"""Functions that the commands share: the config tree's folder, and the end of a command.
 
-Imports Hydra and nothing slow, so that ``--help`` and completion are quick.
+Imports nothing slow except Hydra, so that ``--help`` and completion are quick.
 """
 
 import os
@@ -29,7 +29,7 @@ register_resolvers()
 register_help_resolver()
 
 _HYDRA_FLAGS = ("cfg", "help", "info", "multirun", "package", "resolve", "run", "version")
-"""Those without a hyphen in their name; fedexp's keys have none."""
+"""Hydra's flags without a hyphen inside their name."""
 
 
 def config_folder() -> str:
@@ -40,7 +40,7 @@ def config_folder() -> str:
 
 
 def run_command(job: Callable[[], object]) -> None:
-    """Run a Hydra command; an error in the command line is printed as one line."""
+    """Run a Hydra command; print an error in the command line as one line."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors instead of printing them
     try:
         sys.argv[1:] = _sweep_flag_first(sys.argv[1:])
@@ -53,13 +53,13 @@ def run_command(job: Callable[[], object]) -> None:
 
 
 def _sweep_flag_first(arguments: Sequence[str]) -> list[str]:
-    """``-m`` before all overrides: argparse does not take them from both sides of a flag."""
+    """Move ``-m`` before all overrides, as argparse accepts no overrides on both sides of it."""
     flags = [each for each in arguments if each in ("-m", "--multirun")]
     return [*flags, *(each for each in arguments if each not in flags)]
 
 
 def _check_dashes(arguments: Sequence[str]) -> None:
-    """Raises InputError if a key is written like a flag: Hydra would print all of its flags."""
+    """Raise InputError if a key is written like a flag; Hydra would print all of its flags."""
     for argument in arguments:
         found = re.fullmatch(r"--([\w./@]+)(=.*)?", argument)
         if found and not any(flag.startswith(found[1]) for flag in _HYDRA_FLAGS):
@@ -82,4 +82,4 @@ def exit_in_one_line(folder: Path) -> Iterator[None]:
 def remove_if_unused(folder: Path) -> None:
     """Delete the folder of a run that ended before it wrote anything."""
     if {path.name for path in folder.glob("*")} <= {".hydra"}:
-        shutil.rmtree(folder, ignore_errors=True)  # another process may do so, too
+        shutil.rmtree(folder, ignore_errors=True)  # another process may delete it at the same time

@@ -1,4 +1,4 @@
-"""What ``--help`` lists."""
+"""The lists in ``--help``."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from fedexp.cli.tables import tables
+from fedexp.papers.sweep import table_presets
 
 _ONLY = "default"
 
@@ -18,16 +18,16 @@ def register_help_resolver() -> None:
 
 
 def config_groups(sources: Sequence[Mapping[str, str]], hidden: Collection[str]) -> str:
-    """The config groups and their options, a group a line, without the papers' tables.
+    """The config groups and their options, one group per line, without the papers' tables.
 
-    Groups that leave no choice, as ``tracking``, are left out.
+    Groups with a single option, such as ``tracking``, are left out.
 
     Args:
-        sources: ``hydra.runtime.config_sources``, of which the folders are searched.
-        hidden: the folders of a config tree that a user does not choose from.
+        sources: ``hydra.runtime.config_sources``; the folders among them are searched.
+        hidden: folders of the config tree that are not for users.
     """
     options: dict[str, set[str]] = defaultdict(set)
-    listed = {f"experiment/{name}" for name, _ in tables(_folders(sources))}
+    listed = {f"experiment/{name}" for name, _ in table_presets(_folders(sources))}
     for root in _folders(sources):
         for path in root.glob("*/**/*.yaml"):
             group = path.parent.relative_to(root)
@@ -38,8 +38,8 @@ def config_groups(sources: Sequence[Mapping[str, str]], hidden: Collection[str])
 
 
 def paper_tables(sources: Sequence[Mapping[str, str]]) -> str:
-    """The papers' tables that are experiments, one a line, and after them each paper's figures."""
-    found = dict(tables(_folders(sources)))
+    """The papers' tables that are experiments, one per line, followed by each paper's figures."""
+    found = dict(table_presets(_folders(sources)))
     figures: dict[str, list[str]] = defaultdict(list)
     lines: dict[str, str] = {}
     for name, title in found.items():

@@ -1,4 +1,4 @@
-"""Hydra's errors about a command line, in one line."""
+"""Turns Hydra's errors about a command line into one line."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +11,7 @@ from hydra.errors import HydraException, InstantiationException, OverrideParseEx
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from fedexp.config.renamed_keys import renamed
 from fedexp.errors import InputError
 
 _NO_OPTION = "Config group override must be"  # a group is null, or a number
@@ -25,11 +26,11 @@ _FURTHER_ADVICE = ("\nConfig search path", "\nSee https", "\nTo append to your c
 
 @contextmanager
 def one_line(overrides: Sequence[str], folder: Path) -> Iterator[None]:
-    """Raise Hydra's errors about ``overrides`` as InputError, in one line in Hydra's words.
+    """Raise Hydra's errors about ``overrides`` as InputError, in one line with Hydra's words.
 
     Args:
-        overrides: as on the command line.
-        folder: the config tree, for suggesting a key in place of a mistyped one.
+        overrides: as typed on the command line.
+        folder: the config tree, for suggesting the right spelling of a key.
     """
     try:
         yield
@@ -50,23 +51,25 @@ def one_line(overrides: Sequence[str], folder: Path) -> Iterator[None]:
 
 
 def _suggestion(text: str, folder: Path) -> str:
-    """A suggestion, if Hydra's message names an unknown key or an option of an extra."""
+    """Advice to append to Hydra's message about an unknown key or a missing extra; may be empty."""
     if "missing EQUAL" in text:
         return " Write GROUP=OPTION or KEY=VALUE."
     if unknown := _quoted(text, "Could not override '"):
-        return _similar_key(unknown, folder)
+        return f" It {words}" if (words := renamed(unknown)) else _similar_key(unknown, folder)
     if (missing := _quoted(text, "Could not find '")) in _EXTRAS:
         return f"; it comes with pip install 'fedexp[{_EXTRAS[missing]}]'."
     return ""
 
 
 def _missing_option(text: str, folder: Path) -> str:
-    """The line about an option that a group of the package lacks; empty if it is another error."""
+    """The line about an unknown option of a group; empty if ``text`` is about something else."""
     group, _, option = _quoted(text, "Could not find '").partition("/")
     if not (folder / group).is_dir() or not option or group == "hydra":
         return ""
     found = _quoted(text, "In '")
     place = "" if found == "config" else f"in {found}: "
+    if words := renamed(f"{group}={option}"):
+        return f"{place}{group}={option} {words}"
     own = text.partition(f"Available options in '{group}':")[2].split()
     files = (folder / group).glob("**/*.yaml")
     options = sorted(
@@ -80,12 +83,12 @@ def _missing_option(text: str, folder: Path) -> str:
 
 
 def _quoted(text: str, before: str) -> str:
-    """What stands between ``before`` and the next quote; empty if it is not there."""
+    """The text between ``before`` and the next quote; empty if there is none."""
     return text.partition(before)[2].partition("'")[0]
 
 
 def _similar_key(unknown: str, folder: Path) -> str:
-    """The options that have this key, or else one that is spelt like it or has its last part."""
+    """Advice: the options that have this key, or else a key with a similar name."""
     keys = list(_keys(folder))
     group = unknown.partition(".")[0]
     options = sorted({option for key, option in keys if (key, option[0]) == (unknown, group)})
@@ -93,7 +96,7 @@ def _similar_key(unknown: str, folder: Path) -> str:
         names = ", ".join(f"{group}={name}" for _, name in options)
         return f" It is a key of {names}, not of the chosen option."
     found = get_close_matches(unknown, [key for key, _ in keys], n=1)
-    if "." in unknown and not (found and "." in found[0]):  # at most a group is spelt like it
+    if "." in unknown and not (found and "." in found[0]):  # only a group has a similar name
         name = unknown.rpartition(".")[2]
         elsewhere = Counter(key for key, _ in keys if key.split(".")[1:] == [name])
         found = [key for key, _ in elsewhere.most_common(1)] or found
@@ -101,7 +104,7 @@ def _similar_key(unknown: str, folder: Path) -> str:
 
 
 def _keys(folder: Path) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Every key as on the command line, with (group, option) of the file that has it."""
+    """Every key as typed on the command line, with the (group, option) of its file."""
     for path in folder.glob("**/*.yaml"):
         group = path.parent.relative_to(folder).parts
         if group[:1] == ("hydra",):

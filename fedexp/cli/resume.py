@@ -1,4 +1,4 @@
-"""Which folder a launch works in: a new one, or with ``resume`` that of an earlier launch."""
+"""The folder of a launch: a new one, or with ``resume`` the folder of an earlier launch."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, MissingMandatoryValue, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from fedexp.cli.give_way import give_way
+from fedexp.config.composed import to_dict
+from fedexp.config.keys import may_change, override_key
+from fedexp.config.schema import validate
 from fedexp.distributed import launcher
 from fedexp.errors import InputError
 from fedexp.state import run_folder
 
 _SWEEP = "multirun.yaml"
-_JOBS = ("hydra.sweeper.", "hydra/sweeper=")  # overrides that decide which jobs a sweep has
+_JOBS = ("hydra.sweeper.", "hydra/sweeper=")  # overrides that determine the jobs of a sweep
 
 
 def register_resolvers() -> None:
@@ -29,15 +31,15 @@ def register_resolvers() -> None:
 
 
 def choose_run_folder(root: str, new: str, *, _root_: DictConfig) -> str:
-    """The folder of a run; of several processes, the first one's is used.
+    """The folder of a run; several processes use the first one's folder.
 
     Args:
-        root: the folder of all runs, which are two levels below it.
-        new: the folder of a new run, below ``root``.
+        root: the folder of all runs, which lie two levels below it.
+        new: the folder for a new run, below ``root``.
     """
     try:
         resume = OmegaConf.select(_root_, "resume")
-    except OmegaConfBaseException:  # the job reports it
+    except OmegaConfBaseException:  # the job reports the error
         resume = None
     if resume not in (None, run_folder.AUTO):
         return str(Path(str(resume)).expanduser())
@@ -51,7 +53,7 @@ def choose_run_folder(root: str, new: str, *, _root_: DictConfig) -> str:
 def choose_sweep_folder(
     root: str, new: str, resume: str | None, overrides: Sequence[str], of_hydra: Sequence[str]
 ) -> str:
-    """The folder of a sweep: with ``resume=auto`` that of the newest with these overrides."""
+    """The folder of a sweep: with ``resume=auto`` the newest sweep with these overrides."""
     if resume not in (None, run_folder.AUTO):
         return str(Path(resume).expanduser())
     if resume is not None:
@@ -67,13 +69,13 @@ def check_run_folder(config: DictConfig) -> None:
     """Create the run's folder, or exit with one line if it has another run.
 
     Args:
-        config: the whole config, with Hydra's node.
+        config: the whole config, including Hydra's node.
     """
-    if launcher.this_process().rank > 0:  # it uses the first one's
+    if launcher.this_process().rank > 0:  # it uses the folder of rank 0
         return
     folder, checked = Path(config.hydra.run.dir), _valid_config(config)
     try:
-        if checked is not None:  # else the job reports the error
+        if checked is not None:  # otherwise the job reports the error
             check_run(folder, checked)
         make_folder("hydra.run.dir", folder)
     except InputError as error:
@@ -85,14 +87,15 @@ def check_sweep_folder(config: DictConfig) -> None:
     found = launcher.this_process()
     if found.size > 1:
         _exit(
-            f"{found.started_by} starts one run; start a sweep without it, with engine.devices=..."
+            f"{found.started_by} can start one run only; start a sweep without it and set "
+            "engine.devices"
         )
     folder, resume = Path(config.hydra.sweep.dir), OmegaConf.select(config, "resume")
     exists = (folder / _SWEEP).exists()
     if exists and resume is None:
         _exit(
-            f"hydra.sweep.dir={folder}: already holds a sweep; name another folder, or go on "
-            f"with it by resume={folder}"
+            f"hydra.sweep.dir={folder}: already holds a sweep; name another folder, or resume "
+            f"the sweep with resume={folder}"
         )
     try:
         make_folder("hydra.sweep.dir", folder)
@@ -101,22 +104,22 @@ def check_sweep_folder(config: DictConfig) -> None:
     if resume is None:
         return
     if exists:
-        _print_line(f"going on with the sweep in {folder}")
+        _print_line(f"resuming the sweep in {folder}")
     elif resume == run_folder.AUTO:
-        _print_line(f"resume=auto: no earlier sweep like this one; a new one begins in {folder}")
+        _print_line(f"resume=auto: found no sweep like this one; starting a new one in {folder}")
     else:
-        _exit(f"resume={resume}: no sweep is there")
+        _exit(f"resume={resume}: has no sweep")
 
 
 def check_run(folder: Path, config: Any) -> None:
     """Raise InputError unless a launch with ``config`` may use ``folder``."""
     if config.resume not in (None, run_folder.AUTO) and run_folder.read(folder) is None:
-        raise InputError(f"resume={folder}: no run is there")
+        raise InputError(f"resume={folder}: has no run")
     run_folder.check(folder, config)
 
 
 def make_folder(key: str, folder: Path) -> Path:
-    """Create the folder if absent. Raises InputError, which names ``key``, if it cannot."""
+    """Create the folder if absent. Raises InputError with ``key`` if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -124,26 +127,8 @@ def make_folder(key: str, folder: Path) -> Path:
     return folder
 
 
-def to_dict(cfg: DictConfig, overrides: Sequence[str]) -> dict[str, Any]:
-    """The config as nested dictionaries, with what gives way to ``overrides`` left out.
-
-    Raises InputError if a value is missing or cannot be resolved.
-    """
-    try:
-        values: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
-    except MissingMandatoryValue:
-        missing = sorted(OmegaConf.missing_keys(cfg))
-        form = " ".join(f"{key}=VALUE" for key in missing)
-        raise InputError(f"{', '.join(missing)}: must be given, as {form}") from None
-    except OmegaConfBaseException as error:  # an interpolation of an unknown key
-        raise InputError(f"{error.full_key}: {str(error).splitlines()[0]}") from error
-    return give_way({str(key): value for key, value in values.items()}, overrides)
-
-
 def _valid_config(cfg: DictConfig) -> Any:
     """The checked config without Hydra's node; None if it is invalid."""
-    from fedexp.config.schema import validate  # not needed for --help
-
     try:
         own = [str(key) for key in cfg if key != "hydra"]
         overrides = OmegaConf.select(cfg, "hydra.overrides.task") or []
@@ -153,9 +138,9 @@ def _valid_config(cfg: DictConfig) -> Any:
 
 
 def _identifying(overrides: Sequence[str], of_hydra: Sequence[str]) -> list[str]:
-    """The overrides that identify a sweep, in order, as the jobs' numbers depend on it."""
+    """The overrides that identify a sweep; in order, because the jobs' numbers depend on it."""
     jobs = [each for each in of_hydra if each.lstrip("+").startswith(_JOBS)]
-    kept = (o for o in overrides if not run_folder.may_change(run_folder.override_key(o)))
+    kept = (o for o in overrides if not may_change(override_key(o)))
     return [*kept, *jobs]
 
 

@@ -1,9 +1,9 @@
-"""With ``-m``, the keys of config groups are checked in the jobs.
+"""Sweeps: their time limit, and where the keys of config groups are checked.
 
-Hydra first composes one config for the whole sweep, without what is swept. In it
-``algorithm=fedprox,scaffold`` does not count, nor do the methods of a table, so that a key of the
-options that they choose is unknown. A value that is swept is no part of that config, even if it
-is the only one: ``regularizer.mu=choice(0.1)``.
+Hydra first composes one config for the whole sweep, without the swept values. With
+``algorithm=fednh,fednh_paper head.rho=0.9`` it does not choose FedNH's head yet, so it would reject
+``head.rho`` as unknown. Written as a sweep over one value, ``head.rho=choice(0.9)``, the key is
+checked in each job instead.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from pathlib import Path
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
 
 _SWEEPER = "hydra/sweeper"
 
 
 def check_in_jobs(arguments: Sequence[str], folder: Path) -> list[str]:
-    """The arguments of a command line, each value of a group's key as the only one of a sweep.
+    """Rewrite each value of a group's key as a sweep over this one value.
 
-    Other sweepers than fedexp's own get the arguments as they are.
+    Sweepers other than fedexp's own get the arguments unchanged.
 
     Args:
         arguments: as typed.
@@ -37,12 +38,18 @@ def check_in_jobs(arguments: Sequence[str], folder: Path) -> list[str]:
     ]
 
 
+def minutes(config: DictConfig) -> float | None:
+    """``limits.minutes`` of a sweep; None without a limit, or if its jobs will reject the value."""
+    found = OmegaConf.select(config, "limits.minutes")
+    return float(found) if isinstance(found, int | float) and found > 0 else None
+
+
 def _is_multirun(argument: str) -> bool:
     return argument == "-m" or (argument.startswith("--m") and "--multirun".startswith(argument))
 
 
 def _is_in_group(override: Override, folder: Path) -> bool:
-    """Whether it changes one value of a config group's option, as ``head.rho=0.9``."""
+    """Whether it changes one value of a config group's option, for example ``head.rho=0.9``."""
     group, _, key = override.key_or_group.partition(".")
     is_value = override.type == OverrideType.CHANGE and not override.is_sweep_override()
     return is_value and bool(key) and group != "hydra" and (folder / group).is_dir()
@@ -54,7 +61,7 @@ def _as_sweep(typed: str, override: Override) -> str:
 
 
 def _parse(argument: str) -> Override | None:
-    """The argument as an override; None if it is none."""
+    """Parse the argument as an override; None if it is not one."""
     try:
         return OverridesParser.create().parse_override(argument)
     except HydraException:

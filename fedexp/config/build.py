@@ -1,7 +1,7 @@
-"""Checked construction: a config node is validated against what it names before it is built.
+"""Checked construction of objects from config nodes.
 
 A node with ``_target_`` (a head, a partition, a reader, ...) is checked against the signature of
-what it names, so a new part brings its own schema in its own file.
+its target before the call, so a new part brings its own schema in its own file.
 """
 
 import inspect
@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
+from fedexp.config.renamed_keys import renamed
 from fedexp.errors import InputError
 
 Node = dict[str, Any]
@@ -38,14 +39,14 @@ def build(
     supplied: Sequence[str] = (),
     types: Mapping[str, Any] = MappingProxyType({}),
 ) -> Any:
-    """Check a ``_target_`` node against the signature it names, and call it.
+    """Check a ``_target_`` node against the target's signature, and call the target.
 
     Args:
-        key: where the node stands in the config, for messages ("partition").
+        key: the node's place in the config, for messages ("partition").
         node: ``_target_`` and its arguments.
-        supplied: names of arguments that the caller will pass later; if any, the target is not
-            called: a partial of it is returned.
-        types: argument -> the type it must have, in place of the target's own annotation.
+        supplied: names of arguments that the caller will pass later; if there are any, the result
+            is a partial of the target.
+        types: argument -> type that replaces the target's own annotation.
     """
     node = dict(node)
     target = locate(key, node.pop("_target_", None))
@@ -67,9 +68,9 @@ def locate(key: str, name: Any) -> Callable[..., Any]:
 
 
 def _where_python_looks(module: str, error: Exception) -> str:
-    """What to add if a module is missing that the current folder, not looked in, may hold.
+    """Advice about a missing module that may lie in the current folder.
 
-    A command that pip installed does not look there; ``python -m`` does.
+    A command installed by pip does not look there; ``python -m`` does.
     """
     is_absent = isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]
     if not is_absent or Path.cwd() in {Path(each).resolve() for each in sys.path}:
@@ -122,6 +123,8 @@ def _one_line(error: ValidationError, model: type[BaseModel], prefix: str) -> st
         return str(cause)
     key = prefix + ".".join(map(str, problem["loc"]))
     if problem["type"] == "extra_forbidden":
+        if words := renamed(key):
+            return f"{key}: unknown key; it {words}"
         group: Any = model
         for step in problem["loc"][:-1]:  # a key of a group, or of a dict of groups
             is_dict = not hasattr(group, "model_fields")

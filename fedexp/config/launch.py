@@ -8,9 +8,9 @@ class Launch:
     """How a run was started, for the record.
 
     Attributes:
-        overrides: what the command line changed.
+        overrides: the overrides on the command line.
         choices: group -> option, for example ``{"algorithm": "fedavg"}``.
-        sweep: the name of the sweep that the run is a job of, if any.
+        sweep: the name of the run's sweep, if it is a job of one.
     """
 
     overrides: list[str]

@@ -1,35 +1,33 @@
 """The schema of a config: types and ranges, checked before anything is loaded.
 
-The fixed keys (``rounds``, ``clients.*``, ...) are the pydantic models below; a node with
-``_target_`` is checked when it is built (``fedexp.config.build``). Defaults live in the YAML files
-and nowhere else.
+The fixed keys (``rounds``, ``clients.*``, ...) are the pydantic models below. A node with
+``_target_`` is checked when it is built (``fedexp.config.build``). Defaults are only in the YAML
+files.
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
-    model_validator,
 )
 
 from fedexp.config.build import STRICT, Node, check
 from fedexp.errors import InputError
 
-# Upper bounds, far above any experiment, refuse typos that would fill the memory.
+# The upper bounds, far above any experiment, reject typing errors that would fill the memory.
 Rounds = Annotated[int, Field(gt=0, le=1_000_000)]
 Population = Annotated[int, Field(gt=0, le=1_000_000)]
 Epochs = Annotated[int, Field(gt=0, le=10_000)]
 
 
 class Group(BaseModel):
-    """A group of keys; anything not listed is an error."""
+    """A group of keys; an unknown key is an error."""
 
     model_config = STRICT
 
@@ -52,7 +50,7 @@ class Local(Group):
 
 
 class Common(BaseModel):
-    """Keys that every option of a group has; the others are arguments of its ``_target_``."""
+    """The keys common to all options of a group; other keys are arguments of ``_target_``."""
 
     model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
 
@@ -63,7 +61,7 @@ class Common(BaseModel):
 
 
 class Data(Common):
-    """What every dataset has."""
+    """The keys of every dataset."""
 
     subset: PositiveInt | None
     validation: Annotated[float, Field(ge=0, lt=1)]
@@ -74,7 +72,7 @@ class Data(Common):
 
 
 class Partition(Common):
-    """What every partition has."""
+    """The keys of every partition."""
 
     long_tail: Annotated[float, Field(ge=1)] | None
     test_split: Literal["classes", "users"]
@@ -93,7 +91,7 @@ class LoRA(Group):
 
 
 class Model(Common):
-    """What every backbone has."""
+    """The keys of every backbone."""
 
     init: Init
     start_from: str | None
@@ -102,13 +100,13 @@ class Model(Common):
 
 
 class Optimizer(Common):
-    """What every local optimizer has."""
+    """The keys of every local optimizer."""
 
     round_decay: Annotated[float, Field(gt=0, le=1)]
 
 
 class Engine(Common):
-    """What every engine has."""
+    """The keys of every engine."""
 
     device: Literal["auto", "cpu", "cuda"]
     devices: Annotated[int, Field(ge=1, le=1024)]  # a larger number is a typing error
@@ -118,65 +116,31 @@ class Engine(Common):
     balance: Literal["samples", "time"]
     precision: Literal["32-true", "bf16-mixed"]
     channels_last: Literal["auto"] | bool
-    compile: bool
+    compile: Literal["reduce-overhead"] | bool
     deterministic: bool
-    graph: Literal["auto"] | bool
 
     @property
     def processes(self) -> int:
-        """One for each device, or ``processes_per_device``."""
+        """The number of processes of the run, on all machines."""
         return self.devices * self.processes_per_device * self.num_nodes
 
 
-class Membership(Group):
-    """Membership inference on the final global model."""
-
-    attack: Literal["off", "loss", "lira"]
-    samples: PositiveInt
-    shadows: Annotated[int, Field(ge=4, le=10_000, multiple_of=2)]
-    epochs: Epochs
-
-
-class Episodes(Group):
-    """Few-shot evaluation on classes that nobody trains on."""
-
-    ways: Annotated[int, Field(ge=2)]
-    shots: PositiveInt
-    queries: PositiveInt
-    episodes: Annotated[int, Field(ge=2, le=10_000)]
-
-
-PersonalMetrics = Annotated[
-    list[Literal["uniform", "local", "test_split", "whole", "angles"]], Field(min_length=1)
-]
-"""What is measured of personal models; see ``fedexp.evaluation.personal``."""
-
-
 class Evaluation(Group):
-    """What is measured, and when."""
+    """How measures are computed."""
 
-    every: PositiveInt
-    targets: list[Annotated[float, Field(gt=0, le=1)]]
-    personal: Literal["all", "cohort", "off"]
-    personal_every: PositiveInt
-    personal_metrics: PersonalMetrics
-    personal_samples: PositiveInt | None
     batch_size: PositiveInt
     overlap: bool
-    step_cosine: bool
-    fewshot: Episodes
-    membership: Membership
 
 
 class Checkpoint(Group):
-    """What a run is resumed from."""
+    """Checkpoints for resuming a run."""
 
     every: NonNegativeInt
     keep: NonNegativeInt
 
 
 class Limits(Group):
-    """What ends a run before its last round."""
+    """Limits that end a run before its last round."""
 
     minutes: PositiveFloat | None
 
@@ -197,18 +161,9 @@ class Wandb(Group):
 
 
 class TrackerOption(Common):
-    """What every entry of ``tracking.trackers`` has; optional, so that your own need not say it."""
+    """The keys of every entry of ``tracking.trackers``; they are optional."""
 
     enabled: bool = True
-
-
-class LossSurface(Group):
-    """The test loss on a plane through models of a round."""
-
-    rounds: list[PositiveInt]
-    plane: Literal["local", "random"]
-    points: Annotated[int, Field(ge=2, le=201)]
-    samples: Annotated[int, Field(ge=2)]
 
 
 class Tracking(Group):
@@ -217,43 +172,7 @@ class Tracking(Group):
     trackers: dict[str, TrackerOption | None]
     wandb: Wandb
     tensorboard: bool
-    heatmap_every: PositiveInt
-    heatmap_zoom: list[Annotated[list[str], Field(min_length=2, max_length=2)]]
-    feature_global: bool
-    feature_clients: list[NonNegativeInt]
-    feature_classes: list[NonNegativeInt | str]
-    projection: Literal["pca", "tsne"]
-    loss_surface: LossSurface
     progress: bool
-
-
-class Published(Group):
-    """A row of numbers that a paper reports for this experiment, to be compared with.
-
-    Attributes:
-        table: where they stand, such as ``Table 1``.
-        metric: what was measured: a headline metric, or ``rounds_to/<target>`` in rounds.
-        statistic: of which rounds: ``final``, ``best``, or ``mean_last5``.
-        values: the override that chooses a method -> the published value.
-        spread: the same methods -> the published standard deviation, where there is one.
-        overrides: what else makes this cell, beside the preset.
-    """
-
-    table: str
-    metric: str
-    statistic: Literal["final", "best", "mean_last5"]
-    values: dict[str, NonNegativeFloat]
-    spread: dict[str, NonNegativeFloat] = {}
-    overrides: list[str] = []
-
-    @model_validator(mode="after")
-    def _check_units(self) -> Self:
-        counts_rounds = self.metric.startswith("rounds_to/")
-        for method, value in self.values.items():
-            if counts_rounds != (value > 1):
-                unit = "a round, above 1" if counts_rounds else "a fraction"
-                raise ValueError(f"{self.table}, {method}: {self.metric} should be {unit}")
-        return self
 
 
 class Config(Group):
@@ -278,16 +197,22 @@ class Config(Group):
     faults: Node
     engine: Engine
     evaluation: Evaluation
+    measure: dict[str, Node | None]
     tracking: Tracking
     on_bad_update: Literal["quarantine", "raise"]
     checkpoint: Checkpoint
     limits: Limits
     resume: str | None
-    paper: list[Published]
+    paper: list[Node]
+
+    @property
+    def targets(self) -> list[float]:
+        """Accuracies of the global model; the first round that reaches each one is recorded."""
+        return list((self.measure.get("global") or {}).get("targets", ()))
 
 
 def common_keys(group: str) -> set[str]:
-    """The keys that every option of a config group has, beside the arguments of its target."""
+    """The keys common to all options of a config group, besides their targets' arguments."""
     field = Config.model_fields.get(group)
     model = field.annotation if field else None
     if isinstance(model, type) and issubclass(model, Common):
@@ -296,32 +221,11 @@ def common_keys(group: str) -> set[str]:
 
 
 def validate(values: dict[str, Any]) -> Config:
-    """The checked config. Raises InputError: one line with key, value and what is allowed."""
+    """Check the config. Raises InputError, one line with the key, its value and valid values."""
     config = check(Config, values, prefix="")
     if config.clients.per_round > config.clients.count:
         raise InputError(
             f"clients.per_round={config.clients.per_round}: "
             f"must be at most clients.count={config.clients.count}"
-        )
-    for client in config.tracking.feature_clients:
-        if client >= config.clients.count:
-            raise InputError(
-                f"tracking.feature_clients={config.tracking.feature_clients}: "
-                f"must be below clients.count={config.clients.count}"
-            )
-    if config.tracking.feature_clients and config.evaluation.personal == "off":
-        raise InputError(
-            "tracking.feature_clients: draws local models, not kept with evaluation.personal=off"
-        )
-    if config.limits.minutes is not None and not config.checkpoint.keep:
-        raise InputError(
-            f"limits.minutes={config.limits.minutes:g}: "
-            "needs checkpoint.keep of at least 1, to go on later"
-        )
-    late = [round for round in config.tracking.loss_surface.rounds if round > config.rounds]
-    if late:
-        raise InputError(
-            f"tracking.loss_surface.rounds={config.tracking.loss_surface.rounds}: "
-            f"must be at most rounds={config.rounds}"
         )
     return config

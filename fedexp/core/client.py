@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Self
 
 import torch
 from lightning import LightningModule
@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 from torch.func import functional_call
 from torch.optim import Optimizer
 
-from fedexp.core.client_protocol import Batch, LocalData
+from fedexp.core.client_protocol import Batch, Functional, LocalData
 from fedexp.core.fixed_weights import fixed_buffers, fixed_layers, fixed_parameters
 from fedexp.core.forward import (
     Forward,
@@ -23,39 +23,34 @@ from fedexp.core.forward import (
     outputs,
 )
 from fedexp.core.frozen_copies import FrozenCopies
-from fedexp.core.messages import Tensors
+from fedexp.core.functional import functional
+from fedexp.core.messages import Message, Tensors
 from fedexp.core.part import Part
 from fedexp.core.sockets import Head, Loss, Personalization, Phase, Regularizer
 from fedexp.core.tensor_index import TensorIndex
 from fedexp.core.token_rows import by_token, scored_rows
+from fedexp.core.turn import Turn
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter], int], Optimizer]
 """(parameters, round) -> a fresh local optimizer."""
-
-_TURN_STATE = ("data", "round", "is_personal", "steps", "measured", "logged", "directions")
 
 
 class ClientModule(LightningModule):
     """Backbone, head, loss, regularizer and personalization: the objective of local training.
 
-    A process has one such module, the resident module, for all clients in turn: weights are copied
-    in place, ``begin_turn`` sets the client, and the parts' ``begin`` sets their buffers. So the
-    objective is a pure function of (parameters, buffers, batch).
+    A process has one such module, the resident module, and trains its clients one after another.
+    For each client it copies the weights in, ``begin_turn`` sets the client, and the parts'
+    ``begin`` sets their buffers. So the objective is a pure function of (parameters, buffers,
+    batch).
 
-    A parameter without ``requires_grad`` at construction is fixed, see ``core.fixed_weights``: it
-    is no part of ``weights``.
+    A parameter without ``requires_grad`` at construction is fixed: ``weights`` leaves it out. See
+    ``core.fixed_weights``.
+
+    Attributes:
+        turn: the record of the current client's turn.
     """
 
-    data: LocalData
-    round: int
-    is_personal: bool  # whether a personal model is trained, not the shared one
-    learning_rate: float  # of this round's local optimizer
-    steps: int  # gradient steps taken in this round
-    cross_entropy: Tensor  # mean over the last epoch's steps, set before the parts report
-    measured: dict[str, Tensors]  # socket -> what its part measures, summed over the steps
-    cross_entropies: list[Tensor] | None  # of each step of the last epoch; None before it
-    logged: dict[str, float]  # name -> value, set by parts for the log
-    directions: dict[str, Tensors]  # name -> a step in parameter space, see ``Update``
+    turn: Turn
 
     def __init__(
         self,
@@ -84,7 +79,7 @@ class ClientModule(LightningModule):
         self.tensor_index = TensorIndex(self, self._fixed)
 
     def finish_setup(self) -> None:
-        """Call once, after the parts' ``setup``: makes the frozen copies that the loss needs."""
+        """Make the frozen copies that the loss needs; call it once, after the parts' ``setup``."""
         self.frozen_copies = FrozenCopies(self.loss.reference_models, self.backbone, self.head)
         self.tensor_index = TensorIndex(self, self._fixed)
 
@@ -99,36 +94,43 @@ class ClientModule(LightningModule):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The local objective on one batch, a scalar."""
         loss, forward = self.objective(batch)
-        self.steps += 1
-        in_last_epoch = self.cross_entropies is not None
-        self.accumulate(self.measure(forward, in_last_epoch))
-        if self.cross_entropies is not None:
-            found = cross_entropy(forward.logits, forward.targets, forward.real)
-            self.cross_entropies.append(found)
+        in_last_epoch = self.turn.in_last_epoch
+        unpenalised = cross_entropy(*forward.scored) if in_last_epoch else None
+        self.turn.took_step(loss.detach(), self.measure(forward), unpenalised)
         return loss
 
     def objective(
-        self, batch: Batch, real: Tensor | None = None, step: Tensor | None = None
+        self,
+        batch: Batch,
+        real: Tensor | None = None,
+        step: Tensor | None = None,
+        in_last_epoch: Tensor | None = None,
     ) -> tuple[Tensor, Forward]:
-        """The local objective and the forward pass that it comes from; changes nothing.
+        """The local objective and its forward pass; nothing is recorded.
 
-        ``real`` [B] and ``step`` are as in ``Forward``; the step is ``steps`` if it is not given.
+        ``Forward`` explains ``real`` [B], ``step`` and ``in_last_epoch``; the last two default to
+        the values of the turn.
         """
-        loss, forward = self.data_loss(batch, real, step)
+        loss, forward = self.data_loss(batch, real, step, in_last_epoch)
         with full_precision(forward.z):
             pull = self.personalization.pull if self.is_personal else self.regularizer
             penalty: Tensor | float = pull(self.trained_parameters())
         return loss + penalty, forward
 
     def data_loss(
-        self, batch: Batch, real: Tensor | None = None, step: Tensor | None = None
+        self,
+        batch: Batch,
+        real: Tensor | None = None,
+        step: Tensor | None = None,
+        in_last_epoch: Tensor | None = None,
     ) -> tuple[Tensor, Forward]:
         """The local objective without the penalty on the parameters, and its forward pass."""
         inputs, targets = batch
-        found, levels = features_and_levels(self.backbone, inputs, self.loss.levels)
-        z, logits = classify(self.head, found)
-        steps = self.steps if step is None else step
-        forward = Forward(z, logits, targets, real, levels, self.head, steps)
+        features, levels = features_and_levels(self.backbone, inputs, self.loss.levels)
+        z, logits = classify(self.head, features)
+        steps = self.turn.steps if step is None else step
+        last = self.turn.in_last_epoch if in_last_epoch is None else in_last_epoch
+        forward = Forward(z, logits, targets, real, levels, self.head, steps, last)
         if targets.dim() > 1:
             forward = by_token(forward)
         references = self.frozen_copies(inputs)
@@ -138,7 +140,7 @@ class ClientModule(LightningModule):
 
     @torch.no_grad()
     def unclipped_gradient(self) -> Tensors:
-        """Name -> what is added to a parameter's gradient after clipping; most parts add nothing.
+        """Name -> term to add to a parameter's gradient after clipping; most parts have none.
 
         See ``Regularizer.unclipped_gradient``.
         """
@@ -146,7 +148,7 @@ class ClientModule(LightningModule):
         return part.unclipped_gradient(self.trained_parameters())
 
     def add_unclipped_gradient(self) -> None:
-        """Add ``unclipped_gradient`` to the gradients, between clipping and the optimizer."""
+        """Add ``unclipped_gradient`` to the gradients, after clipping and before the step."""
         added = self.unclipped_gradient()
         for name, parameter in self.trained_parameters() if added else ():
             if name in added:
@@ -159,17 +161,16 @@ class ClientModule(LightningModule):
         gradient_clip_val: int | float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clip, then add what is not clipped; a Trainer calls this before each optimizer step."""
+        """Clip, then add the unclipped terms; a Trainer calls this before each optimizer step."""
         super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
         self.add_unclipped_gradient()
 
     def loss_gradient(self, batch_size: int = 1000) -> Tensors:
-        """Name -> gradient of the mean loss over this client's training data, every parameter.
+        """Parameter name -> gradient of the mean loss over this client's training data.
 
         The loss is the objective without the penalty on the parameters; the data are not augmented.
-        In train mode, like the gradients of local training: BatchNorm normalises with the
-        statistics of each batch and dropout is active. Weights and running statistics stay as they
-        are.
+        The module is in train mode, as in local training: BatchNorm normalises with the statistics
+        of each batch and dropout is active. Weights and running statistics do not change.
         """
         self.train()
         self.train_only(("",))
@@ -181,8 +182,8 @@ class ClientModule(LightningModule):
         for batch in self.data.batches(batch_size):
             share = len(batch[1]) / self.data.num_samples
             loss = share * self.data_loss(batch)[0]
-            found = torch.autograd.grad(loss, parameters, materialize_grads=True)
-            sums = [total + gradient for total, gradient in zip(sums, found, strict=True)]
+            gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
+            sums = [total + gradient for total, gradient in zip(sums, gradients, strict=True)]
         self.load(buffers)
         return dict(zip(names, sums, strict=True))
 
@@ -194,62 +195,109 @@ class ClientModule(LightningModule):
         """A fresh optimizer for this round over these parameters."""
         self._features = None  # training is about to change the model
         optimizer = self.optimizer(list(parameters), self.round)
-        self.learning_rate = optimizer.param_groups[0]["lr"]
+        learning_rate = optimizer.param_groups[0]["lr"]
+        self.turn.train_with(learning_rate)
         if self._plain_sgd:
             (group,) = optimizer.param_groups
-            return torch.optim.SGD(group["params"], lr=self.learning_rate, fused=True)
+            return torch.optim.SGD(group["params"], lr=learning_rate, fused=True)
         return optimizer
 
-    def begin_turn(self, data: LocalData, round: int, personal: bool = False) -> None:
-        """Start a client's local training; its weights are loaded, its parts have not begun.
+    def begin_turn(
+        self,
+        data: LocalData,
+        message: Message,
+        personal: bool = False,
+        round: int | None = None,
+    ) -> None:
+        """Start a client's turn, after its weights are loaded and before its parts ``begin``.
 
-        A backbone that differs between clients has a method ``begin_client(client)`` for its
-        buffers.
+        A backbone with buffers that differ between clients sets them in ``begin_client(client)``.
+
+        Args:
+            data: the client's training data.
+            message: the message that the client received.
+            personal: whether a personal model is trained.
+            round: selects the batches and the learning rate; None: the message's round.
         """
-        self.data, self.round, self.is_personal, self.steps = data, round, personal, 0
+        self.turn = Turn(data, message, message.round if round is None else round, personal)
         self._plain_sgd = False
-        self.measured, self.logged, self.directions = {}, {}, {}
-        self.cross_entropies = None
         if self._begin_client is not None:
             self._begin_client(data.client)
         if self.frozen_copies:
             self.frozen_copies.set(self.weights)
 
-    def turn_state(self) -> dict[str, Any]:
-        """The client and the state of its local training but for tensors of the model."""
-        return {name: getattr(self, name) for name in _TURN_STATE}
-
-    def restore_turn(self, turn: Mapping[str, Any]) -> None:
-        """Continue the local training that ``turn_state`` returned; weights do not change."""
+    def resume_turn(self, turn: Turn) -> None:
+        """Continue an earlier turn; the caller copies its weights in afterwards."""
         self._features = None
-        vars(self).update(turn)  # __setattr__ of nn.Module took a tenth of a small client's time
+        self.turn = turn
+
+    @property
+    def data(self) -> LocalData:
+        """The client's training data."""
+        return self.turn.data
+
+    @property
+    def round(self) -> int:
+        """The round, from 1."""
+        return self.turn.round
+
+    @property
+    def is_personal(self) -> bool:
+        """Whether a personal model is trained, not the shared one."""
+        return self.turn.is_personal
+
+    @property
+    def learning_rate(self) -> float:
+        """Learning rate of this round's local optimizer."""
+        return self.turn.learning_rate
+
+    @property
+    def steps(self) -> int:
+        """Gradient steps taken in this turn."""
+        return self.turn.steps
+
+    @property
+    def cross_entropy(self) -> Tensor:
+        """Mean cross-entropy over the steps of the last epoch, a scalar; NaN during training."""
+        unknown = torch.full((), torch.nan, device=self.device)
+        return self.turn.fitted.get("cross_entropy", unknown)
+
+    def measured(self, part: object) -> Tensors:
+        """The measurements of ``part``, summed over the steps of this turn."""
+        socket = next(name for name, each in self.parts.items() if each is part)
+        return self.turn.measured.get(socket, {})
+
+    def record(self, values: Mapping[str, float]) -> None:
+        """Log these named values; the log shows their means over the clients."""
+        self.turn.logged.update(values)
+
+    def compare(self, name: str, step: Tensors) -> None:
+        """Log under ``name`` how well a step in parameter space matches the global step."""
+        self.turn.directions[name] = step
+
+    def train_on(self, data: LocalData) -> None:
+        """Use ``data`` as the training data in this turn."""
+        self.turn.train_on(data)
+
+    def global_model(self) -> Functional:
+        """The received global model as a function; see ``core.functional``."""
+        return functional(self, self.turn.message)
 
     @torch.no_grad()
-    def measure(self, forward: Forward, in_last_epoch: bool) -> dict[str, Tensors]:
-        """What the parts measure in one step: socket -> named tensors."""
-        found = {
-            name: part.measure(forward)
-            for name, part in self.parts.items()
-            if in_last_epoch or not part.measures_last_epoch
-        }
-        return {name: tensors for name, tensors in found.items() if tensors}
-
-    def accumulate(self, found: Mapping[str, Tensors]) -> None:
-        """Add what was measured to ``measured``."""
-        for name, tensors in found.items():
-            sums = self.measured.setdefault(name, {})
-            for key, value in tensors.items():
-                sums[key] = sums[key] + value if key in sums else value
+    def measure(self, forward: Forward) -> dict[str, Tensors]:
+        """The parts' measurements in one step: socket -> named tensors."""
+        measured = {name: part.measure(forward) for name, part in self.parts.items()}
+        return {name: tensors for name, tensors in measured.items() if tensors}
 
     def trained_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """(name, parameter) of everything that the current phase trains."""
-        # By name: under ``torch.func`` parameters have no ``requires_grad`` of their own.
+        """(name, parameter) pairs that the current phase trains."""
+        # Selected by name: under ``torch.func`` parameters do not keep their ``requires_grad``.
         return ((n, p) for n, p in self.tensor_index.parameters() if n.startswith(self._trainable))
 
     def logits_with(self, weights: Tensors, inputs: Tensor) -> Tensor:
         """Logits [B, C] in eval mode with ``weights`` in place of the model's own.
 
-        The module is the same before and after.
+        The module itself does not change.
         """
         training = self.training
         self.eval()
@@ -261,15 +309,12 @@ class ClientModule(LightningModule):
 
     @property
     def weights(self) -> Tensors:
-        """Every parameter and persistent buffer by name, sharing memory with the module.
-
-        Without those that are fixed.
-        """
+        """Name -> parameter or persistent buffer, except fixed ones; memory is shared."""
         return self.tensor_index.weights()
 
     @property
     def stored_parameters(self) -> int:
-        """Numbers that local training holds: the model, frozen copies, the parts' buffers."""
+        """Count of numbers that local training holds: model, frozen copies, the parts' buffers."""
         held = chain(self.tensor_index.everything(), self.tensor_index.fixed())
         return sum(value.numel() for _, value in held)
 
@@ -282,27 +327,27 @@ class ClientModule(LightningModule):
     ) -> tuple[Tensor, Tensor]:
         """Features z [n, d] and labels [n] of this client's training data under its current model.
 
-        Where each token has a target, n counts tokens. One pass in eval mode; that without
-        augmentation is shared by all parts that report after training. With a generator the inputs
-        are augmented with draws of it, if training augments.
+        If each token has a target, n counts tokens. The model is in eval mode. If ``augment`` is
+        given and training augments, the inputs are augmented with this generator. Otherwise the
+        result is computed once and shared by all parts that report after training.
         """
         if augment is not None and self.data.is_augmented:
-            return self._features_of(self.data.batches(batch_size, augment))
+            return self._compute_features(self.data.batches(batch_size, augment))
         if self._features is None:
-            self._features = self._features_of(self.data.batches(batch_size))
+            self._features = self._compute_features(self.data.batches(batch_size))
         return self._features
 
     @torch.no_grad()
-    def _features_of(self, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
+    def _compute_features(self, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
         """z [n, d] and labels [n] of all batches, in eval mode."""
         self.eval()
-        found = (scored_rows(targets, self.backbone(inputs)) for inputs, targets in batches)
-        labels, z = zip(*found, strict=True)
+        rows = (scored_rows(targets, self.backbone(inputs)) for inputs, targets in batches)
+        labels, z = zip(*rows, strict=True)
         return torch.cat(z), torch.cat(labels)
 
     @torch.no_grad()
     def load(self, weights: Mapping[str, Tensor]) -> None:
-        """Copy ``weights`` into the module in place; names that are not given stay as they are."""
+        """Copy ``weights`` into the module in place; weights of other names do not change."""
         self._features = None
         if not weights:
             return
@@ -316,10 +361,6 @@ class ClientModule(LightningModule):
         for layer in self._fixed_layers:
             layer.training = False
         return self
-
-    def has_fixed_buffers(self, layer: nn.Module) -> bool:
-        """Whether ``layer`` has buffers that no client changes, and so is always in eval mode."""
-        return any(layer is each for each in self._fixed_layers)
 
     def begin_phase(self, phase: Phase) -> None:
         """Train mode, except for the modules that the phase keeps in eval mode."""

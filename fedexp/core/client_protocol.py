@@ -1,10 +1,10 @@
-"""Protocols of the client and its data, as the hooks of a part may use them.
+"""Protocols: the members of a client and of its data that the hooks of a part may use.
 
-Hooks get a ``ClientModule``. These protocols list what of it they may rely on, so that the contract
-of a part does not import the client, which is built from parts.
+Hooks get a ``ClientModule``. The contract of a part names these protocols instead, because the
+client is built from parts and neither should import the other.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 import torch
@@ -16,8 +16,11 @@ from fedexp.core.messages import Tensors
 Batch = tuple[Tensor, Tensor]
 """Inputs [B, *input_shape] ready for the model, float32 or token ids int64, and targets int64.
 
-The targets are labels [B], or [B, L] where each token of a sequence has one (``core.token_rows``).
+The targets are labels [B], or [B, L] if each token of a sequence has one (``core.token_rows``).
 """
+
+Functional = Callable[[Tensors, Tensor], Tensor]
+"""A model as a pure function: (weights, inputs [B, ...]) -> logits [B, C]."""
 
 
 class LocalData(Protocol):
@@ -27,7 +30,7 @@ class LocalData(Protocol):
         client: the client's number, 0 to N-1.
         num_samples: n_k.
         class_counts: [C] training samples of each class.
-        labels: [n_k] int64 the class of each training sample; where each token has a target, that
+        labels: [n_k] int64 class of each training sample; if each token has a target, the target
             of the last token that is not ignored.
         is_augmented: whether local training augments its inputs.
     """
@@ -48,20 +51,20 @@ class LocalData(Protocol):
     def is_augmented(self) -> bool: ...  # noqa: D102
 
     def inputs(self, positions: Tensor, augment: Generator | None = None) -> Tensor:
-        """The inputs [B, *input_shape] at ``positions`` [B] among its samples.
+        """The inputs [B, *input_shape] of the samples at ``positions`` [B].
 
-        With a generator they are augmented as in local training, with draws of it.
+        With a generator they are augmented as in local training.
         """
 
     def local_batches(self, round: int, batch_size: int) -> Iterable[Batch]:
         """Shuffled and augmented batches; each iteration over them is the next epoch."""
 
     def batches(self, batch_size: int, augment: Generator | None = None) -> Iterator[Batch]:
-        """The training samples once, in order; with a generator augmented, as ``inputs``."""
+        """The training samples once, in order; ``augment`` works as in ``inputs``."""
 
 
 class Client(Protocol):
-    """A client in local training: its model, its data, and what training has recorded.
+    """A client in its turn: its model, its data, and the record of its local training.
 
     Attributes:
         data: the client's training data.
@@ -69,25 +72,18 @@ class Client(Protocol):
         device: where the model and the data are.
         head: the classifier, features [B, d] to logits [B, C].
         is_personal: whether a personal model is trained, not the shared one.
-        learning_rate: of this round's local optimizer.
+        learning_rate: learning rate of this round's local optimizer.
         steps: gradient steps taken in this round.
-        cross_entropy: mean over the steps of the last local epoch, a scalar on the device; known
-            when parts report.
-        measured: socket -> what its part measured, summed over the steps.
-        logged: name -> value; parts set it, and its mean over clients is logged.
-        directions: name -> a step in parameter space, for comparison with the global step.
-        frozen_copies: the other models that the loss compares with, by name.
+        cross_entropy: mean cross-entropy over the steps of the last local epoch, a scalar on the
+            device; known when parts report.
+        frozen_copies: name -> another model that the loss compares with.
     """
 
-    data: LocalData
-    round: int
-    is_personal: bool
-    learning_rate: float
-    steps: int
-    cross_entropy: Tensor
-    measured: dict[str, Tensors]
-    logged: dict[str, float]
-    directions: dict[str, Tensors]
+    @property
+    def data(self) -> LocalData: ...  # noqa: D102
+
+    @property
+    def round(self) -> int: ...  # noqa: D102
 
     @property
     def device(self) -> torch.device: ...  # noqa: D102
@@ -96,13 +92,43 @@ class Client(Protocol):
     def head(self) -> nn.Module: ...  # noqa: D102
 
     @property
+    def is_personal(self) -> bool: ...  # noqa: D102
+
+    @property
+    def learning_rate(self) -> float: ...  # noqa: D102
+
+    @property
+    def steps(self) -> int: ...  # noqa: D102
+
+    @property
+    def cross_entropy(self) -> Tensor: ...  # noqa: D102
+
+    @property
     def frozen_copies(self) -> FrozenCopies: ...  # noqa: D102
+
+    def measured(self, part: object) -> Tensors:
+        """The measurements of ``part``, summed over the steps of local training."""
+
+    def record(self, values: Mapping[str, float]) -> None:
+        """Log these named values; the log shows their means over the clients."""
+
+    def compare(self, name: str, step: Tensors) -> None:
+        """Log under ``name`` how well a step in parameter space matches the global step."""
+
+    def train_on(self, data: LocalData) -> None:
+        """Use ``data`` as the training data in this round."""
+
+    def global_model(self) -> Functional:
+        """The received global model as a function; a call does not change the client.
+
+        It is in eval mode, and its head is not adapted to the client.
+        """
 
     @property
     def weights(self) -> Tensors:
-        """Every parameter and persistent buffer by name, sharing memory with the module.
+        """Name -> parameter or persistent buffer, sharing the module's memory.
 
-        Without those that no client changes, see ``core.fixed_weights``.
+        Fixed weights are left out, see ``core.fixed_weights``.
         """
 
     def features(
@@ -114,9 +140,9 @@ class Client(Protocol):
         """
 
     def loss_gradient(self, batch_size: int = 1000) -> Tensors:
-        """Name -> gradient of the mean loss over the training data, every trained parameter.
+        """Parameter name -> gradient of the mean loss over the training data.
 
-        Of the objective without the regularizer, in train mode, without augmentation.
+        The loss leaves out the regularizer. In train mode, without augmentation.
         """
 
     def logits_with(self, weights: Tensors, inputs: Tensor) -> Tensor:

@@ -1,23 +1,24 @@
-"""What is known about a dataset before it is decoded."""
+"""The description of a dataset, known before the dataset is decoded."""
 
 from dataclasses import dataclass
+
+from fedexp.compatibility.traits import Need
 
 
 @dataclass(frozen=True)
 class Description:
-    """Shape and names.
+    """A dataset's shapes and names.
 
     Attributes:
         name: for titles and cache keys.
-        input_shape: shape of one input, [channels, height, width], [features] or, of a sequence of
-            tokens, [length].
+        input_shape: shape of one input: [channels, height, width], [features], or [length] for a
+            sequence of tokens.
         classes: the class names, in label order.
-        superclasses: the group of each class, where the dataset has groups (CIFAR-100).
-        unseen_classes: the classes of the test split, where they are others than ``classes``
-            (FC100). Then nothing that compares a prediction with a test label can be measured.
-        vocabulary: number of different tokens, if inputs are sequences of token ids; 0 if they are
-            numbers.
-        per_token: whether each token of a sequence has a target, not each sample one.
+        superclasses: the group of each class; empty if there are no groups (CIFAR-100 has some).
+        unseen_classes: the classes of the test split, if they differ from ``classes`` (FC100).
+            Predictions then cannot be compared with test labels.
+        vocabulary: number of different tokens if inputs are sequences of token ids; otherwise 0.
+        per_token: whether each token of a sequence has a target, instead of each sample.
     """
 
     name: str
@@ -29,12 +30,22 @@ class Description:
     per_token: bool = False
 
     @property
+    def traits(self) -> frozenset[str]:
+        """Properties of the data that parts, measures and settings may need."""
+        has = {
+            Need.CLASS_LABELS: not self.per_token,
+            Need.TEST_CLASSES: not self.unseen_classes,
+            Need.IMAGES: len(self.input_shape) == 3,
+        }
+        return frozenset(need for need, it_has in has.items() if it_has)
+
+    @property
     def num_classes(self) -> int:
-        """C, the classes of the training split."""
+        """C, the number of classes of the training split."""
         return len(self.classes)
 
     @property
     def test_labels(self) -> range:
-        """Labels of the test split: 0 to C-1, or C to C+U-1 if it has U unseen classes instead."""
+        """Labels of the test split: 0 to C-1, or C to C+U-1 if it has U unseen classes."""
         first = self.num_classes if self.unseen_classes else 0
         return range(first, first + len(self.unseen_classes or self.classes))

@@ -1,8 +1,8 @@
-"""Fixed weights: what no client trains, so that it is neither sent nor counted.
+"""Fixed weights: no client trains them, so they are neither sent nor counted.
 
-A parameter is fixed if it has no ``requires_grad`` when the federation is built: ``model.train``
-and ``model.lora`` clear it, and so may a model of your own. The buffers of a layer are fixed with
-all parameters of the layer, or of a block around it.
+A parameter is fixed if its ``requires_grad`` is False when the federation is built. ``model.train``
+and ``model.lora`` set it to False; your own model may do so too. The buffers of a layer are fixed
+if all parameters of the layer, or of a block around it, are fixed.
 """
 
 from torch import nn
@@ -14,18 +14,18 @@ def fixed_parameters(network: nn.Module) -> frozenset[str]:
 
 
 def fixed_layers(network: nn.Module) -> dict[str, nn.Module]:
-    """Name -> layer, of those whose buffers are fixed, such as a BatchNorm's running statistics.
+    """Name -> layer with fixed buffers, such as the running statistics of a BatchNorm.
 
-    They must stay in eval mode, so that training does not change the buffers.
+    These layers must stay in eval mode, so that training does not change the buffers.
     """
-    found: dict[str, nn.Module] = {}
+    layers: dict[str, nn.Module] = {}
     for path, block in network.named_modules():
         parameters = list(block.parameters())
         if not parameters or any(each.requires_grad for each in parameters):
             continue
         within = block.named_modules(prefix=path)
-        found |= {name: each for name, each in within if list(each.buffers(recurse=False))}
-    return found
+        layers |= {name: layer for name, layer in within if list(layer.buffers(recurse=False))}
+    return layers
 
 
 def fixed_buffers(network: nn.Module) -> frozenset[str]:

@@ -23,7 +23,7 @@ def outputs(backbone: nn.Module, head: nn.Module, inputs: Tensor) -> Outputs:
 def classify(head: nn.Module, z: Tensor) -> Outputs:
     """Features and logits, given the backbone's result ``z`` [B, d].
 
-    Only the backbone runs in mixed precision, as it takes most of the time: heads compute with unit
+    Only the backbone runs in mixed precision: it takes most of the time. Heads compute with unit
     vectors and small angles, for which 16 bits are too few.
     """
     with full_precision(z):
@@ -32,19 +32,19 @@ def classify(head: nn.Module, z: Tensor) -> Outputs:
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
-    """``tensor`` as it is, or as float32 if it has fewer bits."""
+    """``tensor``, converted to float32 if it has fewer bits."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def full_precision(tensor: Tensor) -> torch.autocast:
-    """A context without mixed precision on the device of ``tensor``."""
+    """A context that turns mixed precision off on the device of ``tensor``."""
     return torch.autocast(tensor.device.type, enabled=False)
 
 
 def features_and_levels(
     backbone: nn.Module, inputs: Tensor, with_levels: bool
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """The backbone's result [B, d], and ``Forward.levels``: none, unless they are asked for."""
+    """The backbone's result [B, d], and ``Forward.levels``, empty unless ``with_levels``."""
     if not with_levels:
         return backbone(inputs), ()
     forward_levels = getattr(backbone, "forward_levels", None)
@@ -58,16 +58,21 @@ def features_and_levels(
 class Forward(NamedTuple):
     """One batch's forward pass: features z [B, d], logits [B, C], targets [B].
 
-    Where each token of a sequence has a target, B counts tokens (``core.token_rows``).
+    If each token of a sequence has a target, B counts tokens (``core.token_rows``).
 
-    ``real`` [B] is 1 for a sample and 0 for padding, so that batches of several lengths can be
-    stacked; None if all are samples. Take means with ``mean``.
-
-    ``levels`` are the features of the backbone's stages, [B, width of the stage] each, float32, if
-    the loss asks for them (``Loss.levels``); otherwise empty.
-    ``head`` is the head in training, for a loss that applies it to other features than z.
-    ``step`` counts the client's steps in this round from 0, a number or a scalar tensor: with a key
-    of the client it keys random draws (``randomness.uniform``).
+    Attributes:
+        z: features [B, d].
+        logits: [B, C].
+        targets: labels [B].
+        real: [B] 1 for a sample and 0 for padding, so that batches of several lengths can be
+            stacked; None if all rows are samples. ``mean`` leaves padding out.
+        levels: the features of the backbone's stages, [B, width of the stage] each, float32; empty
+            unless the loss sets ``Loss.levels``.
+        head: the head in training, for a loss that applies it to other features than z.
+        step: the client's step in this round, from 0, a number or a scalar tensor. Together with a
+            key of the client it seeds random draws (``randomness.uniform``).
+        in_last_epoch: whether the step belongs to the client's last epoch in this round, a bool or
+            a scalar bool tensor.
     """
 
     z: Tensor
@@ -77,6 +82,12 @@ class Forward(NamedTuple):
     levels: tuple[Tensor, ...] = ()
     head: Callable[[Tensor], Tensor] | None = None
     step: Tensor | int = 0
+    in_last_epoch: Tensor | bool = False
+
+    @property
+    def scored(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The arguments of ``cross_entropy``, without gradient."""
+        return self.logits.detach(), self.targets, self.real
 
     def mean(self, values: Tensor) -> Tensor:
         """Mean of ``values`` [B, ...] over the samples."""
@@ -84,9 +95,9 @@ class Forward(NamedTuple):
 
 
 def mean_over(values: Tensor, weights: Tensor | None) -> Tensor:
-    """Mean of ``values`` [B, ...] over the first dimension with these weights [B].
+    """Mean of ``values`` [B, ...] over the first dimension, weighted by ``weights`` [B].
 
-    A value without weight may be anything, also infinite; without any weight the mean is 0.
+    A value with weight 0 may be infinite or NaN. If all weights are 0, the mean is 0.
     """
     if weights is None:
         return values.mean(dim=0)
@@ -98,6 +109,6 @@ def mean_over(values: Tensor, weights: Tensor | None) -> Tensor:
 def cross_entropy(logits: Tensor, targets: Tensor, real: Tensor | None = None) -> Tensor:
     """Mean cross-entropy over the samples of a batch, a scalar without gradient.
 
-    ``logits`` [B, C], ``targets`` [B] and ``real`` [B] are as in ``Forward``.
+    ``Forward`` explains ``logits`` [B, C], ``targets`` [B] and ``real`` [B].
     """
     return mean_over(F.cross_entropy(logits, targets, reduction="none"), real)

@@ -1,4 +1,4 @@
-"""Frozen copies of the model, for losses that compare the model in training with another one."""
+"""Frozen copies of the model, for losses that compare the trained model with another one."""
 
 from collections.abc import Iterable
 from copy import deepcopy
@@ -12,10 +12,10 @@ from fedexp.core.messages import Tensors
 
 
 class FrozenCopy(nn.Module):
-    """A copy of backbone and head, always in eval mode, its outputs without gradient.
+    """A copy of backbone and head, always in eval mode; its outputs have no gradient.
 
     All its tensors are non-persistent buffers: they are not trained, sent or saved, and
-    ``torch.func`` can stack those of several clients.
+    ``torch.func`` can stack the copies of several clients.
     """
 
     def __init__(self, backbone: nn.Module, head: nn.Module) -> None:
@@ -36,14 +36,14 @@ class FrozenCopy(nn.Module):
 
     @torch.no_grad()
     def set(self, weights: Tensors) -> None:
-        """Copy in weights, named as in ``ClientModule.weights``; others do not change."""
+        """Copy in weights with the names of ``ClientModule.weights``; others do not change."""
         for name, buffer in self.named_buffers():
             if name in weights:
                 buffer.copy_(weights[name])
 
 
 class FrozenCopies(nn.ModuleDict):
-    """Name -> frozen copy, one for each of ``names``, all of the same model."""
+    """Name -> frozen copy of the model, one for each of ``names``."""
 
     def __init__(self, names: Iterable[str], backbone: nn.Module, head: nn.Module) -> None:
         super().__init__({name: FrozenCopy(backbone, head) for name in names})
@@ -56,13 +56,13 @@ class FrozenCopies(nn.ModuleDict):
         return {name: self[name](inputs) for name in self}
 
     def set(self, weights: Tensors) -> None:
-        """Copy the same weights into all of them; see ``FrozenCopy.set``."""
+        """Copy the same weights into every copy; see ``FrozenCopy.set``."""
         for name in self:
             self[name].set(weights)
 
 
 def _freeze(module: nn.Module) -> None:
-    """Make the module's own parameters and buffers non-persistent buffers."""
+    """Turn the module's own parameters and buffers into non-persistent buffers."""
     for name, parameter in list(module.named_parameters(recurse=False, remove_duplicate=False)):
         delattr(module, name)
         module.register_buffer(name, parameter.detach(), persistent=False)

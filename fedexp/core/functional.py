@@ -5,22 +5,21 @@ from typing import cast
 from torch import Tensor
 from torch.func import functional_call
 
-from fedexp.core.client_protocol import Client
+from fedexp.core.client_protocol import Client, Functional
 from fedexp.core.messages import Message, Tensors
-from fedexp.core.part import Functional
 from fedexp.core.sockets import Head
 
 
 def functional(client: Client, message: Message) -> Functional:
     """The global model of ``message`` as a function of weights and inputs.
 
-    It is in eval mode: no dropout, and BatchNorm uses the statistics in the message. Its head has
-    the state that ``receive`` gives it, not what ``begin`` adapts to a client. Private weights are
-    those of ``client``.
+    The model is in eval mode: no dropout, and BatchNorm uses the statistics in the message. Its
+    head is in the state that ``receive`` sets; ``begin`` does not adapt it to a client. Private
+    weights come from ``client``.
 
     Args:
         client: the resident module; a call does not change it.
-        message: the weights that a call does not give.
+        message: the default of every shared weight; the weights in a call replace it.
     """
     received = _received(cast(Head, client.head), message)
     derived = {f"head.{name}": value for name, value in received.items()}
@@ -35,8 +34,8 @@ def functional(client: Client, message: Message) -> Functional:
 def functional_head(head: Head, message: Message) -> Functional:
     """The head of the global model of ``message`` as a function of weights and features z [B, d].
 
-    It is in eval mode and has the state that ``receive`` gives it. The weights are named as in
-    ``ClientModule.weights``; those of the backbone are ignored. A call does not change ``head``.
+    The head is in eval mode and in the state that ``receive`` sets. Weights have the names of
+    ``ClientModule.weights``; backbone weights are ignored. A call does not change ``head``.
     """
     derived = _received(head, message)
 
@@ -45,18 +44,18 @@ def functional_head(head: Head, message: Message) -> Functional:
         training = head.training
         head.eval()
         try:
-            found: Tensor = functional_call(head, derived | own, (z,))
+            scores: Tensor = functional_call(head, derived | own, (z,))
         finally:
             head.train(training)
-        return found
+        return scores
 
     return logits
 
 
 def _received(head: Head, message: Message) -> Tensors:
-    """The head's derived buffers under the message; the head itself does not change."""
+    """The head's derived buffers after it receives the message; the head itself is restored."""
     before = {name: head.get_buffer(name).clone() for name in head.derived}
-    head.receive(message)
+    head.receive(message.to("head"))
     received = {name: head.get_buffer(name).clone() for name in head.derived}
     for name, value in before.items():
         head.get_buffer(name).copy_(value)

@@ -6,15 +6,35 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor
 
 Tensors = dict[str, Tensor]
-"""Named tensors: a state dict, or what one part sends."""
+"""Name -> tensor: a state dict, or the tensors that one part sends."""
 
 Extras = dict[str, Tensors]
-"""Part name ("head", "loss", ...) -> that part's named tensors."""
+"""Socket ("head", "loss", ...) -> the named tensors of its part."""
+
+
+@dataclass(frozen=True)
+class PartMessage:
+    """A ``Message`` for one part: it has the extras of this part only."""
+
+    round: int
+    weights: Tensors
+    extras: Tensors = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PartUpdate:
+    """An ``Update`` for one part: it has the extras of this part only."""
+
+    client: int
+    num_samples: int
+    weights: Tensors
+    extras: Tensors = field(default_factory=dict)
+    draws: int = 1
 
 
 @dataclass(frozen=True)
 class Message:
-    """Server to client: the global weights of a round and what the parts add to them."""
+    """Server to client: the global weights of a round and the parts' extra tensors."""
 
     round: int
     weights: Tensors
@@ -22,25 +42,31 @@ class Message:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of every tensor in the message: what one client downloads."""
+        """Bytes that one client downloads: all tensors in the message."""
         return count_bytes(self.weights, *self.extras.values())
+
+    def to(self, part: str) -> PartMessage:
+        """The message for the part in this socket."""
+        return PartMessage(self.round, self.weights, self.extras.get(part, {}))
 
 
 @dataclass(frozen=True)
 class Update:
-    """Client to server: the locally trained weights and what the parts report.
+    """Client to server: the locally trained weights and the parts' reports.
 
     ``metrics`` and ``directions`` are for the log and are not counted as traffic.
 
     Attributes:
-        client: the client that sends it.
-        num_samples: n_k.
-        weights: the trained weights that are shared.
-        extras: what the parts report.
-        metrics: name -> value: ``loss``, ``cross_entropy``, and those in ``ClientModule.logged``.
+        client: the number of the client.
+        num_samples: n_k, its training samples.
+        weights: the shared weights after local training.
+        extras: the parts' reports.
+        metrics: name -> value: ``loss``, ``cross_entropy``, and the values that parts log.
         directions: name -> a step in parameter space, to be compared with the global step.
-        draws: how often the sampler drew this client; it trains once and has this multiplicity.
-        is_finite: whether weights and extras hold neither NaN nor infinity; None: not checked.
+        steps: gradient steps of local training.
+        draws: how often the sampler drew this client; it trains once, its update counts ``draws``
+            times.
+        is_finite: whether weights and extras are free of NaN and infinity; engines check it.
     """
 
     client: int
@@ -49,16 +75,22 @@ class Update:
     extras: Extras = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
     directions: Mapping[str, Tensors] = field(default_factory=dict)
+    steps: int = 0
     draws: int = 1
-    is_finite: bool | None = None
+    is_finite: bool = True
 
     @property
     def nbytes(self) -> int:
-        """Bytes of every tensor in the update: what this client uploads."""
+        """Bytes that this client uploads: weights and extras."""
         return count_bytes(self.weights, *self.extras.values())
 
+    def to(self, part: str) -> PartUpdate:
+        """The update for the part in this socket."""
+        extras = self.extras.get(part, {})
+        return PartUpdate(self.client, self.num_samples, self.weights, extras, self.draws)
+
     def digest(self, extras: Extras) -> "Update":
-        """What is kept of the update after its weights have been aggregated."""
+        """The update without its weights and directions, kept after aggregation."""
         return replace(self, weights={}, directions={}, extras=extras)
 
 
@@ -66,3 +98,13 @@ def count_bytes(*groups: Mapping[str, Tensor]) -> int:
     """Total bytes of all tensors in the given mappings."""
     tensors: Iterable[Tensor] = (tensor for group in groups for tensor in group.values())
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def copied(message: Message) -> Message:
+    """A deep copy of the message: parts may later change the tensors that they sent in place."""
+    extras = {part: _copy(tensors) for part, tensors in message.extras.items()}
+    return replace(message, weights=_copy(message.weights), extras=extras)
+
+
+def _copy(tensors: Tensors) -> Tensors:
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}

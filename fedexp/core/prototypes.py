@@ -1,7 +1,7 @@
-"""Class prototypes, and FedSC's server-side functions of them (KDD 2025): pure functions.
+"""Class prototypes, and FedSC's server-side computations with them (KDD 2025): pure functions.
 
-K is the number of clients in the cohort, C of classes, d the width of the features. A client holds
-a class if it has samples of it; c_kj is client k's prototype of class j.
+K is the number of clients in the cohort, C the number of classes, d the width of the features. A
+client holds a class if it has samples of it; c_kj is client k's prototype of class j.
 """
 
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedexp.core.messages import Update
+from fedexp.core.messages import PartUpdate
 
 Metric = Literal["angle", "cosine", "l1", "l2", "kl"]
-"""Distances of two clients' prototypes of one class: see ``relational_prototypes``."""
+"""Distances between two clients' prototypes of a class, see ``relational_prototypes``."""
 
 
 def class_prototypes(features: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
@@ -35,19 +35,18 @@ def class_prototypes(features: Tensor, labels: Tensor, num_classes: int) -> tupl
     return sums / counts.clamp(min=1).unsqueeze(1), counts
 
 
-def stack_reports(updates: Sequence[Update], socket: str) -> tuple[Tensor, Tensor]:
-    """The class prototypes and counts that a cohort reported, in the order of the clients' numbers.
+def stack_reports(updates: Sequence[PartUpdate]) -> tuple[Tensor, Tensor]:
+    """The class prototypes and counts that a cohort reported, ordered by client number.
 
-    In that order, so that sums over clients do not depend on the order in which updates arrive.
+    The order makes sums over clients independent of the order in which updates arrive.
 
     Args:
-        updates: K of them, each with ``prototypes`` [C, d] and ``counts`` [C] of this socket.
-        socket: whose part reported them: ``head``, ``loss``.
+        updates: K updates with ``prototypes`` [C, d] and ``counts`` [C].
 
     Returns:
         prototypes [K, C, d]; counts [K, C].
     """
-    reports = [update.extras[socket] for update in sorted(updates, key=lambda each: each.client)]
+    reports = [update.extras for update in sorted(updates, key=lambda update: update.client)]
     prototypes = torch.stack([report["prototypes"] for report in reports])
     return prototypes, torch.stack([report["counts"] for report in reports])
 
@@ -55,21 +54,21 @@ def stack_reports(updates: Sequence[Update], socket: str) -> tuple[Tensor, Tenso
 def relational_prototypes(
     prototypes: Tensor, counts: Tensor, neighbors: int = 2, *, metric: Metric = "angle"
 ) -> tuple[Tensor, Tensor]:
-    """Each client's prototype averaged with the nearest ones of other clients (FedSC Eq. 5-9).
+    """Average each client's prototype with the nearest ones of other clients (FedSC Eq. 5-9).
 
-    r_kj is the mean of c_kj and of c_qj over the M nearest other holders q of class j,
-    M = min(neighbors, holders - 1). Equally near holders are taken in the order of k.
+    r_kj is the mean of c_kj and the M prototypes c_qj of the nearest other holders q of class j,
+    M = min(neighbors, holders - 1). Ties go to the client with the smaller number.
 
     Args:
-        prototypes: c [K, C, d]; the rows of classes that a client does not hold are ignored.
+        prototypes: c [K, C, d]; rows of classes that a client does not hold are ignored.
         counts: [K, C] samples of each class at each client.
         neighbors: the largest M.
-        metric: the distance of c_kj and c_qj (Table 5). ``angle``: |phi_kj - phi_qj|, where phi_kj
-            is the cosine of c_kj with g_j, the mean of class j's prototypes (Eq. 5, 7, 8). The
-            others compare the two directly: ``cosine``: 1 - cos(c_kj, c_qj); ``l1``: the sum of
-            absolute differences; ``l2``: the Euclidean distance; ``kl``: KL(p_k || p_q) of
-            p_k = softmax(c_kj) over the d dimensions, in float64 (FedSC does not define its own).
-            A zero vector has cosine 0 with everything.
+        metric: the distance between c_kj and c_qj (Table 5). ``angle``: |phi_kj - phi_qj|, where
+            phi_kj is the cosine of c_kj with g_j, the mean of class j's prototypes (Eq. 5, 7, 8).
+            ``cosine``: 1 - cos(c_kj, c_qj). ``l1``: the sum of absolute differences. ``l2``: the
+            Euclidean distance. ``kl``: KL(p_k || p_q) with p_k = softmax(c_kj) over the d
+            dimensions, in float64 (the paper gives no formula for it). A zero vector has cosine 0
+            with every vector.
 
     Returns:
         relational [K, C, d], zero where ``holds`` is false; holds [K, C] bool.
@@ -89,8 +88,8 @@ def relational_prototypes(
 def discrepancy_weights(counts: Tensor) -> Tensor:
     """The weight of each client's prototypes: larger with many samples and balanced classes.
 
-    With p_k(j) the share of class j at client k, its discrepancy from balance is
-    d_k = sqrt(1/2 sum_j (p_k(j) - 1/C)^2) (FedSC Eq. 10), and e_k is proportional to
+    p_k(j) is the share of class j at client k. The client's discrepancy from balance is
+    d_k = sqrt(1/2 sum_j (p_k(j) - 1/C)^2) (FedSC Eq. 10); e_k is proportional to
     sigmoid(n_k / sum n - d_k / sum d) (Eq. 11). If every client is balanced, d_k / sum d is 0.
 
     Args:
@@ -110,7 +109,7 @@ def discrepancy_weights(counts: Tensor) -> Tensor:
 def consistent_prototypes(relational: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     """One prototype for each class: o_j = sum_k e_k r_kj over the holders of j (FedSC Eq. 12).
 
-    The weights e are ``discrepancy_weights``, made to sum to 1 over the holders of each class.
+    The weights e are ``discrepancy_weights``, normalised to sum 1 over the holders of each class.
 
     Args:
         relational: r [K, C, d].
@@ -136,20 +135,20 @@ def _pairwise(vectors: Tensor, held: Tensor, metric: Metric) -> Tensor:
         return 1 - unit @ unit.transpose(1, 2)
     if metric == "kl":
         return _divergence(vectors)
-    # Not by a matrix product, whose rounding is larger than the distance of close vectors.
+    # Without a matrix product: its rounding error can exceed the distance of close vectors.
     p = 1.0 if metric == "l1" else 2.0
     return torch.cdist(vectors, vectors, p, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def _divergence(vectors: Tensor) -> Tensor:
-    """KL(p_k || p_q) [C, K, K] of p = softmax(``vectors`` [C, K, d]) over d."""
+    """KL(p_k || p_q) [C, K, K] with p = softmax of ``vectors`` [C, K, d] over d."""
     logs = F.log_softmax(vectors.double(), dim=2)
-    # Client by client: all pairs at once would need [C, K, K, d].
+    # One client at a time: all pairs at once would need a tensor [C, K, K, d].
     own = logs.unsqueeze(2).unbind(dim=1)  # K times log p_k [C, 1, d]
     return torch.stack([(p.exp() * (p - logs)).sum(dim=2) for p in own], dim=1)
 
 
 def _share(values: Tensor) -> Tensor:
-    """``values`` [K, ...] over their sum along K; zero where that is zero."""
+    """``values`` [K, ...] divided by their sum along K; zero where the sum is zero."""
     total = values.sum(dim=0)
     return values / total.masked_fill(total == 0, 1)

@@ -1,8 +1,8 @@
-"""Keyed randomness: every draw comes from a generator keyed by its purpose.
+"""Keyed randomness: each purpose has its own key, and each key its own generator.
 
-A generator depends on its key alone, never on what was drawn before. So results do not change with
-the order in which clients run, with the engine, with the number of processes, or with a kill and a
-resume; and two methods with the same seed see the same partition, cohorts and batches.
+A generator depends on its key alone, not on earlier draws. So the order of clients, the engine, the
+number of processes, and a stop and resume do not change results. Two methods with the same seed see
+the same partition, cohorts and batches.
 """
 
 import hashlib
@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # as signed 64-bit integers, which wrap around
+_GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # a signed 64-bit integer: products wrap around
 _MIX = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
 
 
 def key(seed: int, purpose: str, *parts: int) -> int:
-    """A 63-bit integer that names one stream, for example ``key(0, "batches", round, client)``."""
+    """A 63-bit seed of one random stream, for example ``key(0, "batches", round, client)``."""
     name = "/".join([str(seed), purpose, *map(str, parts)])
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big") >> 1
 
@@ -32,8 +32,8 @@ def torch_generator(seed: int, purpose: str, *parts: int) -> torch.Generator:
 def seed_layers(device: torch.device, seed: int, purpose: str, *parts: int) -> None:
     """Seed the global generator that layers such as dropout use on ``device``.
 
-    ``torch.manual_seed`` would also seed every kind of accelerator, which takes longer than a small
-    client's training step.
+    ``torch.manual_seed`` also seeds all other accelerators. That takes longer than a training step
+    of a small model.
     """
     if device.type == "cuda":
         torch.cuda.manual_seed(key(seed, purpose, *parts))
@@ -57,13 +57,13 @@ def uniform(key: Tensor, step: Tensor | int, *shape: int) -> Tensor:
     """Uniform numbers in [0, 1), float32 multiples of 2^-24, a pure function of ``key, step``.
 
     For draws inside a training step: ``torch.func`` can stack it, and its values are the same on
-    every device and in every engine. With more rows, the first rows stay the same. The generator is
-    SplitMix64 (Steele et al., OOPSLA 2014).
+    every device and in every engine. A result with more rows begins with the same rows. The
+    generator is SplitMix64 (Steele et al., OOPSLA 2014).
 
     Args:
         key: a scalar int64 tensor, such as ``key(...)`` of a client and round.
-        step: names the draw, a number or a scalar int64 tensor.
-        shape: of the result, rows first.
+        step: the number of the draw, an int or a scalar int64 tensor.
+        shape: shape of the result, rows first.
     """
     count = torch.arange(1, math.prod(shape) + 1, device=key.device)
     bits = _mixed(_mixed(key + step) + count * _GOLDEN)
@@ -78,6 +78,6 @@ def _mixed(bits: Tensor) -> Tensor:
 
 
 def _shifted(bits: Tensor, shift: int) -> Tensor:
-    """int64 ``bits`` as unsigned, shifted right."""
+    """Shift int64 ``bits`` right as if they were unsigned."""
     shifted: Tensor = (bits >> shift) & (2 ** (64 - shift) - 1)
     return shifted

@@ -1,77 +1,75 @@
 """The server: the global weights and the parts' server halves."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from fedexp.core.messages import Extras, Message, Tensors, Update
 from fedexp.core.part import Part
+from fedexp.core.reducible import Contribution, Reducible, joined, split
 from fedexp.core.sockets import Aggregator
-from fedexp.distributed.ranks import Contribution, Ranks, Reducible
 
 
 class Server:
-    """Holds the global weights. Of a client it gets updates and nothing else.
+    """Holds the global weights. It sees nothing of a client but its updates.
+
+    In a round it broadcasts a message, adds the updates as they arrive, and takes a step. If there
+    are several processes, each has a server; their updates are reduced before the step.
 
     Args:
-        weights: the shared weights that the first round starts from.
-        aggregator: how the cohort's weights become the next ones.
-        parts: socket -> part, the aggregator among them.
-        ranks: the processes; each has a server like this one.
-        reducibles: objects that are reduced over the ranks together with the updates.
+        weights: the initial shared weights.
+        parts: socket -> part, including the aggregator.
     """
 
-    def __init__(
-        self,
-        weights: Tensors,
-        aggregator: Aggregator,
-        parts: Mapping[str, Part],
-        ranks: Ranks | None = None,
-        reducibles: Sequence[Reducible] = (),
-    ) -> None:
+    def __init__(self, weights: Tensors, parts: Mapping[str, Part]) -> None:
         self.weights = weights
-        self.aggregator = aggregator
         self.parts = dict(parts)
-        self.ranks = ranks or Ranks()
-        self.reducibles = tuple(reducibles)
+        self.aggregator = cast(Aggregator, parts["aggregator"])
+        self._digests = _Digests()
         self._merged = 0
 
     def broadcast(self, round: int) -> Message:
-        """What every client of this round downloads."""
+        """The message that every client of this round downloads."""
         extras = {name: part.broadcast(round) for name, part in self.parts.items()}
         return Message(round, self.weights, {name: sent for name, sent in extras.items() if sent})
 
-    def aggregate(self, updates: Iterable[Update]) -> int:
-        """Aggregate the cohort's updates as they arrive, then call the parts' ``aggregate``.
+    def add(self, update: Update) -> None:
+        """Aggregate one update of the round; its weights are not kept."""
+        self.aggregator.add(update, self.weights)
+        self._digests.updates.append(self._digest(update))
 
-        Without any update nothing changes: the round is skipped.
+    def contribution(self) -> Contribution:
+        """The updates of this process, for a reduction over processes."""
+        return joined(self._reducibles())
 
-        Args:
-            updates: those of this rank's clients.
+    def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
+        """Replace the updates of this process by those of all processes."""
+        split(self._reducibles(), sums, items)
+
+    def step(self) -> int:
+        """Compute the next global weights and call the parts' ``aggregate`` and ``correct``.
+
+        If there is no update, nothing changes: the round is skipped.
 
         Returns:
-            The number of updates at all ranks.
+            The number of updates in all processes.
         """
-        digests = _Digests()
-        for update in updates:
-            self.aggregator.add(update, self.weights)
-            digests.updates.append(self._digest(update, digests.sums))
-        self.ranks.all_reduce([self.aggregator, digests, *self.reducibles])
+        digests, self._digests = self._digests, _Digests()
         self._merged = len(digests.updates)
         if not self._merged:
             return 0
         merged = self.aggregator.merge(self.weights)
         for name, part in self.parts.items():
-            part.aggregate(digests.updates)
+            part.aggregate([update.to(name) for update in digests.updates])
             merged = part.correct(self.weights, merged, digests.sums[name], self._merged)
         self.weights = merged
         return self._merged
 
     def metrics(self) -> dict[str, float]:
-        """The parts' metrics of the round just aggregated; empty if it was skipped."""
+        """The parts' metrics of the round that was just aggregated; empty if it was skipped."""
         if not self._merged:
             return {}
         return {name: v for part in self.parts.values() for name, v in part.metrics().items()}
@@ -94,33 +92,37 @@ class Server:
             part.load_server_state(state["parts"][name])
 
     def fixed_state(self) -> dict[str, Mapping[str, Tensors]]:
-        """Socket -> the tensors of its part that never change, for a checkpoint; see ``Part``."""
-        states = {name: part.fixed_state() for name, part in self.parts.items()}
-        return {name: state for name, state in states.items() if state}
+        """Socket -> the tensors of its part that never change once stored, see ``Part.store``."""
+        return {name: part.store for name, part in self.parts.items() if part.store}
 
     def load_fixed_state(self, state: Mapping[str, Mapping[str, Tensors]]) -> None:
         """Inverse of ``fixed_state``."""
-        for name, of_part in state.items():
-            self.parts[name].load_fixed_state(of_part)
+        for name, tensors in state.items():
+            store = self.parts[name].store
+            assert store is not None
+            store.update(tensors)
 
-    def _digest(self, update: Update, sums: Extras) -> Update:
-        """What is kept of an update; reports of ``summed`` parts are added to ``sums``."""
+    def _reducibles(self) -> dict[str, Reducible]:
+        return {"weights": self.aggregator, "reports": self._digests}
+
+    def _digest(self, update: Update) -> Update:
+        """The update without its weights; the reports of ``summed`` parts go into the sums."""
         extras: Extras = {}
         for name, part in self.parts.items():
             report = update.extras.get(name, {})
             if part.summed:
-                _add(sums[name], report)
+                _add(self._digests.sums[name], report)
                 report = {}
-            extras[name] = report | part.extract(update, self.weights)
+            extras[name] = report | part.extract(update.weights, self.weights)
         return update.digest(extras)
 
 
 class _Digests:
-    """What is kept of the cohort's updates.
+    """The cohort's updates without their weights.
 
     Attributes:
-        updates: the updates without their weights and without the reports in ``sums``.
-        sums: socket -> name -> float64 sum of the reports of a part that is ``summed``.
+        updates: the updates, without weights and without the reports of ``summed`` parts.
+        sums: socket of a ``summed`` part -> name -> float64 sum of its reports.
     """
 
     def __init__(self) -> None:
@@ -128,12 +130,12 @@ class _Digests:
         self.sums: Extras = defaultdict(dict)
 
     def contribution(self) -> Contribution:
-        """Those of this rank."""
+        """The sums and updates of this process."""
         flat = {f"{part}/{name}": v for part, sums in self.sums.items() for name, v in sums.items()}
         return Contribution(flat, self.updates)
 
     def set_reduced(self, sums: Tensors, items: Sequence[list[Update]]) -> None:
-        """Those of all ranks."""
+        """Replace them by the sums and updates of all processes."""
         self.updates = sorted(chain(*items), key=lambda update: update.client)
         for flat, value in sums.items():
             part, _, name = flat.partition("/")
@@ -141,7 +143,7 @@ class _Digests:
 
 
 def _add(sums: Tensors, report: Tensors) -> None:
-    """Add in float64, so that a float32 result does not depend on the order of updates."""
+    """Add in float64: rounded to float32, the sum does not depend on the order of updates."""
     for name, value in report.items():
         if name in sums:
             sums[name].add_(value)
@@ -152,7 +154,7 @@ def _add(sums: Tensors, report: Tensors) -> None:
 def _nbytes(state: Any) -> int:
     """Bytes of the tensors in nested mappings and sequences.
 
-    A mapping with an attribute ``nbytes``, as a ``TensorStore`` on disk, is not read.
+    A mapping with an attribute ``nbytes``, such as a ``TensorStore`` on disk, is not read.
     """
     if (size := getattr(state, "nbytes", None)) is not None:
         return int(size)

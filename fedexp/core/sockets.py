@@ -1,7 +1,7 @@
-"""The contracts of the sockets: what a head, a loss, a regularizer, ... adds to a part.
+"""The contracts of the sockets: the hooks of a head, a loss, ... in addition to those of a part.
 
 The base classes ``Regularizer`` and ``Personalization`` do nothing; they are ``regularizer=none``
-and ``personalization=none``. A sampler's contract is in ``fedexp.samplers.base``.
+and ``personalization=none``. ``fedexp.samplers.base`` has the contract of a sampler.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,18 +13,18 @@ from torch import Tensor, nn
 from fedexp.core.forward import Forward
 from fedexp.core.messages import Tensors, Update
 from fedexp.core.part import Part
-from fedexp.distributed.ranks import Contribution
+from fedexp.core.reducible import Contribution
 
 
 class Head(Part, nn.Module):
     """Features z [B, d] to logits [B, C].
 
-    A head is built with ``feature_dim`` and ``num_classes`` and then its own hyper-parameters.
+    The constructor takes ``feature_dim`` and ``num_classes``, then the hyper-parameters.
 
     Attributes:
-        derived: names of the head's persistent buffers that ``receive`` and ``begin`` set. They
-            belong to a model (its checkpoint, a client's personal model) but are not sent with
-            its weights and are not averaged.
+        derived: names of the persistent buffers that ``receive`` and ``begin`` set. They are saved
+            with a model (checkpoints, personal models) but neither sent with the weights nor
+            averaged.
     """
 
     derived: ClassVar[tuple[str, ...]] = ()
@@ -34,27 +34,29 @@ class Head(Part, nn.Module):
         raise NotImplementedError
 
     def normalize(self, z: Tensor) -> Tensor:
-        """The features [B, d] that the weight matrix is applied to, for geometry: here z itself."""
+        """The features [B, d] that the weight matrix multiplies, for geometry; z by default."""
         return z
 
     def prototypes(self) -> Tensor | None:
-        """One vector for each class, [C, d], if the head has a weight matrix: for the heatmap."""
+        """One vector for each class, [C, d], for the heatmap; None if there is no weight matrix."""
         return None
 
 
 class Loss(Part, nn.Module):
     """A scalar function of one batch's forward pass.
 
-    What differs between clients must be a buffer (``persistent=False``: it is not part of the
-    model), set in ``begin``; then the loss is a pure function of parameters, buffers and batch.
+    Keep data that differ between clients in buffers (``persistent=False``: they are not part of the
+    model) and set them in ``begin``. Then the loss is a pure function of parameters, buffers and
+    batch.
 
     Attributes:
-        reference_models: names of other models that the loss compares with: ``forward`` gets their
-            ``Outputs`` on the batch as keyword arguments of these names, and each costs one forward
-            pass. ``client.frozen_copies`` has them; before ``begin`` all are the model that the
-            client starts from. ``global`` stays that; ``previous`` is set by the loss.
-        levels: whether ``Forward.levels`` is wanted. It comes from the backbone's
-            ``forward_levels(inputs) -> (z, levels)``; a backbone without that method has one
+        reference_models: names of other models that the loss compares with. ``forward`` gets their
+            ``Outputs`` on the batch as keyword arguments of these names; each model costs a forward
+            pass. They are in ``client.frozen_copies``. Before ``begin`` each is the model that the
+            client starts from. ``global`` keeps these weights; the loss may load others into
+            ``previous``.
+        levels: whether the loss needs ``Forward.levels``, from the backbone's
+            ``forward_levels(inputs) -> (z, levels)``. A backbone without that method has one
             level, z.
     """
 
@@ -69,38 +71,38 @@ class Loss(Part, nn.Module):
 class Regularizer(Part, nn.Module):
     """A scalar function of the trained parameters, added to the loss; the base class adds 0.
 
-    A term whose gradient ``local.grad_clip`` must not clip has its gradient in
+    If ``local.grad_clip`` must not clip a term's gradient, put the gradient into
     ``unclipped_gradient`` instead.
     """
 
     takes_tokens = True
 
     def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
-        """The penalty, given the (name, parameter) pairs that are being trained."""
+        """The penalty on the (name, parameter) pairs that are being trained."""
         return 0.0
 
     def unclipped_gradient(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensors:
-        """Name -> what is added to the gradient of a trained parameter after clipping.
+        """Name -> term to add to the gradient of a trained parameter after clipping.
 
-        A pure function of parameters and buffers. As with weight decay, the term that it is the
-        gradient of is no part of the logged loss.
+        A pure function of parameters and buffers. The logged loss does not include the penalty that
+        has this gradient, as with weight decay.
         """
         return {}
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of local training: its number of epochs, and which parameters are trained.
+    """A section of local training: its number of epochs and its trained parameters.
 
     Attributes:
         epochs: passes over the client's data.
-        trainable: name prefixes of the parameters that are trained ("backbone.", "head."); the
-            others are frozen.
+        trainable: name prefixes of the trained parameters ("backbone.", "head."); the others are
+            frozen.
         eval_mode: name prefixes of submodules in eval mode: no dropout, and BatchNorm uses its
             running statistics and does not update them.
-        plain_sgd: whether it is trained by SGD without momentum and weight decay, at the learning
-            rate of the local optimizer, instead of by that optimizer.
-        clipped: whether ``local.grad_clip`` clips its gradients.
+        plain_sgd: whether to replace the local optimizer by SGD with the same learning rate,
+            without momentum and weight decay.
+        clipped: whether ``local.grad_clip`` applies.
     """
 
     epochs: int
@@ -111,41 +113,39 @@ class Phase:
 
 
 class Personalization(Part, nn.Module):
-    """What is shared, how a client trains, and what its personal model is.
+    """Chooses the shared weights, the phases of local training, and the personal model.
 
-    The base class shares and trains all weights at once; a client's personal model is its latest
-    local model: the global weights of that round after local training, with its private weights.
+    The base class shares all weights and trains them in one phase. A client's personal model is
+    then its latest local model: the result of its last local training, private weights included.
 
     Parameters of a personalization are in the client's model under ``personalization.<name>``.
 
     Attributes:
-        has_global: whether the shared weights together with the initial private ones are a model
-            to be evaluated. If not, nothing global is measured.
+        has_global: whether the shared weights and the initial private ones form a model that is
+            worth evaluating. If not, nothing global is measured.
         tunes_local: whether ``tuning`` starts from the client's latest local model instead of the
-            present global one.
+            current global model.
         tunes_best: whether ``tuning`` starts from the best global model of all rounds. Personal
             models are then scored after the last round only, with and without tuning.
-        scores_head: whether a personal model's head, whose logits ``personalize`` replaces, is
-            scored beside it, as ``personal/accuracy_head_*``.
     """
 
     takes_tokens = True
     has_global: bool = True
     tunes_local: bool = False
     tunes_best: bool = False
-    scores_head: ClassVar[bool] = False
 
-    def create(self, feature_dim: int, num_classes: int, head: Head) -> None:
-        """Make the parameters of its own, if it has any; called once, before ``setup``.
+    def create(self, feature_dim: int, num_classes: int, head: Head, loss: Loss) -> None:
+        """Create the personalization's own parameters; called once, before ``setup``.
 
-        ``head`` is the generic head with its initial weights.
+        Args:
+            feature_dim: d.
+            num_classes: C.
+            head: the generic head with its initial weights.
+            loss: the loss of local training.
         """
 
-    def check(self, head: Head, loss: Loss) -> None:
-        """Raises InputError if it cannot work with this head or loss."""
-
     def shared(self, name: str) -> bool:
-        """Whether the weight with this name is shared; the others are private to the client."""
+        """Whether the weight with this name is shared; otherwise it is private to each client."""
         return True
 
     def phases(self, epochs: int) -> Sequence[Phase]:
@@ -155,40 +155,41 @@ class Personalization(Part, nn.Module):
     def personal_phases(self, epochs: int) -> Sequence[Phase]:
         """The phases of a separate personal model, trained after the shared one; empty for none.
 
-        It starts from the initial weights, trains on the same batches, is the client's personal
-        model, and is never sent.
+        The personal model starts from the initial weights, trains on the same batches, and is never
+        sent.
         """
         return ()
 
     def tuning(self) -> Sequence[Phase]:
-        """Training on the client's data before a personal evaluation; none here.
+        """The phases that train a copy on the client's data before a personal evaluation.
 
-        It takes the learning rate and the batches of the round after the tuned model's.
-        If there is any, the personal model is the present global model, the latest local one
-        (``tunes_local``) or the best global one (``tunes_best``), after these phases. It is not
-        kept.
+        By default there are none. Otherwise the personal model is a tuned copy of the current
+        global model, of the latest local model (``tunes_local``) or of the best global model
+        (``tunes_best``); it is not kept. Tuning uses the learning rate and the batches of the round
+        after the one that the model comes from.
         """
         return ()
 
     def class_vectors(self) -> Tensor | None:
-        """One vector for each class, [C, d], if such predict in place of the head: for the heatmap.
+        """The class vectors [C, d] that predict in place of the head, for the heatmap; or None.
 
-        Zero for a class that has none. Called after ``receive``.
+        The row of a class without a vector is zero. Called after ``receive``. With class vectors,
+        the head of a personal model is scored too, as ``personal/accuracy_head_*``.
         """
         return None
 
     # Terms of the objective: pure functions of parameters, buffers and batch.
 
     def term(self, batch: Forward) -> Tensor | float:
-        """Added to the loss, a scalar."""
+        """A scalar to add to the loss."""
         return 0.0
 
     def pull(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
-        """Replaces the regularizer while a personal model is trained or tuned, a scalar."""
+        """The penalty, a scalar, that replaces the regularizer for a personal model."""
         return 0.0
 
     def unclipped_gradient(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensors:
-        """Replaces the regularizer's of this name while a personal model is trained or tuned."""
+        """As in ``Regularizer``, which it replaces for a personal model."""
         return {}
 
     def personalize(self, z: Tensor, logits: Tensor) -> Tensor:
@@ -199,27 +200,27 @@ class Personalization(Part, nn.Module):
 class Aggregator(Part):
     """Turns a cohort's weights into the next global weights.
 
-    ``add`` gets the updates as they arrive. An average adds each one up, so that a cohort of any
-    size needs the memory of one model; a rule that compares updates keeps them until ``merge``.
+    ``add`` gets the updates as they arrive. An average keeps a running sum: its memory does not
+    grow with the cohort. A rule that compares updates keeps all of them until ``merge``.
     """
 
     takes_tokens = True
 
     def add(self, update: Update, current: Tensors) -> None:
-        """Add one update; ``current`` are the global weights that it started from."""
+        """Add one update of a client that started from the global weights ``current``."""
         raise NotImplementedError
 
     def contribution(self) -> Contribution:
-        """This rank's updates so far, in a run of several ranks; see ``Reducible``."""
+        """The updates of this rank so far, in a run of several ranks; see ``Reducible``."""
         raise NotImplementedError
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """Replace this rank's updates by those of all ranks; see ``Reducible``."""
+        """Replace this rank's updates by the updates of all ranks; see ``Reducible``."""
         raise NotImplementedError
 
     def merge(self, current: Tensors) -> Tensors:
-        """The next global weights, given the current ones; then starts over for the next round.
+        """Return the next global weights and forget the updates.
 
-        Without any update the result is ``current``.
+        If there is no update, return ``current``, the current global weights.
         """
         raise NotImplementedError

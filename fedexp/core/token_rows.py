@@ -1,22 +1,22 @@
-"""Targets of single tokens: sequences in a batch become rows, one for each token."""
+"""Data with a target for each token: a batch of sequences becomes a batch of tokens."""
 
 from torch import Tensor
 
 from fedexp.core.forward import Forward
 
 IGNORED = -100
-"""The target of a token that is not scored, as in ``torch.nn.functional.cross_entropy``."""
+"""The target of an ignored token, as in ``torch.nn.functional.cross_entropy``."""
 
 
 def by_token(batch: Forward) -> Forward:
-    """A forward pass whose rows are tokens, given one over sequences.
+    """Turn a forward pass over sequences into one whose rows are tokens.
 
     Args:
         batch: z [B, L, d], logits [B, L, C], targets [B, L] and ``real`` [B] or None; no levels.
 
     Returns:
-        z [B L, d], logits [B L, C], targets [B L]; ``real`` is 0 for ignored tokens, whose target
-        is 0, and for padding.
+        z [B L, d], logits [B L, C], targets [B L]. Ignored tokens have target 0; ``real`` is 0 for
+        them and for padding.
     """
     scored = batch.targets != IGNORED
     real = scored.to(batch.logits.dtype)
@@ -31,12 +31,12 @@ def by_token(batch: Forward) -> Forward:
 
 
 def scored_rows(targets: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
-    """``targets`` and ``values`` as rows of what is scored.
+    """The rows of ``targets`` and ``values`` that are scored.
 
-    Of samples with one target each, [n] and [n, ...], they are what is given; of tokens, [n, L] and
-    [n, L, ...], the rows of those that are not ignored, sequence after sequence.
+    If each sample has a target, [n] and [n, ...], these are all rows. If each token has one, [n, L]
+    and [n, L, ...], the rows are the tokens that are not ignored, sequence after sequence.
     """
     if targets.dim() == 1:
         return targets, *values
     scored = targets != IGNORED
-    return targets[scored], *(each[scored] for each in values)
+    return targets[scored], *(value[scored] for value in values)

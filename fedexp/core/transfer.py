@@ -1,14 +1,14 @@
-"""Copies from the CPU to a GPU that nobody waits for."""
+"""Copies from the CPU to a GPU without waiting for the GPU."""
 
 import torch
 from torch import Tensor
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """``tensor`` on ``device``, as ``tensor.to(device)``.
+    """``tensor.to(device)``, but without waiting for a GPU.
 
-    From ordinary memory that call waits until the GPU has done all of its work so far. Here the
-    copy is from page-locked memory and takes its place among that work.
+    A copy from ordinary memory waits until the GPU has finished its queued work. A copy from
+    page-locked memory is queued behind that work.
     """
     if device.type == "cuda" and tensor.device.type == "cpu":
         return tensor.pin_memory().to(device, non_blocking=True)

@@ -1,4 +1,4 @@
-"""A client's data with further samples of its own appended to its training batches."""
+"""A client's data with extra samples appended to its training batches."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,17 +11,17 @@ from fedexp.data.federated import ClientData
 
 
 class AppendedBatches(LocalBatches):
-    """The batches of a client, each followed by some of its appended samples.
+    """A client's batches with extra samples at their ends.
 
-    In every epoch each appended sample is in one batch. They are shuffled anew and spread over the
-    batches as evenly as can be. So there are as many steps as without them, and each sample of
-    either kind counts once in an epoch. Appended samples are not augmented.
+    Every epoch shuffles the appended samples and spreads them evenly over the batches. So each
+    sample, appended or not, is used once per epoch, and the number of steps does not change.
+    Appended samples are not augmented.
 
     Args:
-        whole: the batches to append to.
+        whole: the batches without appended samples.
         inputs: [m, *input_shape] float32, as the model sees them.
         labels: [m] int64.
-        order: decides the order of the appended samples.
+        order: draws the order of the appended samples.
     """
 
     shares_samples = False
@@ -38,14 +38,14 @@ class AppendedBatches(LocalBatches):
         return len(self._whole)
 
     def chunks(self) -> Sequence[Tensor]:
-        """As of ``LocalBatches``; appended sample j has the position len(samples) + j."""
+        """Positions of each batch's samples; appended sample j is at position len(samples) + j."""
         chunks = self._whole.chunks()
         permutation = torch.randperm(len(self._labels), generator=self._order)
         appended = (len(self.samples) + permutation.to(self.index.device)).tensor_split(len(chunks))
         return [torch.cat(pair) for pair in zip(chunks, appended, strict=True)]
 
     def gather(self, index: Tensor) -> Batch:
-        """The samples at ``index`` [B], those of the client first."""
+        """The batch of the samples at ``index`` [B], the client's own samples first."""
         is_appended = index >= len(self.samples)
         inputs, labels = super().gather(index[~is_appended])
         own = index[is_appended] - len(self.samples)
@@ -53,13 +53,13 @@ class AppendedBatches(LocalBatches):
 
 
 class AppendedData:
-    """A client's data whose training batches have further samples; all else is as without them.
+    """A client's data with extra samples in its training batches, and nowhere else.
 
     Args:
         data: the client's data.
         inputs: [m, *input_shape] float32, as the model sees them.
         labels: [m] int64.
-        order: decides the order of the appended samples in the round's epochs.
+        order: draws the order of the appended samples in the round's epochs.
     """
 
     def __init__(self, data: ClientData, inputs: Tensor, labels: Tensor, order: Generator) -> None:
@@ -77,21 +77,21 @@ class AppendedData:
 
     @property
     def class_counts(self) -> Tensor:
-        """[C] training samples of each class, without the appended ones."""
+        """[C] number of training samples of each class, without appended samples."""
         return self._data.class_counts
 
     @property
     def labels(self) -> Tensor:
-        """[n_k] the class of each training sample, without the appended ones."""
+        """[n_k] the class of each training sample, without appended samples."""
         return self._data.labels
 
     @property
     def is_augmented(self) -> bool:
-        """Whether local training augments its own inputs."""
+        """Whether local training augments the client's own inputs."""
         return self._data.is_augmented
 
     def inputs(self, positions: Tensor, augment: Generator | None = None) -> Tensor:
-        """The inputs [B, *input_shape] at ``positions`` among its own samples."""
+        """The inputs [B, *input_shape] at ``positions`` of its own samples."""
         return self._data.inputs(positions, augment)
 
     def local_batches(self, round: int, batch_size: int) -> AppendedBatches:
@@ -100,5 +100,5 @@ class AppendedData:
         return AppendedBatches(whole, self._inputs, self._labels, self._order)
 
     def batches(self, batch_size: int, augment: Generator | None = None) -> Iterator[Batch]:
-        """Its own training samples once, in order."""
+        """All its own training samples once, in order."""
         return self._data.batches(batch_size, augment)

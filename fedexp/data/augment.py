@@ -1,4 +1,4 @@
-"""Augmentation of a whole batch of images at once, each image with draws of its own."""
+"""Augment a whole batch of images at once, with separate random draws for each image."""
 
 import math
 from collections.abc import Callable
@@ -13,11 +13,11 @@ from fedexp.core.transfer import to_device
 Augmentation = Callable[[Tensor, Generator], Tensor]
 
 MAX_DEGREES = 15
-"""Largest rotation of ``crop_flip_rotate``, either way."""
+"""Largest rotation of ``crop_flip_rotate`` in either direction."""
 
 
 def flip(images: Tensor, generator: Generator) -> Tensor:
-    """Mirror each of ``images`` [B, C, H, W] left to right with probability one half."""
+    """Mirror each of ``images`` [B, C, H, W] left to right with probability 1/2."""
     mirrored = torch.rand(len(images), 1, 1, 1, generator=generator) < 0.5
     return torch.where(to_device(mirrored, images.device), images.flip(-1), images)
 
@@ -25,13 +25,13 @@ def flip(images: Tensor, generator: Generator) -> Tensor:
 def crop(
     images: Tensor, generator: Generator, padding: int = 4, fill: Tensor | None = None
 ) -> Tensor:
-    """Pad each of ``images`` [B, C, H, W] and cut H x W out at a random place.
+    """Pad each of ``images`` [B, C, H, W] and crop H x W at a random place.
 
     Args:
-        images: a batch.
-        generator: decides the places.
-        padding: pixels on each side; the largest shift.
-        fill: [C] value of each channel in the padding, or [1] for all; None is zero, black.
+        images: the batch.
+        generator: draws the places.
+        padding: pixels of padding on each side, which is the largest shift.
+        fill: [C] padding value of each channel, or [1] for all; None for black (0).
     """
     batch, _, height, width = images.shape
     padded = F.pad(images, [padding] * 4)
@@ -42,15 +42,15 @@ def crop(
     rows = to_device(offset[0] + torch.arange(height), images.device)
     columns = to_device(offset[1] + torch.arange(width), images.device)
     sample = torch.arange(batch, device=images.device)
-    # Advanced indices around a slice put the sliced axis (the channels) last.
+    # Indexing with tensors around a slice moves the sliced axis (the channels) to the end.
     shifted = padded[sample[:, None, None], :, rows[:, :, None], columns[:, None, :]]
     return shifted.permute(0, 3, 1, 2)
 
 
 def rotate(images: Tensor, generator: Generator, degrees: float = MAX_DEGREES) -> Tensor:
-    """Turn each of ``images`` [B, C, H, W] about its centre by up to ``degrees`` either way.
+    """Rotate each of ``images`` [B, C, H, W] about its centre by up to ``degrees`` either way.
 
-    A pixel takes the value of the nearest one of the image; from outside comes black.
+    A pixel takes the value of the nearest source pixel; pixels from outside the image are black.
     """
     batch, channels, height, width = images.shape
     angle = (2 * torch.rand(batch, 1, 1, generator=generator) - 1) * math.radians(degrees)
@@ -66,12 +66,12 @@ def rotate(images: Tensor, generator: Generator, degrees: float = MAX_DEGREES) -
 
 
 def crop_flip(images: Tensor, generator: Generator, fill: Tensor | None = None) -> Tensor:
-    """Random crop with padding 4, then random horizontal flip: the usual one for CIFAR."""
+    """Random crop with padding 4, then random horizontal flip, as is usual for CIFAR."""
     return flip(crop(images, generator, fill=fill), generator)
 
 
 def half_crop_flip(images: Tensor, generator: Generator, fill: Tensor) -> Tensor:
-    """Random horizontal flip, then a random crop of every other image on average (FedPTR)."""
+    """Random horizontal flip, then a random crop with probability 1/2 (FedPTR)."""
     flipped = flip(images, generator)
     cropped = crop(flipped, generator, fill=fill)
     chosen = torch.rand(len(images), 1, 1, 1, generator=generator) < 0.5

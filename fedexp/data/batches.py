@@ -15,13 +15,13 @@ from fedexp.data.samples import Samples
 
 
 class LocalBatches(IterableDataset[Batch]):
-    """One client's shuffled batches in one round; each iteration over it is the next epoch.
+    """One client's shuffled batches in one round; each iteration is the next epoch.
 
-    Also a torch dataset, so that ``DataLoader(batches, batch_size=None)`` feeds a stock Trainer
-    with exactly these batches. The last short batch is kept.
+    A shorter last batch is kept. This is also a torch dataset: ``DataLoader(batches,
+    batch_size=None)`` feeds a stock Trainer with exactly these batches.
 
     Attributes:
-        shares_samples: whether all samples are in ``samples``, which clients share.
+        shares_samples: whether ``samples`` holds all samples and may be shared by clients.
     """
 
     shares_samples: ClassVar[bool] = True
@@ -46,25 +46,25 @@ class LocalBatches(IterableDataset[Batch]):
             yield self.gather(chunk)
 
     def gather(self, index: Tensor) -> Batch:
-        """The samples at ``index`` [B], one of ``chunks``, as a batch."""
+        """The batch of the samples at ``index`` [B], one of ``chunks``."""
         return self.samples.gather(index, self.augmented)
 
     def augmented(self, inputs: Tensor) -> Tensor:
-        """These inputs [B, ...] with the next random draws."""
+        """Augment inputs [B, ...] with the next random draws."""
         return inputs if self.augment is None else self.augment(inputs, self.draws)
 
     def chunks(self) -> Sequence[Tensor]:
-        """The samples of each of the next epoch's batches, [B] and a shorter last one."""
+        """Positions of each batch's samples in the next epoch, [B]; the last may be shorter."""
         permutation = torch.randperm(len(self.index), generator=self.order)
         return torch.split(self.index[to_device(permutation, self.index.device)], self.batch_size)
 
 
 def joined(clients: Sequence[LocalBatches]) -> Sequence[LocalBatches]:
-    """The same batches, all of them of one ``Samples``, from which one gather takes them.
+    """Move the clients' samples into one ``Samples``, so that one gather makes all their batches.
 
-    Clients that do not share samples get copies whose samples are those of all, one client after
-    another. Their generators are not copied. Batches with ``shares_samples`` false stay as they
-    are, and so do those of clients that share samples.
+    Returns copies of the batches, whose samples are those of all clients, one client after another.
+    The copies share their generators with the originals. Batches stay as they are if the clients
+    share samples already, or if one of them has ``shares_samples`` false.
     """
     inputs = clients[0].samples.inputs
     if not all(c.shares_samples for c in clients) or all(

@@ -1,4 +1,4 @@
-"""Text as sequences of character ids, each with the character that comes next."""
+"""Text as sequences of character ids with their next characters."""
 
 import numpy as np
 
@@ -6,11 +6,11 @@ from fedexp.core.description import Description
 from fedexp.core.token_rows import IGNORED
 
 _SPOKEN = {"\n": "newline", " ": "space", "\t": "tab"}
-"""Names of characters that cannot be seen."""
+"""Names of invisible characters."""
 
 
 class Alphabet:
-    """The characters that have ids: the i-th one has the id i.
+    """An alphabet: the i-th character has the id i.
 
     Args:
         letters: different characters.
@@ -36,34 +36,34 @@ class Alphabet:
         return np.where(known, self._order[place], len(self) - 1).astype(np.int16), known
 
     def describe(self, name: str, length: int) -> Description:
-        """A dataset of sequences of ``length`` characters, whose class is the next character."""
+        """Describe sequences of ``length`` characters whose class is the next character."""
         classes = tuple(_SPOKEN.get(letter, letter) for letter in self.letters)
         return Description(name, (length,), classes, vocabulary=len(self))
 
 
 def windows(ids: np.ndarray, length: int, stride: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sequences [m, length] that begin every ``stride`` characters, and the next character [m].
+    """Sequences [m, length] that start every ``stride`` characters, and the next characters [m].
 
     Args:
-        ids: [n] a text. No sequence and no next character reaches beyond it.
-        length: of a sequence.
-        stride: characters from the beginning of one to the next.
+        ids: [n] a text.
+        length: characters of a sequence.
+        stride: distance between the beginnings of two sequences.
     """
     if len(ids) <= length:
         return np.empty((0, length), ids.dtype), np.empty(0, ids.dtype)
-    seen = np.lib.stride_tricks.sliding_window_view(ids, length + 1)[::stride]
-    return seen[:, :-1], seen[:, -1]
+    views = np.lib.stride_tricks.sliding_window_view(ids, length + 1)[::stride]
+    return views[:, :-1], views[:, -1]
 
 
 def each_next(sequences: np.ndarray, following: np.ndarray, stride: int) -> np.ndarray:
-    """Targets [m, length] int64: the character after each one of the ``windows`` of one text.
+    """Targets [m, length] int64: the next character of every position in ``windows`` of one text.
 
-    Each character is a target once: a window ignores those that the windows before it have.
+    Each character is a target once: later windows ignore targets of earlier windows.
 
     Args:
-        sequences: [m, length], of ``windows``.
-        following: [m] the character after each, of ``windows``.
-        stride: of the windows.
+        sequences: [m, length] from ``windows``.
+        following: [m] next characters from ``windows``.
+        stride: stride of the windows.
     """
     targets = np.column_stack((sequences[:, 1:], following)).astype(np.int64)
     targets[1:, : max(0, sequences.shape[1] - stride)] = IGNORED
@@ -71,10 +71,10 @@ def each_next(sequences: np.ndarray, following: np.ndarray, stride: int) -> np.n
 
 
 def overlapping(length: int, stride: int) -> int:
-    """How many windows after one share a character with it or with its next character."""
+    """Number of later windows that share a character with a window or its next character."""
     return length // stride
 
 
 def _code_points(text: str) -> np.ndarray:
-    """[n] uint32."""
+    """Unicode code points, [n] uint32."""
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)

@@ -1,4 +1,4 @@
-"""The class names of CIFAR-100, which torchvision knows only once the files are there."""
+"""The class names of CIFAR-100; torchvision has them only after the download."""
 
 _GROUPS = {
     "aquatic mammals": "beaver dolphin otter seal whale",
@@ -27,7 +27,7 @@ SUPERCLASS_OF = {name: group for group, names in _GROUPS.items() for name in nam
 """Fine class -> super-class."""
 
 CLASSES = tuple(sorted(SUPERCLASS_OF))
-"""The fine classes in label order, which is alphabetical."""
+"""The fine classes in label order (alphabetical)."""
 
 SUPERCLASSES = tuple(SUPERCLASS_OF[name] for name in CLASSES)
 """The super-class of each class."""

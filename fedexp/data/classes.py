@@ -1,4 +1,4 @@
-"""Targets of any type as class numbers with names, and users of any type as text."""
+"""Convert targets of any type to numbered classes with names, and users of any type to text."""
 
 from collections.abc import Sequence
 
@@ -9,20 +9,20 @@ from pandas.api.types import is_bool_dtype, is_numeric_dtype
 from fedexp.errors import InputError
 
 Classes = tuple[tuple[str, ...], list[np.ndarray]]
-"""C names, and for each column its labels, [n] int64 from 0 to C-1."""
+"""C names, and the labels of each column, [n] int64 from 0 to C-1."""
 
 
 def encode_classes(key: str, columns: Sequence[pd.Series]) -> Classes:
-    """The names of the classes that columns of text, whole numbers or booleans hold, and labels.
+    """Class names and labels of columns of text, whole numbers or booleans.
 
-    Classes are in the order of the numbers, or of the alphabet.
+    Classes are in numerical or alphabetical order.
 
     Args:
         key: the config key with its value, for messages ("data.target=species").
         columns: the targets of each split, [n].
 
     Raises:
-        InputError: a target is missing, or they are not classes.
+        InputError: a target is missing or is not a class.
     """
     both = pd.concat(columns, ignore_index=True)
     if missing := int(both.isna().sum()):
@@ -32,7 +32,7 @@ def encode_classes(key: str, columns: Sequence[pd.Series]) -> Classes:
         if broken := [number for number in numbers if number != np.floor(number)]:
             raise InputError(
                 f"{key}: holds numbers such as {broken[0]:g}; a target should be a class: text, a "
-                "whole number or true and false"
+                "whole number or a boolean"
             )
         classes = np.unique(numbers)
         names = tuple(name_of(number) for number in classes)
@@ -44,14 +44,14 @@ def encode_classes(key: str, columns: Sequence[pd.Series]) -> Classes:
 
 
 def encode_users(key: str, column: pd.Series) -> np.ndarray:
-    """The users of a column [n] as text. Raises InputError if one is missing."""
+    """Convert a column [n] of users to text. Raises InputError if one is missing."""
     if missing := int(column.isna().sum()):
         raise InputError(f"{key}: has no value in {missing} of {len(column)} rows")
     return np.array([name_of(value) for value in column])
 
 
 def name_of(value: object) -> str:
-    """A category's name: 1.0 is 1, as a column of numbers with gaps has it."""
+    """A category's name; 1.0 becomes 1, because missing values turn whole numbers into floats."""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     return str(value)

@@ -1,4 +1,4 @@
-"""The partition that a config asks for: computed, or read from an earlier run's file."""
+"""The partition of a config: computed, or read from the file of an earlier run."""
 
 import inspect
 import sys
@@ -8,13 +8,29 @@ from pathlib import Path
 
 import numpy as np
 
+from fedexp.compatibility.declaration import Declaration, needed
+from fedexp.compatibility.traits import Need
 from fedexp.config.build import Node, build
 from fedexp.data import partitions, split
-from fedexp.data.partition_cache import cached_partition, fingerprint
+from fedexp.data.cache import cached_partition, fingerprint
 from fedexp.errors import InputError
 
 SUPPLIED = ("labels", "users", "num_samples", "num_clients", "seed")
-"""What a partition function may take from the run; the config sets its other arguments."""
+"""Arguments that a partition function gets from the run; the config sets all others."""
+
+
+def declared_partition(function: Callable[..., object], dataset: str) -> Declaration:
+    """The needs of a partition function; ``dataset`` is named in errors.
+
+    One that takes ``labels`` needs classes, and any but ``natural`` needs all samples at once.
+    """
+    key = f"partition={getattr(function, '__name__', function)}"
+    needs: dict[str, str] = {}
+    if "labels" in inspect.signature(function).parameters:
+        needs |= needed(key, Need.CLASS_LABELS, dataset, "take natural or iid")
+    if function is not partitions.natural:
+        needs |= needed(key, Need.ALL_CLIENTS, dataset, "should be natural")
+    return Declaration(key, needs=needs)
 
 
 def partition_indices(
@@ -26,29 +42,29 @@ def partition_indices(
     cache: Path | None,
     long_tail: float | None,
 ) -> list[np.ndarray]:
-    """Partition the training samples as the config says, or read what an earlier run has kept.
+    """Partition the training samples, or read the same partition from the file of an earlier run.
 
     Args:
         node: config node of the partition function.
         labels: [n] class of each sample.
-        users: [n] who each sample came from, None if unknown.
+        users: [n] the user of each sample; None if unknown.
         num_clients: N.
         seed: seed of the run.
-        cache: results are kept below ``cache/partitions``; None keeps nothing.
-        long_tail: imbalance ratio to which the classes are thinned out first, None for not at all.
+        cache: partitions are kept in ``cache/partitions``; None keeps nothing.
+        long_tail: imbalance ratio to which classes are thinned out first; None keeps all samples.
 
     Returns:
         For each client, its sorted int64 indices into ``labels``.
 
     Raises:
-        InputError: a wrong option, a partition that cannot be made, or no samples at all.
+        InputError: an option is wrong, the partition is impossible, or there are no samples.
     """
     if not len(labels):
         raise InputError("data: the training split is empty, so no client would have data")
     function = build("partition", node, supplied=SUPPLIED)
     compute = partial(_partition, function, labels, users, num_clients, seed, long_tail)
     source = getattr(sys.modules[function.func.__module__], "__file__", None)
-    if cache is None or source is None:  # a function typed into a notebook has no file to compare
+    if cache is None or source is None:  # a function typed into a notebook has no file
         return compute()
     name = fingerprint(
         _code(Path(source)),
@@ -64,7 +80,7 @@ def partition_indices(
 
 
 def _code(source: Path) -> list[bytes]:
-    """The function's file and the arithmetic under it: after an edit, old files do not count."""
+    """The code behind a partition: after an edit of it, old files are not used."""
     own = Path(partitions.__file__).parent.glob("*.py")
     return [path.read_bytes() for path in (source, Path(split.__file__), *sorted(own))]
 
@@ -77,7 +93,7 @@ def _partition(
     seed: int,
     rho: float | None,
 ) -> list[np.ndarray]:
-    """Thin out the classes, partition what is kept, and map the indices back."""
+    """Thin out the classes, partition the rest, and map the indices back."""
     kept = np.arange(len(labels)) if rho is None else partitions.long_tail(labels, rho, seed)
     supplied = {
         "labels": labels[kept],

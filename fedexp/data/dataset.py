@@ -8,12 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedexp.compatibility.traits import Need
 from fedexp.core.description import Description
 from fedexp.core.token_rows import IGNORED
 from fedexp.errors import InputError
 
 TOKEN_TYPES = (torch.int16, torch.int32, torch.int64)
-"""Types of inputs that are token ids; uint8 is an image."""
+"""Types of token ids; uint8 is the type of images."""
 
 
 @dataclass(frozen=True)
@@ -21,13 +22,13 @@ class Split:
     """One split of a dataset.
 
     Attributes:
-        inputs: [n, *input_shape]: uint8 images, floats already normalised, or token ids as int16,
-            int32 or int64.
-        labels: [n] int64 the class of each sample; with ``targets`` that of its last scored token.
-        users: [n] the user of each sample (for the natural partition), or None.
-        overlap: with how many of its user's samples after it a sample may share content, as text
-            windows do; 0 if samples share nothing.
-        targets: [n, L] int64 the class of each token of a sequence, ``IGNORED`` where it is not
+        inputs: [n, *input_shape]: uint8 images, normalised floats, or token ids as int16, int32 or
+            int64.
+        labels: [n] int64 class of each sample; with ``targets`` the class of its last scored token.
+        users: [n] user of each sample (for the natural partition), or None.
+        overlap: the number of following samples of the same user that may share content with a
+            sample (text windows); 0 if samples share nothing.
+        targets: [n, L] int64 class of each token of a sequence, ``IGNORED`` for tokens that are not
             scored; None if a sample has one class, its label.
     """
 
@@ -41,7 +42,7 @@ class Split:
         return len(self.labels)
 
     def take(self, index: np.ndarray | slice) -> "Split":
-        """The samples at ``index``, in that order; those of a slice are not copied."""
+        """The samples at ``index``, in that order; a slice copies nothing."""
         users = None if self.users is None else self.users[index]
         targets = None if self.targets is None else self.targets[index]
         return Split(self.inputs[index], self.labels[index], users, self.overlap, targets)
@@ -49,7 +50,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A train and a test split, and the constants that normalise uint8 images of each channel.
+    """A train and a test split, and the mean and std of each channel that normalise uint8 images.
 
     Raises:
         InputError: a split is empty or does not fit the description.
@@ -76,7 +77,7 @@ class Dataset:
 def check_constants(
     mean: tuple[float, ...] | None, std: tuple[float, ...] | None, channels: int
 ) -> None:
-    """Raises InputError if ``data.mean`` or ``data.std`` has not one number for each channel."""
+    """Raise InputError unless ``data.mean`` and ``data.std`` have one number for each channel."""
     for key, constants in (("mean", mean), ("std", std)):
         if constants is not None and len(constants) != channels:
             raise InputError(
@@ -85,7 +86,7 @@ def check_constants(
 
 
 def _misfit(split: Split, about: Description, allowed: range) -> str | None:
-    """What is wrong with a split, whose labels are ``allowed``; None if it fits."""
+    """The problem of a split whose labels must be ``allowed``; None if it fits."""
     inputs, labels = split.inputs, split.labels
     if len(inputs) != len(labels):
         return f"has {len(inputs)} inputs and {len(labels)} labels"
@@ -102,12 +103,12 @@ def _misfit(split: Split, about: Description, allowed: range) -> str | None:
         if label not in allowed:
             return f"has the label {label}; labels are {allowed.start} to {allowed.stop - 1}"
     if split.overlap and split.users is None:
-        return "has overlapping samples, but does not say whose they are"
+        return "has overlapping samples, but no users"
     return _misfit_of_type(inputs, about.vocabulary) or _misfit_of_targets(split, about)
 
 
 def _misfit_of_targets(split: Split, about: Description) -> str | None:
-    """What is wrong with the targets of tokens; None if nothing."""
+    """The problem of the targets of tokens; None if they fit."""
     targets = split.targets
     if (targets is not None) != about.per_token:
         return "has no targets of tokens" if about.per_token else "has targets of tokens"
@@ -120,7 +121,7 @@ def _misfit_of_targets(split: Split, about: Description) -> str | None:
         )
     is_scored = targets != IGNORED
     if not is_scored.any(dim=1).all():
-        return "has sequences of which no token is scored"
+        return "has sequences without a scored token"
     for target in (int(targets[is_scored].min()), int(targets.max())):
         if not 0 <= target < about.num_classes:
             return f"has the target {target}; targets are 0 to {about.num_classes - 1}"
@@ -128,7 +129,7 @@ def _misfit_of_targets(split: Split, about: Description) -> str | None:
 
 
 def _misfit_of_type(inputs: Tensor, vocabulary: int) -> str | None:
-    """What is wrong with the type of the inputs, or with token ids; None if nothing."""
+    """The problem of the type of the inputs or of the token ids; None if they fit."""
     if not vocabulary:
         allowed = inputs.dtype == torch.uint8 or inputs.is_floating_point()
         return None if allowed else f"has inputs of {inputs.dtype}, but no vocabulary of tokens"
@@ -141,16 +142,22 @@ def _misfit_of_type(inputs: Tensor, vocabulary: int) -> str | None:
 
 
 class Describer(ABC):
-    """Describes a dataset cheaply. Constructor arguments are the keys of its YAML file."""
+    """Describes a dataset without loading it. Its YAML keys are the constructor's arguments.
+
+    Attributes:
+        traits: properties that hold of all datasets of this kind; see ``fedexp.compatibility``.
+    """
+
+    traits: frozenset[str] = frozenset({Need.ALL_CLIENTS})
 
     @abstractmethod
     def describe(self) -> Description:
-        """Shape and classes, without decoding. Raises InputError if the files cannot be found."""
+        """Shape and classes, without decoding. Raises InputError if a file is missing."""
 
 
 class Source(Describer):
-    """A reader: describes a dataset cheaply, then loads it. Nothing is written below ``root``."""
+    """A reader: describes a dataset, then loads it. It writes nothing below ``root``."""
 
     @abstractmethod
     def load(self, cache: Path) -> Dataset:
-        """The dataset; decoded tensors may be kept below ``cache``."""
+        """Load the dataset; decoded tensors may be cached below ``cache``."""

@@ -1,4 +1,4 @@
-"""Handwritten digits that come with scikit-learn: real data without a download."""
+"""Handwritten digits that come with scikit-learn, without a download."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from fedexp.data.dataset import Dataset, Source, Split
 
 TEST_FRACTION = 0.2
 SPLIT_SEED = 0
-"""Fixed: the split is part of the dataset and does not change with the seed of a run."""
+"""Fixed: the split does not depend on the run's seed."""
 
 
 class Digits(Source):
@@ -26,7 +26,7 @@ class Digits(Source):
         return Description("digits", (1, 8, 8), tuple("0123456789"))
 
     def load(self, cache: Path) -> Dataset:
-        """The dataset; nothing is cached."""
+        """Load the dataset; nothing is cached."""
         digits = load_digits()
         images = torch.from_numpy(digits.images).to(torch.float32).unsqueeze(1)
         labels = torch.from_numpy(digits.target).to(torch.int64)

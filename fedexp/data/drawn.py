@@ -1,4 +1,4 @@
-"""A population whose clients are drawn when they are asked for, and not kept."""
+"""A population whose clients are drawn on demand and not kept."""
 
 from abc import abstractmethod
 from collections import OrderedDict
@@ -20,53 +20,55 @@ from fedexp.data.train_test import TestFraction
 from fedexp.errors import InputError
 
 _KEPT_BYTES = 2**27
-"""Of the clients drawn last, so that a round draws each client of its cohort once (128 MiB)."""
+"""Bytes of clients to keep (128 MiB), so that a round draws each client of its cohort once."""
 
 
 class DrawnSource(Describer):
-    """A dataset that is a rule: it draws any client of a population of any size.
+    """A rule that draws any client of a population of any size.
 
-    What a client has is a pure function of its number, whenever and wherever it is asked for.
+    The samples of a client are a pure function of its number.
 
     Args:
-        test_fraction: share of each client's samples that is for testing, at least one, not all.
-        test_clients: clients whose samples for testing make up the test split, and whose classes
-            are counted at the start: all, or so many evenly spaced ones.
+        test_fraction: share of each client's samples for testing: at least one sample, not all.
+        test_clients: number of clients, evenly spaced, whose test samples make up the test split
+            and whose classes are counted at the start.
     """
+
+    traits = frozenset()  # the samples of all clients are never there at once
 
     def __init__(self, test_fraction: TestFraction, test_clients: PositiveInt) -> None:
         self.test_fraction, self.test_clients = test_fraction, test_clients
 
     @abstractmethod
     def totals(self, num_clients: int) -> np.ndarray:
-        """[N] int64: the samples of each client, for training and for testing, at least two."""
+        """[N] int64: the number of samples of each client, training and test; at least two."""
 
     @abstractmethod
     def draw(self, client: int, total: int) -> Split:
-        """All samples of a client; the first ones are for training, the others for testing."""
+        """All samples of a client, the training samples first."""
 
     def train_sizes(self, totals: np.ndarray) -> np.ndarray:
-        """[N] how many of the ``totals`` [N] are for training."""
+        """[N] the number of training samples among the ``totals`` [N]."""
         sizes: np.ndarray = ((1 - self.test_fraction) * totals).astype(np.int64)
         return sizes.clip(1, totals - 1)
 
 
 class DrawnData(FederatedData):
-    """A population whose clients' samples are drawn when they are asked for.
+    """A population whose clients' samples are drawn on demand.
 
-    Each client has samples of its own, so that ``clients[k].federation`` is not this object: its
-    ``train`` holds the samples of client k. Only sizes are known of all clients. A client has a
-    test split of its own only if it is one of ``counted``; its samples for testing are in no other
-    client's training data.
+    Each client has samples of its own: ``clients[k].population`` is not this object but a copy
+    whose ``train`` holds the samples of client k. Only the sizes of all clients are known. A client
+    has a test split of its own only if it is one of ``counted``; no other client trains on its test
+    samples.
 
     Args:
         source: draws the clients.
         num_clients: N.
         seed: seed of the run; batches are keyed by it.
-        device: of the tensors.
+        device: the device of the tensors.
 
     Attributes:
-        train: empty; the training samples are those of the clients.
+        train: empty; each client has its own training samples.
     """
 
     def __init__(
@@ -77,8 +79,8 @@ class DrawnData(FederatedData):
         self._source, self._device = source, device
         self._totals = source.totals(num_clients)
         self._sizes = source.train_sizes(self._totals)
-        chosen = np.linspace(0, num_clients - 1, min(source.test_clients, num_clients))
-        self._counted: np.ndarray = chosen.round().astype(np.int64)
+        spaced = np.linspace(0, num_clients - 1, min(source.test_clients, num_clients))
+        self._counted: np.ndarray = spaced.round().astype(np.int64)
         counts, tests = [], []
         for client in self._counted.tolist():
             split, size = source.draw(client, int(self._totals[client])), self._sizes[client]
@@ -97,21 +99,21 @@ class DrawnData(FederatedData):
 
     @property
     def sizes(self) -> Tensor:
-        """[N] int64: the samples that each client trains on."""
+        """[N] int64: the number of training samples of each client."""
         return torch.from_numpy(self._sizes)
 
     @property
     def counted(self) -> Tensor:
-        """[n] int64: the clients with a share of the test split, whose classes are counted."""
+        """[n] int64: the clients with a share of the test split; their classes are counted."""
         return torch.from_numpy(self._counted)
 
     @property
     def class_counts(self) -> Tensor:  # type: ignore[override]
-        """[N, C]; InputError if not all clients are ``counted``."""
+        """[N, C] class counts; InputError if not all clients are ``counted``."""
         if len(self._counted) < len(self.clients):
             raise InputError(
-                f"data.test_clients={len(self._counted)}: the classes of only so many of "
-                f"{len(self.clients):,} clients are counted"
+                f"data.test_clients={len(self._counted)}: the class counts of all "
+                f"{len(self.clients):,} clients are needed"
             )
         return self._counted_classes
 
@@ -121,7 +123,7 @@ class DrawnData(FederatedData):
         return self._counted_classes
 
     def classes_of(self, clients: Tensor) -> Tensor:
-        """[n, C] class counts of ``clients`` [n]; those that are not counted yet are drawn."""
+        """[n, C] class counts of ``clients`` [n]; clients that are not counted are drawn."""
         numbers = clients.cpu().numpy()
         places = np.searchsorted(self._counted, numbers).clip(max=len(self._counted) - 1)
         known = self._counted[places] == numbers
@@ -131,7 +133,7 @@ class DrawnData(FederatedData):
         return counts
 
     def _draw(self, client: int) -> ClientData:
-        """This client with its own samples."""
+        """Draw a client with its own samples."""
         size, own = int(self._sizes[client]), copy(self)
         split = self._source.draw(client, int(self._totals[client]))
         split = Split(split.inputs[:size].clone(), split.labels[:size].clone())
@@ -156,12 +158,12 @@ class DrawnData(FederatedData):
 
 
 class DrawnClients(Sequence[ClientData]):
-    """The clients of a population, drawn when accessed; the last ones are kept, up to a bound.
+    """The clients of a population, drawn when accessed; the latest ones are kept up to a bound.
 
     Args:
         count: N.
         draw: client -> its data, a pure function.
-        kept_bytes: bound on the samples that are kept; the last client always is.
+        kept_bytes: bound of the kept samples; the latest client is always kept.
     """
 
     def __init__(
@@ -170,7 +172,7 @@ class DrawnClients(Sequence[ClientData]):
         self._count, self._draw, self._kept_bytes = count, draw, kept_bytes
         self._kept: OrderedDict[int, ClientData] = OrderedDict()  # least recently used first
         self._used = 0
-        self._lock = Lock()  # training and an evaluation beside it both draw
+        self._lock = Lock()  # training and overlapping evaluation both draw
 
     def __len__(self) -> int:
         return self._count
@@ -200,5 +202,5 @@ class DrawnClients(Sequence[ClientData]):
 
 
 def _nbytes(data: ClientData) -> int:
-    size: int = data.federation.train.inputs.nbytes
+    size: int = data.population.train.inputs.nbytes
     return size

@@ -1,4 +1,4 @@
-"""FC100: CIFAR-100 divided by super-class, for few-shot evaluation on classes never trained on."""
+"""FC100: CIFAR-100 divided by super-class, for few-shot evaluation on unseen classes."""
 
 from pathlib import Path
 from typing import Literal
@@ -22,25 +22,24 @@ UNSEEN_GROUPS: dict[Unseen, tuple[str, ...]] = {
     ),
     "test": ("aquatic mammals", "insects", "medium-sized mammals", "people"),
 }
-"""The super-classes that nobody trains on: 20 classes for validation, 20 for testing."""
+"""Super-classes that no client trains on: 20 classes for validation, 20 for testing."""
 
 
 class FC100(Source):
-    """Oreshkin et al., NeurIPS 2018: 60 classes to train on, 20 others in the test split.
+    """Oreshkin et al., NeurIPS 2018: 60 base classes for training, 20 unseen ones for testing.
 
-    The train and the test images of CIFAR-100 are merged, 600 of each class. The base classes have
-    the labels 0 to 59 in alphabetical order, the unseen ones 60 to 79.
+    Each class has 600 images, the training and test images of CIFAR-100. The base classes have the
+    labels 0 to 59 in alphabetical order, the unseen ones 60 to 79.
 
     Args:
-        root: the folder in which torchvision keeps CIFAR-100; ``~`` is expanded.
-        download: fetch it into ``root`` if it is not there.
-        unseen: which unseen classes are the test split: those for testing, or those on which
-            settings are chosen.
-        mean: of each channel, of inputs in [0, 1]; None takes CIFAR-100's usual constants.
-        std: likewise.
+        root: torchvision's folder of CIFAR-100; ``~`` is expanded.
+        download: download CIFAR-100 into ``root`` if it is not there.
+        unseen: classes of the test split: ``test``, or ``validation`` for choosing settings.
+        mean: mean of each channel, inputs in [0, 1]; None for CIFAR-100's usual constants.
+        std: standard deviation of each channel, likewise.
 
     Raises:
-        InputError: as ``TorchvisionDataset``.
+        InputError: see ``TorchvisionDataset``.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class FC100(Source):
         self.unseen = [name for name in CLASSES if SUPERCLASS_OF[name] in UNSEEN_GROUPS[unseen]]
 
     def describe(self) -> Description:
-        """Shape and classes. Raises InputError if CIFAR-100 is absent and may not be downloaded."""
+        """Shape and classes. Raises InputError if CIFAR-100 is missing without ``download``."""
         return Description(
             "fc100",
             self._cifar100.describe().input_shape,
@@ -67,10 +66,10 @@ class FC100(Source):
         )
 
     def load(self, cache: Path) -> Dataset:
-        """The dataset; nothing is cached. Raises InputError if CIFAR-100 cannot be read."""
-        found, about = self._cifar100.load(cache), self.describe()
-        inputs = torch.cat([found.train.inputs, found.test.inputs])
-        labels = torch.cat([found.train.labels, found.test.labels])
+        """Load the dataset; nothing is cached. Raises InputError if CIFAR-100 cannot be read."""
+        cifar100, about = self._cifar100.load(cache), self.describe()
+        inputs = torch.cat([cifar100.train.inputs, cifar100.test.inputs])
+        labels = torch.cat([cifar100.train.labels, cifar100.test.labels])
         new_label = torch.full((len(CLASSES),), -1)
         for label, name in enumerate([*self.base, *self.unseen]):
             new_label[CLASSES.index(name)] = label
@@ -81,6 +80,6 @@ class FC100(Source):
             about,
             train=Split(inputs[train], labels[train]),
             test=Split(inputs[test], labels[test]),
-            mean=found.mean,
-            std=found.std,
+            mean=cifar100.mean,
+            std=cifar100.std,
         )

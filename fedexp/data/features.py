@@ -1,4 +1,4 @@
-"""Columns of numbers and of categories as one matrix, by the statistics of the training rows."""
+"""Encode columns of numbers and categories as one matrix, with training statistics."""
 
 import logging
 from collections.abc import Collection, Sequence
@@ -14,24 +14,24 @@ from fedexp.errors import InputError
 LOGGER = logging.getLogger(__name__)
 
 MOST_CATEGORIES = 1000
-"""A column of text with more different values holds names or sentences."""
+"""Most categories of a column; more different values are probably names or sentences."""
 
 Missing = Literal["refuse", "mean"]
 
 
 class Features:
-    """The inputs of rows: standardised numbers, then for each category a column of 0 and 1.
+    """Encodes rows: standardised numbers, then a one-hot column for each category.
 
-    A number is taken as (x - mean) / std, with both of the training rows; a constant is 0.
-    A value of a category that no training row has is 0 in all columns, and so is a missing one.
+    A number x becomes (x - mean) / std with the training rows' mean and std; a constant column
+    becomes 0. A missing category, or one that no training row has, is 0 in all columns.
 
     Args:
-        train: the training rows, without target and users.
-        categorical: columns that hold categories though their values are numbers.
-        missing: whether a missing value is refused, or a number replaced by the training mean.
+        train: the training rows, without target and user columns.
+        categorical: columns of numbers that are categories.
+        missing: ``refuse`` missing values, or replace missing numbers by the training ``mean``.
 
     Raises:
-        InputError: a column that cannot be used.
+        InputError: a column cannot be used.
     """
 
     def __init__(self, train: pd.DataFrame, categorical: Collection[str], missing: Missing) -> None:
@@ -56,11 +56,11 @@ class Features:
 
     @property
     def width(self) -> int:
-        """d, the numbers of an input."""
+        """d, the width of an input."""
         return len(self.numbers) + sum(map(len, self.categories.values()))
 
     def encode(self, rows: pd.DataFrame) -> np.ndarray:
-        """[n, d] float32 inputs of ``rows``, which have the columns of the training rows."""
+        """Encode ``rows``, with the columns of the training rows, as [n, d] float32 inputs."""
         if gaps := {str(n): int(c) for n, c in rows[self._columns].isna().sum().items() if c}:
             self._report(gaps)
         values = (self._numbers(rows) - self.mean) / self.std
@@ -73,7 +73,7 @@ class Features:
         return [*self.numbers, *self.categories]
 
     def _numbers(self, rows: pd.DataFrame) -> np.ndarray:
-        """[n, m] float64 with NaN where a number is missing."""
+        """[n, m] float64; NaN for missing numbers."""
         values = np.empty((len(rows), len(self.numbers)))
         for place, name in enumerate(self.numbers):
             try:
@@ -94,7 +94,7 @@ class Features:
         present = column.notna().to_numpy()
         if unseen := int((present & (place < 0)).sum()):
             LOGGER.warning(
-                "%d rows have a value of %s that no training row has; it counts as none",
+                "%d rows have a value of %s that no training row has; it counts as no category",
                 unseen,
                 column.name,
             )
@@ -102,7 +102,7 @@ class Features:
         return hot
 
     def _report(self, gaps: dict[str, int]) -> None:
-        """Say which columns miss values, as an error if they are refused."""
+        """Report columns with missing values: a warning, or with ``refuse`` an InputError."""
         where = ", ".join(f"{name} ({count})" for name, count in gaps.items())
         if self.missing == "refuse":
             raise InputError(
@@ -113,14 +113,14 @@ class Features:
 
 
 def standardisation(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each column [n, m], NaN left out; 1 for a constant column."""
+    """Mean and std of each column [n, m] without NaN; the std of a constant column is 1."""
     mean = np.nanmean(values, axis=0) if values.size else np.zeros(values.shape[1])
     std = np.nanstd(values, axis=0) if values.size else np.ones(values.shape[1])
     return mean, np.where(std > 0, std, 1.0)
 
 
 def _categories(column: pd.Series) -> list[str]:
-    """Its different values, in the order of the alphabet."""
+    """The column's different values in alphabetical order."""
     found = sorted({name_of(value) for value in column.dropna()})
     if len(found) > MOST_CATEGORIES:
         raise InputError(

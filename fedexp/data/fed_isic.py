@@ -26,7 +26,7 @@ CLASSES = (
     "vascular lesion",
     "squamous cell carcinoma",
 )
-"""In the order of the targets 0 to 7: MEL, NV, BCC, AK, BKL, DF, VASC, SCC."""
+"""Classes of the targets 0 to 7: MEL, NV, BCC, AK, BKL, DF, VASC, SCC."""
 
 IMAGES = "ISIC_2019_Training_Input_preprocessed"
 SPLITS = "train_test_split"
@@ -40,30 +40,29 @@ _BY_HAND = (
 class FedISIC(Source):
     """23,247 dermatoscopic images of 8 diagnoses (du Terrail et al., NeurIPS 2022 datasets track).
 
-    FLamby divides each centre's images into train and test; the centres are the users of the
-    natural partition. Its images have constant colour, a shorter side of 224 pixels and any
-    longer side.
+    The centres are the users of the natural partition. FLamby divides each centre's images into
+    train and test. Its images have normalised colours and a shorter side of 224 pixels.
 
     Args:
         root: FLamby's output folder, with ``train_test_split`` and
             ``ISIC_2019_Training_Input_preprocessed``; ``~`` is expanded. Nothing is written there.
-        short_side: every image is scaled (bilinear) so that its shorter side has so many pixels.
-        image_size: height and width of the square that is then cut out of its centre.
-        split: ``within`` each centre, as FLamby divides them, or by ``users``: whole centres.
-        test_fraction: by ``users``, share of the centres that is for testing.
-        split_seed: of their draw; independent of the run's seed.
-        mean: of each channel, of inputs in [0, 1].
-        std: likewise.
+        short_side: pixels of the shorter side, to which every image is first scaled (bilinear).
+        image_size: height and width of the centred square that is then cropped.
+        split: ``within``: FLamby's split of each centre; ``users``: whole centres for testing.
+        test_fraction: with ``users``, share of the centres for testing.
+        split_seed: seed of the draw of centres; independent of the run's seed.
+        mean: mean of each channel, inputs in [0, 1].
+        std: standard deviation of each channel, likewise.
 
     Raises:
-        InputError: from the constructor for arguments that cannot work, from ``describe`` for files
-            that are absent or a list that cannot be read, from ``load`` for damaged images.
+        InputError: from the constructor: an argument is invalid; from ``describe``: a file is
+            missing or the list of images is unreadable; from ``load``: an image is damaged.
     """
 
     def __init__(
         self,
         root: Path,
-        short_side: Annotated[int, Field(gt=0, le=4096)],  # a larger number is a typing error
+        short_side: Annotated[int, Field(gt=0, le=4096)],  # a larger number is a typo
         image_size: PositiveInt,
         split: UserSplit,
         test_fraction: TestFraction,
@@ -87,7 +86,7 @@ class FedISIC(Source):
         return Description("fed_isic", (3, self.image_size, self.image_size), CLASSES)
 
     def load(self, cache: Path) -> Dataset:
-        """The dataset; the decoded images are kept in ``cache``/images."""
+        """Load the dataset; decoded images are cached in ``cache``/images."""
         about, rows = self.describe(), self._rows
         paths = [f"{IMAGES}/{row['image']}.jpg" for row in rows]
         fit = Fit("centre", self.short_side)
@@ -98,7 +97,7 @@ class FedISIC(Source):
         return Dataset(about, train, test, self.mean, self.std)
 
     def _divide(self, rows: Sequence[Mapping[str, str]]) -> Positions | tuple[slice, slice]:
-        """Which of the images are for training, and which for testing."""
+        """Positions of the training images and of the test images."""
         if self.split == "users":
             centres = np.array([row["center"] for row in rows])
             return by_user(centres, self.test_fraction, self.split_seed)
@@ -107,7 +106,7 @@ class FedISIC(Source):
 
     @cached_property
     def _rows(self) -> list[dict[str, str]]:
-        """The listed images, those for training first, otherwise as listed."""
+        """The listed images in their order, training images first."""
         file = self.root / SPLITS
         if absent := [path for path in (file, self.root / IMAGES) if not path.exists()]:
             raise InputError(f"data.root={self.root}: there is no {absent[0]}; {_BY_HAND}")
@@ -125,7 +124,7 @@ class FedISIC(Source):
 
 
 def _misfit(row: dict[str, str]) -> str | None:
-    """What is wrong with a line of the list; None if it fits."""
+    """The problem of a line of the list; None if it fits."""
     if absent := [name for name in _COLUMNS if not row.get(name)]:
         return f"has no {absent[0]}"
     if row["fold"] not in ("train", "test"):

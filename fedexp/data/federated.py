@@ -1,4 +1,4 @@
-"""A partitioned dataset: one tensor on the device, index tensors for the clients."""
+"""A partitioned dataset: one tensor of samples on the device, and index tensors of clients."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,19 +26,21 @@ class ClientData:
 
     Attributes:
         client: its number, 0 to N-1.
-        class_counts: [C] training samples of each class, without those held out for validation.
+        class_counts: [C] training samples of each class; validation samples do not count.
         train_index: [n_k] positions of its training samples in the training split.
-        test_index: its share of the test split, distributed over classes like its training data.
-        validation_index: [m_k] positions, in the training split, of the samples held out for
-            validation; disjoint from ``train_index``.
-        validation_positions: [m_k] where these samples are in ``FederatedData.validation``.
+        test_index: positions of its test samples in the test split; their classes are distributed
+            like its training data.
+        population: the data of all clients; it holds the samples.
+        validation_index: [m_k] positions of its validation samples in the training split; disjoint
+            from ``train_index``.
+        validation_positions: [m_k] positions of these samples in ``FederatedData.validation``.
     """
 
     client: int
     class_counts: Tensor
     train_index: Tensor
     test_index: Tensor
-    federation: "FederatedData"
+    population: "FederatedData"
     validation_index: Tensor = field(default_factory=_no_samples, kw_only=True)
     validation_positions: Tensor = field(default_factory=_no_samples, kw_only=True)
 
@@ -50,24 +52,24 @@ class ClientData:
     @property
     def labels(self) -> Tensor:
         """[n_k] the class of each training sample."""
-        return self.federation.train.labels[self.train_index]
+        return self.population.train.labels[self.train_index]
 
     @property
     def is_augmented(self) -> bool:
-        """Whether local training augments its inputs."""
-        return self.federation.augment is not None
+        """Whether local training augments the inputs."""
+        return self.population.augment is not None
 
     @property
     def held_out(self) -> Subset:
-        """The samples that it holds out for validation."""
-        return Subset(self.federation.train, self.validation_index)
+        """The client's validation samples."""
+        return Subset(self.population.train, self.validation_index)
 
     def inputs(self, positions: Tensor, augment: Generator | None = None) -> Tensor:
-        """The inputs [B, *input_shape] at ``positions`` among its samples.
+        """The inputs [B, *input_shape] at ``positions`` among the client's training samples.
 
-        With a generator they are augmented as in local training, with draws of it.
+        With a generator, they are augmented as in local training with random draws from it.
         """
-        chosen, samples = self.federation.augment, self.federation.train
+        chosen, samples = self.population.augment, self.population.train
 
         def augmented(inputs: Tensor) -> Tensor:
             return chosen(inputs, augment) if chosen and augment else inputs
@@ -76,7 +78,7 @@ class ClientData:
 
     def local_batches(self, round: int, batch_size: int) -> LocalBatches:
         """Shuffled and augmented batches for this round's local training."""
-        data, where = self.federation, (round, self.client)
+        data, where = self.population, (round, self.client)
         return LocalBatches(
             data.train,
             self.train_index,
@@ -87,8 +89,8 @@ class ClientData:
         )
 
     def batches(self, batch_size: int, augment: Generator | None = None) -> Iterator[Batch]:
-        """The training samples once, in order; with a generator augmented, as ``inputs``."""
-        targets = self.federation.train.targets[self.train_index]
+        """All training samples once, in order; with a generator, augmented (see ``inputs``)."""
+        targets = self.population.train.targets[self.train_index]
         for positions in torch.split(torch.arange(len(targets), device=targets.device), batch_size):
             yield self.inputs(positions, augment), targets[positions]
 
@@ -98,19 +100,19 @@ class FederatedData:
 
     Args:
         dataset: the samples.
-        train_indices: for each client, the positions in the training split that it trains on.
+        train_indices: for each client, the positions of its training samples in the training split.
         test_indices: for each client, its positions in the test split.
         augment: name of the augmentation of training images (``fedexp.data.augment``).
         seed: seed of the run; batches are keyed by it.
-        device: of the tensors.
-        validation_indices: for each client, the positions in the training split that it holds out;
-            None if there is no validation data.
+        device: the device of the tensors.
+        validation_indices: for each client, the positions of its validation samples in the training
+            split; None if there is no validation data.
 
     Attributes:
-        train: the whole training split, samples held out for validation included.
+        train: the whole training split, including validation samples.
         test: the test split.
-        validation: what all clients hold out, client after client; empty without validation data.
-        class_counts: [N, C] samples of each class that each client trains on.
+        validation: the validation samples, client after client; possibly empty.
+        class_counts: [N, C] training samples of each class at each client.
         clients: each client's data.
     """
 
@@ -132,7 +134,7 @@ class FederatedData:
         self.description = dataset.description
         self.train = Samples(dataset.train, dataset.mean, dataset.std, device)
         self.test = Samples(dataset.test, dataset.mean, dataset.std, device, keep_normalised=True)
-        # Only uint8 images have a mean: others are normalised, so that it is zero.
+        # Only uint8 images have a mean; other inputs are normalised, so their mean is zero.
         fill = torch.tensor([round(255 * mean) for mean in dataset.mean] or [0]).to(device)
         self.augment = augmentation(augment, fill)
         self.seed = seed
@@ -166,12 +168,12 @@ class FederatedData:
 
     @property
     def sizes(self) -> Tensor:
-        """[N] int64: the samples that each client trains on."""
+        """[N] int64: the number of training samples of each client."""
         return self.class_counts.sum(dim=1)
 
     @property
     def counted(self) -> Tensor:
-        """[n] int64, in order: the clients whose classes are counted from the start; here all."""
+        """[n] int64, in order: the clients whose classes are counted at the start; here all."""
         return torch.arange(len(self.clients))
 
     @property
@@ -180,5 +182,5 @@ class FederatedData:
         return self.class_counts
 
     def classes_of(self, clients: Tensor) -> Tensor:
-        """[n, C] class counts of ``clients`` [n], which are counted now if they are not yet."""
+        """[n, C] class counts of ``clients`` [n]; missing ones are counted now."""
         return self.class_counts[clients]

@@ -1,4 +1,4 @@
-"""Any dataset that Hugging Face's ``datasets`` library opens, its columns named by the config."""
+"""Any dataset of Hugging Face's ``datasets`` library; the config names its columns."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -11,6 +11,7 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from fedexp.core.description import Description
 from fedexp.data import hugging_face_inputs as inputs
+from fedexp.data.cache import Images, cached_images, fingerprint
 from fedexp.data.classes import Classes, encode_classes, encode_users
 from fedexp.data.dataset import Dataset, Source, Split, check_constants
 from fedexp.data.features import standardisation
@@ -19,47 +20,43 @@ from fedexp.data.hugging_face_targets import last_scored, of_tokens
 from fedexp.data.image_decoding import Fit
 from fedexp.data.image_folder import channel_statistics
 from fedexp.data.named_columns import check_column
-from fedexp.data.partition_cache import fingerprint
-from fedexp.data.tensor_cache import Images, cached_array
 from fedexp.data.train_test import TestFraction, UserSplit, check_users, divide
 from fedexp.errors import InputError
 
 Place = tuple[int, np.ndarray | slice]
-"""Which split of the library's, and which of its rows."""
+"""Number of a split of the library, and some of its rows."""
 
 
 class HuggingFace(Source):
     """A dataset of the Hugging Face hub, or local files that the library reads.
 
-    An image becomes uint8, a list of integers token ids, a number or a list of numbers float32.
-    Nothing is written into a local folder; what the library downloads and converts is in its own
-    cache.
+    Images become uint8, lists of integers become token ids, numbers and lists of numbers become
+    float32. Local folders are never written to; the library has its own cache.
 
     Args:
-        name: a folder that ``save_to_disk`` has written, a folder or a file with CSV, JSON, Parquet
-            or images, or a name on the hub, such as ``ylecun/mnist``; ``~`` is expanded.
-        config: its configuration, where it has several.
+        name: a folder written by ``save_to_disk``, a folder or a file with CSV, JSON, Parquet or
+            images, or a name on the hub, such as ``ylecun/mnist``; ``~`` is expanded.
+        config: configuration of the dataset, if it has several.
         revision: commit, tag or branch on the hub; None for the newest.
-        input: the column of the inputs, or several of numbers.
-        target: the column of the class: a class label, text, whole numbers or booleans. Where
-            inputs are tokens, also one of lists: a class for each token, or -100, which is not
-            scored.
-        user: the column of the user of the natural partition; None if there are none.
-        train: the split to train on.
-        test: the split to test on; None draws a share of ``train``.
-        test_fraction: that share: of each class, or with users as ``split`` says.
-        split: ``within`` each user, or by ``users``, who are then in one part only.
-        split_seed: of that draw; independent of the run's seed.
-        standardize: numbers are taken as (x - mean) / std, with both of the training rows.
-        sequence_length: longer sequences of tokens are cut, shorter ones are padded in front by a
-            token of its own; None if all have one length already.
-        image_size: images are resized to this height and width; None if all have one size already.
-        mean: of each channel of images in [0, 1]; None measures it on the training images.
-        std: likewise.
+        input: input column, or several columns of numbers.
+        target: column of the class: class labels, text, whole numbers or booleans; for tokens also
+            lists with the class of each token, or -100 for a token that is not scored.
+        user: column of the user for the natural partition; None if there is none.
+        train: training split.
+        test: test split; None draws a share of ``train``.
+        test_fraction: that share: of each class, or with users see ``split``.
+        split: ``within``: draw from each user's rows; ``users``: each user is in one split only.
+        split_seed: seed of that draw; independent of the run's seed.
+        standardize: replace numbers x by (x - mean) / std, with the training rows' mean and std.
+        sequence_length: cut longer sequences of tokens, pad shorter ones in front with an extra
+            token; None if all have the same length.
+        image_size: resize images to this height and width; None if all have the same size.
+        mean: mean of each image channel, inputs in [0, 1]; None measures it on the training images.
+        std: standard deviation of each image channel, likewise.
 
     Raises:
-        InputError: from ``describe``: the library, the dataset, a split or a column is absent or
-            cannot be used; from ``load``: an image is damaged or has another size.
+        InputError: from ``describe``: the library, the dataset, a split or a column is missing or
+            unusable; from ``load``: an image is damaged or has another size.
     """
 
     def __init__(
@@ -96,39 +93,39 @@ class HuggingFace(Source):
         self.image_size, self.mean, self.std = image_size, mean, std
 
     def describe(self) -> Description:
-        """Inputs and classes; downloads the dataset, if it is on the hub, and reads its columns."""
+        """Inputs and classes; downloads a dataset of the hub and reads its columns."""
         shape = self._image_shape if self._kind == "image" else self._arrays[0].shape[1:]
         title = Path(self.name).name
-        names, per_token = self._classes[0], self._of_tokens is not None
+        names, per_token = self._classes[0], self._token_targets is not None
         return Description(
             title, tuple(shape), names, vocabulary=self._vocabulary, per_token=per_token
         )
 
     def load(self, cache: Path) -> Dataset:
-        """The dataset; decoded images are kept in ``cache``/images."""
+        """Load the dataset; decoded images are cached in ``cache``/images."""
         about = self.describe()
-        given = self._decoded(cache) if self._kind == "image" else self._arrays
-        found = [given[number][rows] for number, rows in self._places]
-        mean, std = self._constants(found[0])
+        arrays = self._decoded(cache) if self._kind == "image" else self._arrays
+        parts = [arrays[number][rows] for number, rows in self._places]
+        mean, std = self._constants(parts[0])
         if self._kind == "numbers":
-            centre, scale = standardisation(found[0]) if self.standardize else (0.0, 1.0)
-            found = [((values - centre) / scale).astype(np.float32) for values in found]
+            centre, scale = standardisation(parts[0]) if self.standardize else (0.0, 1.0)
+            parts = [((values - centre) / scale).astype(np.float32) for values in parts]
         train, test = (
             Split(
                 torch.from_numpy(values),
                 torch.from_numpy(self._classes[1][number][rows]),
                 None if self._users is None else self._users[number][rows],
                 targets=None
-                if self._of_tokens is None
-                else torch.from_numpy(self._of_tokens[number][rows]),
+                if self._token_targets is None
+                else torch.from_numpy(self._token_targets[number][rows]),
             )
-            for values, (number, rows) in zip(found, self._places, strict=True)
+            for values, (number, rows) in zip(parts, self._places, strict=True)
         )
         return Dataset(about, train, test, mean, std)
 
     @cached_property
-    def _given(self) -> list[Any]:
-        """The library's splits that are used: that for training, and that for testing if any."""
+    def _used_splits(self) -> list[Any]:
+        """The training split, and the test split if ``test`` names one."""
         splits = open_splits(self.name, self.config, self.revision)
         names = [self.train] if self.test is None else [self.train, self.test]
         for key, name in zip(("train", "test"), names, strict=False):
@@ -141,7 +138,7 @@ class HuggingFace(Source):
         return [splits[name] for name in names]
 
     def _check_columns(self, splits: Mapping[str, Any], names: Sequence[str]) -> None:
-        """Raise InputError if a split has no rows, or a column is absent or used twice."""
+        """Raise InputError if a split has no rows, or a column is missing or used twice."""
         wanted = [("input", each) for each in self.input] + [("target", self.target)]
         wanted += [("user", self.user)] if self.user is not None else []
         for name in names:
@@ -155,8 +152,8 @@ class HuggingFace(Source):
 
     @cached_property
     def _kind(self) -> inputs.Kind:
-        """What the inputs are; several columns must all be numbers."""
-        features = self._given[0].features
+        """Type of the inputs; several columns must all be numbers."""
+        features = self._used_splits[0].features
         kinds = [inputs.kind_of(f"data.input={each}", features[each]) for each in self.input]
         if len(kinds) > 1 and set(kinds) != {"numbers"}:
             raise InputError(f"data.input={self.input}: several columns must be numbers; use one")
@@ -164,14 +161,14 @@ class HuggingFace(Source):
 
     @cached_property
     def _classes(self) -> Classes:
-        """The classes, and the labels of each of the library's splits."""
+        """The classes, and the labels of each split."""
         key = f"data.target={self.target}"
-        if self._of_tokens is not None:
-            return self._token_names, [last_scored(each) for each in self._of_tokens]
-        columns = [inputs.column(part, self.target) for part in self._given]
-        features = [part.features[self.target] for part in self._given]
+        if self._token_targets is not None:
+            return self._token_names, [last_scored(each) for each in self._token_targets]
+        columns = [inputs.column(part, self.target) for part in self._used_splits]
+        features = [part.features[self.target] for part in self._used_splits]
         if any(type(feature).__name__ not in ("ClassLabel", "Value") for feature in features):
-            raise InputError(f"{key}: holds lists or images; a target should be one class a sample")
+            raise InputError(f"{key}: holds lists or images; should hold one class per sample")
         if not hasattr(features[0], "names"):
             return encode_classes(key, columns)
         if any(feature != features[0] for feature in features):
@@ -180,42 +177,39 @@ class HuggingFace(Source):
             )
         labels = [np.array(column.fillna(-1), dtype=np.int64) for column in columns]
         if without := sum(int((each < 0).sum()) for each in labels):
-            raise InputError(f"{key}: {without} rows have no class; take another data.test")
+            raise InputError(f"{key}: {without} rows have no class; choose another data.test")
         return tuple(features[0].names), labels
 
     @cached_property
-    def _of_tokens(self) -> list[np.ndarray] | None:
-        """The targets [n, L] int64 of the tokens of each of the library's splits.
-
-        None where a row has one class.
-        """
-        lists = inputs.is_list(self._given[0].features[self.target])
+    def _token_targets(self) -> list[np.ndarray] | None:
+        """The targets [n, L] int64 of each split's tokens; None if a row has one class."""
+        lists = inputs.is_list(self._used_splits[0].features[self.target])
         if self._kind != "tokens" or not lists:
             return None
         key, length = f"data.target={self.target}", self.sequence_length
         return [
             of_tokens(key, inputs.column(part, self.target), sequences, length)
-            for part, sequences in zip(self._given, self._sequences, strict=True)
+            for part, sequences in zip(self._used_splits, self._sequences, strict=True)
         ]
 
     @property
     def _token_names(self) -> tuple[str, ...]:
         """The names of the classes of tokens."""
-        inner = self._given[0].features[self.target].feature
-        highest = max(int(targets.max()) for targets in self._of_tokens or ())
+        inner = self._used_splits[0].features[self.target].feature
+        highest = max(int(targets.max()) for targets in self._token_targets or ())
         return tuple(getattr(inner, "names", map(str, range(highest + 1))))
 
     @cached_property
     def _users(self) -> list[np.ndarray] | None:
-        """Who each row of each of the library's splits came from; None if that is unknown."""
+        """The user of each row of each split; None if unknown."""
         if self.user is None:
             return None
         key = f"data.user={self.user}"
-        return [encode_users(key, inputs.column(part, self.user)) for part in self._given]
+        return [encode_users(key, inputs.column(part, self.user)) for part in self._used_splits]
 
     @cached_property
     def _places(self) -> tuple[Place, Place]:
-        """Where the training and the test samples are."""
+        """Split and rows of the training samples and of the test samples."""
         users = self._users
         if self.test is not None:
             if users is not None:
@@ -227,14 +221,14 @@ class HuggingFace(Source):
 
     @cached_property
     def _sequences(self) -> list[list[np.ndarray]]:
-        """The token ids of each of the library's splits."""
+        """The token ids of each split."""
         key, name = f"data.input={self.input[0]}", self.input[0]
-        columns = [inputs.column(part, name) for part in self._given]
+        columns = [inputs.column(part, name) for part in self._used_splits]
         return [inputs.tokens(key, each, self.sequence_length) for each in columns]
 
     @cached_property
     def _vocabulary(self) -> int:
-        """Tokens with that for padding, which is the last; 0 if inputs are no tokens."""
+        """Number of tokens; the last one is for padding, if any. 0 if the inputs are not tokens."""
         if self._kind != "tokens":
             return 0
         highest = max(int(ids.max()) for part in self._sequences for ids in part)
@@ -242,9 +236,9 @@ class HuggingFace(Source):
 
     @cached_property
     def _arrays(self) -> list[np.ndarray]:
-        """The inputs of each of the library's splits, except images."""
+        """The inputs of each split, except images."""
         with quiet():
-            found = [self._array(number) for number in range(len(self._given))]
+            found = [self._array(number) for number in range(len(self._used_splits))]
         shapes = [array.shape[1:] for array in found]
         if shapes[-1] != shapes[0]:
             raise InputError(
@@ -254,8 +248,8 @@ class HuggingFace(Source):
         return found
 
     def _array(self, number: int) -> np.ndarray:
-        """The inputs of one of the library's splits, except images."""
-        part, key = self._given[number], f"data.input={self.input[0]}"
+        """The inputs of one split, except images."""
+        part, key = self._used_splits[number], f"data.input={self.input[0]}"
         if self._kind == "numbers":
             return inputs.numbers("data.input", part, self.input)
         if self._kind == "array":
@@ -267,13 +261,13 @@ class HuggingFace(Source):
     @cached_property
     def _image_shape(self) -> tuple[int, ...]:
         key = f"data.input={self.input[0]}"
-        return inputs.image_shape(key, self._given[0], self.input[0], self.image_size)
+        return inputs.image_shape(key, self._used_splits[0], self.input[0], self.image_size)
 
     def _decoded(self, cache: Path) -> list[np.ndarray]:
-        """The images of each of the library's splits."""
+        """The images of each split."""
         fit, name = Fit("same" if self.image_size is None else "stretch"), self.input[0]
         found = []
-        for split, part in zip((self.train, self.test), self._given, strict=False):
+        for split, part in zip((self.train, self.test), self._used_splits, strict=False):
             shape = (len(part), *self._image_shape)
             state = fingerprint("hf", part._fingerprint, name, shape, fit)
 
@@ -281,15 +275,15 @@ class HuggingFace(Source):
                 with quiet():
                     inputs.decode(f"data.name={self.name}: {split}", part, name, fit, images)
 
-            found.append(cached_array(cache / "images" / f"{state}.npy", shape, fill))
+            found.append(cached_images(cache / "images" / f"{state}.npy", shape, fill))
         return found
 
     def _constants(self, train: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Of each channel, those given or those of the training images; none if not images."""
+        """Mean and std of each image channel: configured or measured; empty if not images."""
         if train.dtype != np.uint8:
             if self.mean is not None or self.std is not None:
                 raise InputError(
-                    "data.mean and data.std: are for images, which these inputs are not"
+                    "data.mean and data.std: are for images; these inputs are not images"
                 )
             return (), ()
         check_constants(self.mean, self.std, train.shape[1])

@@ -1,4 +1,4 @@
-"""Hugging Face's ``datasets`` library, which opens files of many formats and those of its hub."""
+"""Open files and hub datasets with Hugging Face's ``datasets`` library."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from fedexp.errors import InputError
 LOGGER = logging.getLogger(__name__)
 
 _SAVED = ("dataset_dict.json", "state.json")
-"""Either is in a folder that ``save_to_disk`` has written."""
+"""A folder written by ``save_to_disk`` has one of these files."""
 
 _FORMATS = {
     ".csv": "csv",
@@ -23,7 +23,7 @@ _FORMATS = {
 
 
 def import_datasets(key: str) -> Any:
-    """The library. Raises InputError, which names ``key`` and what to install, without it."""
+    """Import the library. Raises InputError, which names ``key``, if it is not installed."""
     try:
         import datasets
     except ImportError as error:
@@ -35,7 +35,7 @@ def import_datasets(key: str) -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """The library draws no progress bars and logs errors only."""
+    """Silence the library: no progress bars, and only errors are logged."""
     import datasets
     from huggingface_hub import utils as hub
 
@@ -58,13 +58,13 @@ def open_splits(name: str, config: str | None, revision: str | None) -> Mapping[
     """Split -> ``datasets.Dataset``.
 
     Args:
-        name: a folder or a file, or a dataset's name on the hub. A folder is one that
-            ``save_to_disk`` has written, or holds data files whose names tell the split.
-        config: which of its configurations, None for the only one.
+        name: a folder, a file, or a dataset's name on the hub. A folder is written by
+            ``save_to_disk``, or has data files whose names tell the split.
+        config: name of the dataset's configuration, None for the only one.
         revision: a commit, a tag or a branch on the hub; None for the newest.
 
     Raises:
-        InputError: the library is absent, or does not find or cannot read it.
+        InputError: the library is not installed, or the dataset is missing or unreadable.
     """
     library = import_datasets("data=hf")
     path = Path(name).expanduser()
@@ -80,7 +80,7 @@ def open_splits(name: str, config: str | None, revision: str | None) -> Mapping[
                 found = library.load_dataset(name, config, revision=revision)
     except (OSError, ValueError, library.exceptions.DatasetsError) as error:
         reason = " ".join(str(error).split())
-        problem = "cannot be read" if is_local else "no such folder or file, nor had from the hub"
+        problem = "cannot be read" if is_local else "no local file, and the hub fails"
         raise InputError(f"data.name={name}: {problem} ({reason})") from error
     return found if isinstance(found, library.DatasetDict) else {"train": found}
 

@@ -1,4 +1,4 @@
-"""Columns of a Hugging Face dataset as arrays: images, tokens, numbers."""
+"""Convert columns of a Hugging Face dataset to arrays of images, tokens or numbers."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -6,8 +6,8 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from fedexp.data.cache import Images
 from fedexp.data.image_decoding import Fit, fill_in_threads, fitted, named_in_errors
-from fedexp.data.tensor_cache import Images
 from fedexp.errors import InputError
 
 Kind = Literal["image", "array", "tokens", "numbers"]
@@ -16,14 +16,14 @@ CHANNELS = (1, 3)
 
 
 def kind_of(key: str, feature: Any) -> Kind:
-    """What a column holds.
+    """The kind of inputs in a column.
 
     Args:
         key: the config key with the column's name, for messages.
         feature: its type in the library.
 
     Raises:
-        InputError: text, or another type that is not an input.
+        InputError: the type is text or another type that cannot be an input.
     """
     name = type(feature).__name__
     if name == "Image":
@@ -36,7 +36,7 @@ def kind_of(key: str, feature: Any) -> Kind:
         return "tokens"
     if dtype == "bool" or _is_integer(dtype) or dtype.startswith(("float", "double")):
         return "numbers"
-    advice = "; turn it into token ids before" if "string" in dtype else ""
+    advice = "; convert text to token ids first" if "string" in dtype else ""
     raise InputError(
         f"{key}: holds {dtype or name}; inputs are images, numbers, lists of numbers, or lists of "
         f"integers, which are tokens{advice}"
@@ -49,19 +49,19 @@ def is_list(feature: Any) -> bool:
 
 
 def column(part: Any, name: str) -> pd.Series:
-    """A column of a ``datasets.Dataset``."""
-    found: pd.Series = part.select_columns([name]).to_pandas()[name]
-    return found
+    """One column of the ``datasets.Dataset`` ``part``."""
+    values: pd.Series = part.select_columns([name]).to_pandas()[name]
+    return values
 
 
 def numbers(key: str, part: Any, names: Sequence[str]) -> np.ndarray:
-    """[n, d] float64: columns of numbers and of lists of numbers, one after another."""
+    """[n, d] float64: columns of numbers and of lists of numbers, side by side."""
     found = [_numbers(f"{key}={name}", column(part, name)) for name in names]
     return np.concatenate(found, axis=1)
 
 
 def _numbers(key: str, values: pd.Series) -> np.ndarray:
-    """[n, d] float64 of a column."""
+    """[n, d] float64 from one column of numbers or of lists of numbers."""
     if values.isna().any():
         raise InputError(f"{key}: has no value in {int(values.isna().sum())} rows")
     if values.dtype == object:
@@ -79,10 +79,10 @@ def _numbers(key: str, values: pd.Series) -> np.ndarray:
 
 
 def tokens(key: str, values: pd.Series, length: int | None) -> list[np.ndarray]:
-    """n arrays of token ids, cut to ``length``; without one all must be equally long.
+    """n arrays of token ids, cut to ``length``; without a length all must be equally long.
 
     Raises:
-        InputError: a sequence is missing, empty, has a negative id, or another length.
+        InputError: a sequence is missing or empty, or has a negative id or another length.
     """
     if values.isna().any():
         raise InputError(f"{key}: has no value in {int(values.isna().sum())} rows")
@@ -101,7 +101,7 @@ def tokens(key: str, values: pd.Series, length: int | None) -> list[np.ndarray]:
 
 
 def padded(sequences: Sequence[np.ndarray], length: int, padding: int) -> np.ndarray:
-    """[n, length] int32: each after as much ``padding`` as it lacks."""
+    """[n, length] int32: shorter sequences are padded in front with ``padding``."""
     rows = np.full((len(sequences), length), padding, dtype=np.int32)
     for row, ids in zip(rows, sequences, strict=True):
         row[length - len(ids) :] = ids
@@ -125,7 +125,7 @@ def array(key: str, part: Any, name: str) -> np.ndarray:
 
 
 def image_shape(key: str, part: Any, name: str, size: int | None) -> tuple[int, ...]:
-    """[channels, height, width] of the first image; of ``size`` if all are resized."""
+    """[channels, height, width] of the first image, or with ``size`` for height and width."""
     with named_in_errors(key):
         image = part[0][name]
         channels = 1 if image.mode in ("1", "L", "LA", "I;16") else 3
@@ -133,7 +133,7 @@ def image_shape(key: str, part: Any, name: str, size: int | None) -> tuple[int, 
 
 
 def decode(key: str, part: Any, name: str, fit: Fit, images: Images) -> None:
-    """Fill ``images`` [n, channels, height, width] with those of a column."""
+    """Fill ``images`` [n, channels, height, width] with a column's images."""
     only = part.select_columns([name])
 
     def read(index: int) -> Images:

@@ -1,4 +1,4 @@
-"""A column of lists of a Hugging Face dataset as the targets of tokens."""
+"""Targets of tokens from a Hugging Face dataset's column of lists."""
 
 from collections.abc import Sequence
 
@@ -13,17 +13,17 @@ from fedexp.errors import InputError
 def of_tokens(
     key: str, values: pd.Series, sequences: Sequence[np.ndarray], length: int | None
 ) -> np.ndarray:
-    """The class of each token, [n, L] int64; ``IGNORED`` where it is not scored, or padding.
+    """The class of each token, [n, L] int64; ``IGNORED`` for padding and unscored tokens.
 
     Args:
         key: the config key with its value, for messages.
         values: lists of whole numbers.
         sequences: the tokens of each row, cut to ``length``.
-        length: L; longer lists are cut. None: all are equally long.
+        length: L; longer lists are cut. None: all lists have the same length.
 
     Raises:
-        InputError: a list is missing or has another length than its tokens, all of a list is
-            ignored, or another number is negative.
+        InputError: a list is missing, differs in length from its tokens, has no scored token, or
+            has another negative number.
     """
     if values.isna().any():
         raise InputError(f"{key}: has no value in {int(values.isna().sum())} rows")
@@ -34,14 +34,14 @@ def of_tokens(
         scored = classes[classes != IGNORED]
         if not len(scored) or classes.dtype.kind not in "iu" or scored.min() < 0:
             raise InputError(
-                f"{key}: row {row} should hold classes from 0 on, and {IGNORED} for tokens that "
-                "are not scored, which not all may be"
+                f"{key}: row {row} should hold classes from 0 on, or {IGNORED} for tokens that are "
+                "not scored; at least one token must be scored"
             )
     return padded(rows, length or len(rows[0]), padding=IGNORED).astype(np.int64)
 
 
 def last_scored(targets: np.ndarray) -> np.ndarray:
-    """[n] the class of the last token of each row of ``targets`` [n, L] that is not ignored."""
+    """[n] class of the last scored token in each row of ``targets`` [n, L]."""
     place = targets.shape[1] - 1 - (targets[:, ::-1] != IGNORED).argmax(axis=1)
-    found: np.ndarray = targets[np.arange(len(targets)), place]
-    return found
+    classes: np.ndarray = targets[np.arange(len(targets)), place]
+    return classes

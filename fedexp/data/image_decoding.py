@@ -1,4 +1,4 @@
-"""Image files decoded into one uint8 array, in threads; decoded once, then read from a cache."""
+"""Decode image files into one uint8 array with threads, and cache it."""
 
 import hashlib
 import os
@@ -14,31 +14,30 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import track
 
+from fedexp.data.cache import Images, cached_images
 from fedexp.data.image_tree import readable
-from fedexp.data.tensor_cache import Images, cached_array
 from fedexp.errors import InputError
 
 PROGRESS_ABOVE = 2000
-"""Fewer images are decoded before a progress bar could be read."""
+"""Number of images above which a progress bar is shown."""
 
 CHUNK = 100
-"""Images that a thread decodes in one go."""
+"""Images that a thread decodes in one task."""
 
 SMALL = 64 * 64
-"""Images of at most so many pixels are mostly Python to decode: threads would only wait in turn."""
+"""Images of at most this many pixels get one thread: Python's lock would block further ones."""
 
 _MODES = {1: "L", 3: "RGB"}
 
 
 @dataclass(frozen=True)
 class Fit:
-    """How an image gets the height and width of the others.
+    """How to bring all images to one height and width.
 
     Attributes:
-        kind: ``same`` refuses an image of another size; ``stretch`` resizes it to height and width;
-            ``centre`` scales it so that its shorter side has ``short_side`` pixels, then cuts the
-            centre out.
-        short_side: of ``centre``; an image whose shorter side has that length is not resampled.
+        kind: ``same``: refuse an image of another size; ``stretch``: resize it to height and width;
+            ``centre``: scale it to a shorter side of ``short_side`` pixels, then crop the centre.
+        short_side: for ``centre``; an image with a shorter side of this length is not resampled.
     """
 
     kind: Literal["same", "stretch", "centre"]
@@ -50,18 +49,18 @@ def decoded(
 ) -> Images:
     """The images at ``paths`` [n], relative to ``root``, as one uint8 array [n, *shape].
 
-    It is kept in ``cache``/images, under a name that changes with everything it depends on: the
-    files' names, sizes and times, the shape and the fit.
+    The array is cached in ``cache``/images. Its file name is a hash of the images' names, sizes and
+    times, the shape and the fit.
 
     Args:
         root: the folder of the files.
         paths: the files.
         shape: [channels, height, width] into which each image is converted.
-        fit: what is done with an image of another size.
+        fit: how to treat an image of another size.
         cache: the folder of the cache.
 
     Raises:
-        InputError: an image is absent or damaged, or has another size and the fit is ``same``.
+        InputError: an image is missing or damaged, or has another size and the fit is ``same``.
     """
     state: list[object] = [root.resolve(), shape, fit]
     with readable():
@@ -73,7 +72,7 @@ def decoded(
     def fill(images: Images) -> None:
         decode_all([root / path for path in paths], images, fit)
 
-    return cached_array(cache / "images" / f"{name}.npy", (len(paths), *shape), fill)
+    return cached_images(cache / "images" / f"{name}.npy", (len(paths), *shape), fill)
 
 
 def decode_all(paths: Sequence[Path], images: Images, fit: Fit) -> None:
@@ -81,8 +80,8 @@ def decode_all(paths: Sequence[Path], images: Images, fit: Fit) -> None:
 
     Args:
         paths: the files.
-        images: the array; its shape says into what the images are converted.
-        fit: what is done with an image of another size.
+        images: the array; images are converted to its shape.
+        fit: how to treat an image of another size.
 
     Raises:
         InputError: an image is damaged, or has another size and the fit is ``same``.
@@ -92,7 +91,7 @@ def decode_all(paths: Sequence[Path], images: Images, fit: Fit) -> None:
 
 
 def fill_in_threads(images: Images, fit: Fit, read: Callable[[int], Images]) -> None:
-    """Fill ``images`` [n, channels, height, width] with what ``read`` gives for 0 to n-1."""
+    """Fill ``images`` [n, channels, height, width] with ``read(0)`` to ``read(n - 1)``."""
 
     def decode_some(chunk: range) -> None:
         for index in chunk:
@@ -115,13 +114,13 @@ def fill_in_threads(images: Images, fit: Fit, read: Callable[[int], Images]) -> 
 
 
 def decode(path: Path, shape: tuple[int, ...], fit: Fit) -> Images:
-    """One image as uint8 [channels, height, width], which is ``shape``."""
+    """Decode one image as uint8 of ``shape`` [channels, height, width]."""
     with opened(path) as image:
         return fitted(image, shape, fit, path)
 
 
 def fitted(image: Image.Image, shape: tuple[int, ...], fit: Fit, name: object) -> Images:
-    """An image as uint8 [channels, height, width], which is ``shape``; ``name`` is for errors."""
+    """Convert an image to uint8 of ``shape`` [channels, height, width]; errors use ``name``."""
     channels, height, width = shape
     if fit.kind == "same" and image.size != (width, height):
         raise InputError(
@@ -137,7 +136,7 @@ def fitted(image: Image.Image, shape: tuple[int, ...], fit: Fit, name: object) -
 
 
 def _cut_centre(image: Image.Image, width: int, height: int, short_side: int) -> Image.Image:
-    """The centre of the image, which is scaled before if its shorter side has another length."""
+    """Scale the image to a shorter side of ``short_side``, then crop its centre."""
     shorter = min(image.size)
     if shorter != short_side:
         scaled = [max(short_side, round(side * short_side / shorter)) for side in image.size]
@@ -148,14 +147,14 @@ def _cut_centre(image: Image.Image, width: int, height: int, short_side: int) ->
 
 @contextmanager
 def opened(path: Path) -> Iterator[Image.Image]:
-    """The image; an error while it is read names its path."""
+    """Open the image. Errors while it is read name its path."""
     with named_in_errors(path), Image.open(path) as image:
         yield image
 
 
 @contextmanager
 def named_in_errors(name: object) -> Iterator[None]:
-    """Raises InputError, one line with the ``name`` of an image, for an error while it is read."""
+    """Turn any error while an image is read into an InputError with the image's ``name``."""
     try:
         yield
     except InputError:
@@ -165,7 +164,7 @@ def named_in_errors(name: object) -> Iterator[None]:
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """The image with 8 bits a channel: of more, Pillow would make white whatever is above 255."""
+    """Convert a 16-bit image to 8 bits; Pillow would turn every value above 255 into white."""
     if image.mode.startswith("I;16"):
         return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     if image.mode in ("I", "F"):

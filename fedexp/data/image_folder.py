@@ -10,37 +10,36 @@ import torch
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from fedexp.core.description import Description
+from fedexp.data.cache import Images
 from fedexp.data.dataset import Dataset, Source, Split, check_constants
 from fedexp.data.image_decoding import Fit, decoded, opened
 from fedexp.data.image_tree import ImageTree, find_images
-from fedexp.data.tensor_cache import Images
 from fedexp.data.train_test import Positions, TestFraction, UserSplit, check_users, divide
 from fedexp.errors import InputError
 
 
 class ImageFolder(Source):
-    """Any tree train/<class>/ + test/<class>/; images may lie at any depth below their class.
+    """Folders train/<class>/ and test/<class>/; images may be at any depth below their class.
 
-    With only train/<class>/ or <class>/ a stratified share of each class becomes the test split.
+    With only train/<class>/ or <class>/ the images are split as configured.
 
     Args:
         root: the tree; ``~`` is expanded. Nothing is written there.
-        image_size: every image is resized (bilinear, without cropping) to this height and width;
-            None if all images have one size already.
+        image_size: resize every image (bilinear, without cropping) to this height and width; None
+            if all images have the same size.
         channels: 3 for colour, 1 for grey; every image is converted.
-        test_fraction: share of each class, or of the users, that is for testing, where there is no
-            test/ folder.
-        split: ``within``, of each class, so that users are in both parts, or by ``users``, who are
-            then in one part only; train/ and test/ must fit ``users``.
+        test_fraction: without a test/ folder, share of each class, or of the users, for testing.
+        split: ``within``: draw a share of each class, so a user may be in both splits; ``users``:
+            each user is in one split only, which train/ and test/ must fulfil.
         split_seed: seed of that split.
         user_pattern: regular expression with one group, searched for in each path relative to
-            ``root`` ("train/cat/anna_01.png"): the group is the user of the natural partition.
-        mean: of each channel, of inputs in [0, 1]; None measures it on the training images.
-        std: likewise.
+            ``root`` ("train/cat/anna_01.png"): the group is the user for the natural partition.
+        mean: mean of each channel, inputs in [0, 1]; None measures it on the training images.
+        std: standard deviation of each channel, likewise.
 
     Raises:
-        InputError: from the constructor for arguments that cannot work, from ``describe`` for a
-            tree that cannot, from ``load`` for an image that is damaged or has another size.
+        InputError: from the constructor: an argument is invalid; from ``describe``: the folders do
+            not fit; from ``load``: an image is damaged or has another size.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class ImageFolder(Source):
         return Description(self.root.resolve().name, shape, self._tree.classes)
 
     def load(self, cache: Path) -> Dataset:
-        """The dataset; the decoded images are kept in ``cache``/images."""
+        """Load the dataset; decoded images are cached in ``cache``/images."""
         description, tree = self.describe(), self._tree
         users = self._users(tree.paths)
         if users is not None:
@@ -98,7 +97,7 @@ class ImageFolder(Source):
         return find_images(self.root, self._divide)
 
     def _divide(self, paths: list[str], labels: np.ndarray) -> Positions:
-        """Which images of one tree are for training, and which for testing."""
+        """Split the images of one tree into training and test images."""
         users = self._users(paths) if self.split == "users" else None
         return divide(labels, users, self.split, self.test_fraction, self.split_seed)
 
@@ -111,7 +110,7 @@ class ImageFolder(Source):
             return image.height, image.width
 
     def _users(self, paths: list[str]) -> np.ndarray | None:
-        """Who each image came from, [n] strings, or None without a pattern."""
+        """The user of each image, [n] strings; None without a pattern."""
         if self.user_pattern is None:
             return None
         matches = [self.user_pattern.search(path) for path in paths]
@@ -123,7 +122,7 @@ class ImageFolder(Source):
         return np.array([match[1] for match in matches if match])
 
     def _normalisation(self, train: Images) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """The given constants of each channel, or those of the training images."""
+        """Mean and std of each channel, configured or measured on the training images."""
         if self.mean is not None and self.std is not None:
             return self.mean, self.std
         mean, std = channel_statistics(train)
@@ -133,7 +132,7 @@ class ImageFolder(Source):
 def channel_statistics(images: Images) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each channel of uint8 images [n, C, H, W], scaled to [0, 1].
 
-    A channel that never varies gets the standard deviation 1, so that it can be divided by.
+    A constant channel gets the standard deviation 1, because images are divided by it.
     """
     counts = np.zeros((images.shape[1], 256), dtype=np.int64)
     for start in range(0, len(images), 1000):  # the images may be larger than the memory

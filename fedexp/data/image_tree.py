@@ -1,4 +1,4 @@
-"""Which images a folder holds: their paths, labels and split, without opening one."""
+"""Paths, labels and split of the images in a folder; no image is opened."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -15,13 +15,13 @@ from fedexp.errors import InputError
 
 @dataclass(frozen=True)
 class ImageTree:
-    """The images below a folder, the ``num_train`` training images first.
+    """The images below a folder; the ``num_train`` training images come first.
 
     Attributes:
-        classes: C names, sorted; their order is that of the labels.
+        classes: C names, sorted, in label order.
         paths: [n] relative to the folder.
         labels: [n] int64.
-        num_train: training images; the others are for testing.
+        num_train: number of training images; the others are test images.
     """
 
     classes: tuple[str, ...]
@@ -31,18 +31,18 @@ class ImageTree:
 
 
 Divide = Callable[[list[str], np.ndarray], Positions]
-"""The positions for training and for testing of images with these paths and labels."""
+"""Maps paths and labels of images to the positions for training and for testing."""
 
 
 def find_images(root: Path, divide: Divide) -> ImageTree:
-    """The images of train/<class>/ and test/<class>/, or of one tree <class>/ that is split here.
+    """The images of train/<class>/ and test/<class>/, or of one tree <class>/, which is split.
 
     Args:
         root: the folder.
-        divide: chooses the images for testing, where there is no test/ folder.
+        divide: chooses the test images if there is no test/ folder.
 
     Raises:
-        InputError: there is no such folder, it cannot be read, or its content does not fit.
+        InputError: the folder is missing or unreadable, or has another structure.
     """
     with readable():
         if not root.is_dir():
@@ -61,7 +61,7 @@ def find_images(root: Path, divide: Divide) -> ImageTree:
         test_paths, test_labels = _scan(root, root / "test", classes)
     if not test_paths:
         raise InputError(
-            f"{root / 'test'}: holds no class folder; without it, data.test_fraction of "
+            f"{root / 'test'}: holds no class folder; without test/, data.test_fraction of "
             "train/ would be for testing"
         )
     all_labels = np.array(labels + test_labels, dtype=np.int64)
@@ -70,7 +70,7 @@ def find_images(root: Path, divide: Divide) -> ImageTree:
 
 @contextmanager
 def readable() -> Iterator[None]:
-    """Turns the error of a folder or file that cannot be read into an InputError with its path."""
+    """Turn an OSError into an InputError that names the path."""
     try:
         yield
     except OSError as error:
@@ -86,7 +86,7 @@ def _class_names(folder: Path) -> tuple[str, ...]:
 def _scan(root: Path, base: Path, classes: tuple[str, ...]) -> tuple[list[str], list[int]]:
     """Paths relative to root and labels of all images in the class folders of ``base``."""
     if unknown := sorted(set(_class_names(base)) - set(classes)):
-        raise InputError(f"{base}: has classes that train/ has not: {', '.join(unknown)}")
+        raise InputError(f"{base}: has classes that are not in train/: {', '.join(unknown)}")
     paths: list[str] = []
     labels: list[int] = []
     for name in _class_names(base):
@@ -106,7 +106,7 @@ def images_below(root: Path, folder: Path) -> list[str]:
     found: list[str] = []
     for parent, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
         here = Path(parent).resolve()
-        # A link to a folder above would never end.
+        # Following a link to a parent folder would never end.
         folders[:] = [name for name in folders if not here.is_relative_to((here / name).resolve())]
         below_root = Path(parent).relative_to(root).as_posix()
         visible = (name for name in names if not name.startswith("."))
@@ -123,7 +123,7 @@ def _raise(error: OSError) -> None:
 def _split(
     classes: tuple[str, ...], paths: list[str], labels: np.ndarray, divide: Divide
 ) -> ImageTree:
-    """One tree with its training images first."""
+    """Split one tree and put its training images first."""
     train, test = divide(paths, labels)
     order = np.concatenate([train, test])
     return ImageTree(classes, [paths[i] for i in order], labels[order], num_train=len(train))

@@ -1,4 +1,4 @@
-"""FEMNIST and Shakespeare as LEAF's scripts write them (Caldas et al., 2018)."""
+"""FEMNIST and Shakespeare in the format of LEAF's scripts (Caldas et al., 2018)."""
 
 import hashlib
 import logging
@@ -12,7 +12,7 @@ from pydantic import NonNegativeInt, PositiveFloat
 
 from fedexp.core.description import Description
 from fedexp.core.randomness import numpy_generator
-from fedexp.data.array_cache import Arrays, cached_arrays
+from fedexp.data.cache import Arrays, cached_arrays
 from fedexp.data.characters import Alphabet, overlapping
 from fedexp.data.dataset import Dataset, Source, Split, check_constants
 from fedexp.data.image_folder import channel_statistics
@@ -34,28 +34,28 @@ DIGITS_AND_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuv
 """FEMNIST's 62 classes."""
 
 ARRAYS = tuple(f"{s}_{kind}" for s in ("train", "test") for kind in ("inputs", "labels", "users"))
-"""Names of the arrays that are kept of a dataset."""
+"""Names of a dataset's cached arrays."""
 
 
 class Leaf(Source):
-    """One of LEAF's datasets: folders of JSON files with the samples of each user.
+    """A LEAF dataset: folders of JSON files with the samples of each user.
 
-    ``root`` holds train/ and test/, in which LEAF has split the samples, or all_data/, which is
-    split here.
+    ``root`` holds train/ and test/, split by LEAF, or all_data/, which is split here.
 
     Args:
         root: LEAF's folder data/<name>/data, or a copy; ``~`` is expanded. Nothing is written.
-        test_fraction: share of each user's samples, or of the users, for testing, of all_data/.
-        split: ``within`` each user, those too small for both parts left out, or by ``users``, who
-            are then in one part only; train/ and test/ must fit ``users``.
+        test_fraction: for all_data/: share of each user's samples, or of the users, for testing.
+        split: ``within``: split each user's samples and leave out users too small for both splits;
+            ``users``: each user is in one split only, which train/ and test/ must fulfil.
         split_seed: seed of that split; independent of the run's seed.
 
     Raises:
-        InputError: from ``describe`` if there are no files, from ``load`` if one is not LEAF's.
+        InputError: from ``describe`` if there are no files, from ``load`` if a file does not have
+            LEAF's format.
     """
 
     name: str
-    """In LEAF."""
+    """LEAF's name of the dataset."""
 
     about: Description
 
@@ -72,12 +72,12 @@ class Leaf(Source):
         self.split_seed = split_seed
 
     def describe(self) -> Description:
-        """Shape and classes, which are the same for all files."""
+        """Shape and classes, the same for all files."""
         find_files(self.root, self.name)
         return self.about
 
     def load(self, cache: Path) -> Dataset:
-        """The dataset; its decoded samples are kept in ``cache``/leaf."""
+        """Load the dataset; decoded samples are cached in ``cache``/leaf."""
         files = find_files(self.root, self.name)
         options = (self.test_fraction, self.split, self.split_seed)
         state = repr((self.name, *options, files.state()))
@@ -88,18 +88,18 @@ class Leaf(Source):
 
     @abstractmethod
     def decode(self, x: Sequence[object], y: Sequence[object]) -> Samples:
-        """A user's inputs and labels. Raises ValueError for what is not of this dataset."""
+        """A user's inputs and labels. Raises ValueError if they do not fit the dataset."""
 
     @abstractmethod
     def separate(self, samples: int, user: int) -> tuple[np.ndarray, np.ndarray]:
-        """Positions for training and for testing among the samples of the user-th user."""
+        """Positions of training and test samples among the samples of user number ``user``."""
 
     @abstractmethod
     def dataset(self, train: Split, test: Split) -> Dataset:
-        """The dataset with these splits of decoded samples."""
+        """Make the dataset from splits of decoded samples."""
 
     def _read(self, files: LeafFiles) -> Arrays:
-        """The content of the files; users are numbered in the order in which they occur."""
+        """Read the files; users are numbered in order of occurrence."""
         train, test = (read_users(paths, self.decode) for paths in (files.train, files.test))
         if files.test:
             check_users(self.split, list(train), list(test), str(self.root))
@@ -108,14 +108,14 @@ class Leaf(Source):
         else:
             train, test = self._separate_all(train)
         if not (train and test):
-            raise InputError(f"data.root={self.root}: no user has samples to train and to test on")
+            raise InputError(f"data.root={self.root}: no user has training and test samples")
         numbers = {user: number for number, user in enumerate({**train, **test})}
         return _joined("train", train, numbers) | _joined("test", test, numbers)
 
     def _separate_all(
         self, users: dict[str, Samples]
     ) -> tuple[dict[str, Samples], dict[str, Samples]]:
-        """The training and the test samples of each user that has both."""
+        """Training and test samples of each user that has both."""
         train, test = {}, {}
         for number, (user, (x, y)) in enumerate(users.items()):
             for_training, for_testing = self.separate(len(y), number)
@@ -127,7 +127,7 @@ class Leaf(Source):
     def _separate_users(
         self, users: dict[str, Samples]
     ) -> tuple[dict[str, Samples], dict[str, Samples]]:
-        """All samples of the users for training, and of those for testing."""
+        """The samples of the training users and of the test users."""
         generator = numpy_generator(self.split_seed, "leaf_users")
         drawn = set(draw_users(len(users), self.test_fraction, generator).tolist())
         numbered = list(enumerate(users.items()))
@@ -140,18 +140,18 @@ class Leaf(Source):
 
 
 class Femnist(Leaf):
-    """Handwritten digits and letters of 28x28 by some 3,500 writers, the users; 62 classes.
+    """Handwritten digits and letters of 28x28, 62 classes; some 3,500 writers are the users.
 
-    The grey values, multiples of 1/255 in LEAF's files, are kept as uint8. Of all_data/ a share of
-    each writer's samples is drawn for testing, as LEAF does it.
+    The grey values, multiples of 1/255 in LEAF's files, become uint8. From all_data/ a share of
+    each writer's samples is drawn for testing, as in LEAF.
 
     Args:
         root: see ``Leaf``.
         test_fraction: see ``Leaf``.
         split: see ``Leaf``.
         split_seed: see ``Leaf``.
-        mean: of the grey values in [0, 1]; None measures it on the training images.
-        std: likewise.
+        mean: mean of the grey values in [0, 1]; None measures it on the training images.
+        std: standard deviation of the grey values, likewise.
     """
 
     name = "femnist"
@@ -178,29 +178,29 @@ class Femnist(Leaf):
         return (images * 255).round().astype(np.uint8).reshape(-1, 1, 28, 28), labels
 
     def separate(self, samples: int, user: int) -> tuple[np.ndarray, np.ndarray]:
-        """A draw."""
+        """Draw the test samples at random."""
         order = numpy_generator(self.split_seed, "leaf_split", user).permutation(samples)
         number = max(1, int((1 - self.test_fraction) * samples))
         return np.sort(order[:number]), np.sort(order[number:])
 
     def dataset(self, train: Split, test: Split) -> Dataset:
-        """With the constants that normalise it."""
+        """Make the dataset; its mean and std are configured or measured."""
         mean, std = channel_statistics(train.inputs.numpy())
         return Dataset(self.about, train, test, self.mean or mean, self.std or std)
 
 
 class Shakespeare(Leaf):
-    """The next of 80 characters after 80, by the roles of Shakespeare's plays, the users.
+    """Next-character prediction after 80 characters; the roles of the plays are the users.
 
-    LEAF cuts what a role says into all sequences of 80 characters. Of all_data/ the last ones of a
-    role are for testing, and the 80 before them, which overlap with them, for nothing. A character
-    that is not in LEAF's alphabet counts as its last one, as in LEAF's own code.
+    LEAF cuts a role's text into all sequences of 80 characters. From all_data/ the last sequences
+    of a role are for testing; the 80 before them overlap with them and are dropped. A character
+    outside LEAF's alphabet gets the id of the last letter, as in LEAF's code.
 
     Args:
         root: see ``Leaf``.
         test_fraction: see ``Leaf``.
         split: see ``Leaf``.
-        split_seed: of the draw of users; ``within`` nothing is drawn.
+        split_seed: seed of the draw of users; ``within`` draws nothing.
     """
 
     name = "shakespeare"
@@ -218,13 +218,13 @@ class Shakespeare(Leaf):
         return ids.astype(np.uint8).reshape(-1, LENGTH), labels.astype(np.int64)
 
     def separate(self, samples: int, user: int) -> tuple[np.ndarray, np.ndarray]:
-        """The end for testing, without what overlaps with it."""
+        """The end is for testing; sequences that overlap with it are dropped."""
         position = np.arange(samples)
         begin = max(1, int((1 - self.test_fraction) * samples))
         return position[: max(0, begin - LENGTH)], position[begin:]
 
     def dataset(self, train: Split, test: Split) -> Dataset:
-        """With ids as int16, since uint8 inputs are images."""
+        """Make the dataset with ids as int16, because uint8 means images."""
         overlap = overlapping(LENGTH, stride=1)
         train, test = (
             Split(split.inputs.short(), split.labels, split.users, overlap)
@@ -234,7 +234,7 @@ class Shakespeare(Leaf):
 
 
 def _joined(name: str, users: dict[str, Samples], numbers: dict[str, int]) -> Arrays:
-    """The arrays of one split."""
+    """Join the users' samples into the arrays of one split."""
     return {
         f"{name}_inputs": np.concatenate([x for x, _ in users.values()]),
         f"{name}_labels": np.concatenate([y for _, y in users.values()]),

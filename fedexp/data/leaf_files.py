@@ -1,4 +1,4 @@
-"""The JSON files of a LEAF dataset: where they are, and the samples of each user in them."""
+"""Find the JSON files of a LEAF dataset and read each user's samples."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,7 +14,7 @@ Samples = tuple[np.ndarray, np.ndarray]
 """A user's inputs [m, ...] and labels [m]."""
 
 Decode = Callable[[Sequence[Any], Sequence[Any]], Samples]
-"""Turns the "x" and "y" of a user into arrays; raises ValueError for what cannot be."""
+"""Turns the "x" and "y" of a user into arrays; raises ValueError if they do not fit."""
 
 
 @dataclass(frozen=True)
@@ -22,24 +22,24 @@ class LeafFiles:
     """The files of a dataset.
 
     Attributes:
-        train: of train/, or of all_data/ if LEAF has not split the samples.
-        test: of test/, or none.
+        train: the files of train/, or of all_data/ if LEAF has not split the samples.
+        test: the files of test/, or none.
     """
 
     train: tuple[Path, ...]
     test: tuple[Path, ...]
 
     def state(self) -> list[tuple[str, int, int]]:
-        """Changes whenever a file does: path, size and time of change of each."""
+        """Path, size and time of change of each file."""
         found = ((path, path.stat()) for path in self.train + self.test)
         return [(str(path.resolve()), status.st_size, status.st_mtime_ns) for path, status in found]
 
 
 def find_files(root: Path, name: str) -> LeafFiles:
-    """The JSON files in ``root``/train and ``root``/test, or else in ``root``/all_data.
+    """The JSON files in ``root``/train and ``root``/test, otherwise in ``root``/all_data.
 
     Raises:
-        InputError: there are none; it says where they were looked for and how to make them.
+        InputError: there are none; the message says how to make them.
     """
     train, test, whole = (
         tuple(sorted((root / folder).glob("*.json"))) for folder in ("train", "test", "all_data")
@@ -56,10 +56,10 @@ def find_files(root: Path, name: str) -> LeafFiles:
 
 
 def read_users(paths: Iterable[Path], decode: Decode) -> dict[str, Samples]:
-    """User -> samples, in the order of the files; one that is in several files has those of all.
+    """User -> samples, in the order of the files; a user may be in several files.
 
     Raises:
-        InputError: a file cannot be read or is not as LEAF writes them.
+        InputError: a file cannot be read or does not have LEAF's format.
     """
     found: dict[str, list[Samples]] = {}
     for path in paths:
@@ -72,7 +72,7 @@ def read_users(paths: Iterable[Path], decode: Decode) -> dict[str, Samples]:
 
 
 def _users_of(path: Path, decode: Decode) -> Iterator[tuple[str, Samples]]:
-    """(user, samples) of one file; users without samples are left out."""
+    """Yield (user, samples) from one file, without users that have no samples."""
     try:
         content = json.loads(path.read_bytes())
         for user in content["users"]:
@@ -84,7 +84,7 @@ def _users_of(path: Path, decode: Decode) -> Iterator[tuple[str, Samples]]:
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     except KeyError as error:
-        raise InputError(f"data.root: {path} is not a file of LEAF: it has no {error}") from error
+        raise InputError(f"data.root: {path} is not a LEAF file: it has no {error}") from error
     except (ValueError, TypeError) as error:
         reason = str(error).partition("\n")[0]
-        raise InputError(f"data.root: {path} is not a file of LEAF: {reason}") from error
+        raise InputError(f"data.root: {path} is not a LEAF file: {reason}") from error

@@ -1,4 +1,4 @@
-"""Columns that a config names."""
+"""Check the columns that a config names."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -6,17 +6,17 @@ from difflib import get_close_matches
 from fedexp.errors import InputError
 
 _MOST = 50
-"""Columns that a message lists."""
+"""Most columns listed in a message."""
 
 
 def check_column(key: str, name: str, columns: Sequence[str], where: str) -> None:
-    """Raise InputError, with the column that is spelt most like it, if there is no such column.
+    """Raise InputError with a suggestion if there is no such column.
 
     Args:
         key: the config key, such as ``data.target``.
         name: its value.
-        columns: those that there are.
-        where: what has them, such as a path.
+        columns: names of the existing columns.
+        where: place of the columns, such as a path, for the message.
     """
     if name in columns:
         return

@@ -1,4 +1,4 @@
-"""``partition.csv``: how many samples of each class every client holds."""
+"""``partition.csv``: the number of samples of each class at each client."""
 
 import csv
 from pathlib import Path
@@ -10,17 +10,17 @@ from fedexp.data.federated import FederatedData
 PARTITION = "partition.csv"
 
 _BLOCK = 10_000
-"""Clients that are written at a time: bounds the memory."""
+"""Clients written at a time, to bound the memory."""
 
 
 def write_partition(path: Path, data: FederatedData) -> None:
     """Write one row for each client and one column for each class.
 
-    In a population that is drawn on demand, the clients are those whose classes are counted.
+    A population drawn on demand has rows only for clients whose classes are counted.
 
     Args:
         path: the file; overwritten.
-        data: its names of classes are the headings of the columns after ``client``.
+        data: the population; the class names head the columns after ``client``.
     """
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)

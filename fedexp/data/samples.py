@@ -1,4 +1,4 @@
-"""The samples of one split on a device, and a part of them."""
+"""The samples of one split on a device, and subsets of them."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -9,19 +9,19 @@ from fedexp.core.client_protocol import Batch
 from fedexp.data.dataset import TOKEN_TYPES, Split
 
 KEEP_BELOW = 2**29
-"""Bytes of normalised images that ``Samples`` keeps at most: 512 MiB; CIFAR's test set has 117."""
+"""Largest size of kept normalised images in bytes, 512 MiB; CIFAR's test set takes 117 MiB."""
 
 
 class Samples:
-    """One split on a device; uint8 images are normalised batch by batch, token ids become int64.
+    """One split on a device; batches have normalised images or int64 token ids.
 
     Args:
         split: the samples.
-        mean: of each channel, of images.
-        std: likewise.
-        device: of the tensors.
-        keep_normalised: whether ``batches`` normalises all images once and keeps them, if they take
-            at most ``KEEP_BELOW`` bytes: for a split that many models are scored on.
+        mean: mean of each image channel; empty if not images.
+        std: standard deviation of each image channel, likewise.
+        device: device of the tensors.
+        keep_normalised: normalise all images once and keep them for ``batches``, if they take at
+            most ``KEEP_BELOW`` bytes; for a split on which many models are scored.
     """
 
     def __init__(
@@ -34,8 +34,8 @@ class Samples:
     ) -> None:
         self.inputs = split.inputs.to(device)
         self.labels = split.labels.to(device)
-        self._of_tokens = None if split.targets is None else split.targets.to(device)
-        # (x / 255 - mean) / std, as one multiplication and one addition per batch.
+        self._token_targets = None if split.targets is None else split.targets.to(device)
+        # (x / 255 - mean) / std as one multiplication and one addition.
         scale = 1 / (255 * torch.tensor(std, dtype=torch.float32))
         shift = -torch.tensor(mean, dtype=torch.float32) / torch.tensor(std, dtype=torch.float32)
         self.scale = scale.view(1, -1, 1, 1).to(device)
@@ -49,22 +49,22 @@ class Samples:
 
     @property
     def targets(self) -> Tensor:
-        """What a model is to say: [n] labels, or [n, L] where each token has a target."""
-        return self.labels if self._of_tokens is None else self._of_tokens
+        """[n] labels, or [n, L] targets of tokens."""
+        return self.labels if self._token_targets is None else self._token_targets
 
     def gather(
         self,
         index: Tensor,
         augment: Callable[[Tensor], Tensor] | None = None,
     ) -> Batch:
-        """The samples at ``index`` [B] as a batch, augmented if asked."""
+        """The samples at ``index`` [B] as a batch, after ``augment`` if given."""
         inputs = self.inputs.index_select(0, index)
         if augment is not None:
             inputs = augment(inputs)
         return self._prepared(inputs), self.targets.index_select(0, index)
 
     def batches(self, batch_size: int, index: Tensor | None = None) -> Iterator[Batch]:
-        """All samples, or those at ``index``, in order and without augmentation."""
+        """All samples or those at ``index``, in order, without augmentation."""
         if index is None:
             index = torch.arange(len(self), device=self.labels.device)
         for chunk in torch.split(index, batch_size):
@@ -74,22 +74,22 @@ class Samples:
                 yield self.gather(chunk)
 
     def _prepared(self, inputs: Tensor) -> Tensor:
-        """Some of the inputs as a model takes them."""
+        """Convert inputs to a model's input: normalised images, int64 token ids, other numbers."""
         if inputs.dtype == torch.uint8:
             return torch.addcmul(self.shift, inputs.float(), self.scale)
         return inputs.long() if inputs.dtype in TOKEN_TYPES else inputs
 
     def _normalised(self) -> Tensor:
-        """All images as a model takes them; callers copy from it, as a model may change a batch."""
+        """All normalised images. Callers copy batches, because a model may change its input."""
         if self._kept is None:
-            with torch.inference_mode(False):  # also for passes with gradients
+            with torch.inference_mode(False):  # passes with gradients use them too
                 pieces = torch.split(self.inputs, 1000)
                 self._kept = torch.cat([self._prepared(piece) for piece in pieces])
         return self._kept
 
 
 class Subset:
-    """Some samples of a split, without augmentation; has what evaluation uses of ``Samples``.
+    """Some samples of a split, for evaluation: without augmentation.
 
     Args:
         samples: the split.
@@ -109,9 +109,9 @@ class Subset:
 
     @property
     def targets(self) -> Tensor:
-        """[m] or [m, L], as ``Samples.targets``."""
+        """[m] labels, or [m, L] targets of tokens."""
         return self.samples.targets.index_select(0, self.index)
 
     def batches(self, batch_size: int, index: Tensor | None = None) -> Iterator[Batch]:
-        """All of them, or those at ``index`` among them, in order and without augmentation."""
+        """All samples, or those at ``index`` in this subset, in order, without augmentation."""
         return self.samples.batches(batch_size, self.index if index is None else self.index[index])

@@ -18,27 +18,27 @@ IMBALANCED_SIZES = (3000, 1500, 750, 375, 187, 93)
 
 
 class Spiral(Source):
-    """Six spiral arms, one class each; float32 inputs [n, 2], used as they are.
+    """Six spiral arms, one class each; float32 inputs [n, 2], not normalised.
 
     Point i = 1..n of arm k = 1..6 is at ``(r sin w, r cos w)`` with noise b,
     ``r = 1 + 9 (i - 1) / (n - 1)`` and ``w = k pi/3 + turn_k (i - 1) / (n - 1) + b``. Arms have
     n = 3,000 points.
 
-    The paper's text has ``turn_k = k pi/3`` and b ~ N(0, 1). Drawn so, a noise of one radian hides
-    the arms, and even without noise the outer ends of arms 1 and 4, 2 and 5, 3 and 6 coincide. The
-    defaults of the config, equal turns of pi/3 and b ~ N(0, 0.15^2), show the six separate arms of
-    its Figure 1. Its released notebook has equal turns, b uniform in [0, 0.5), smaller classes as
-    coarser arms, and 100 test points a class.
+    The paper's text has ``turn_k = k pi/3`` and b ~ N(0, 1). This noise hides the arms, and even
+    without noise the outer ends of arms 1 and 4, 2 and 5, 3 and 6 coincide. The config's defaults,
+    equal turns of pi/3 and b ~ N(0, 0.15^2), give the six separate arms of the paper's Figure 1.
+    The released notebook has equal turns, b uniform in [0, 0.5), coarser arms for smaller classes,
+    and 100 test points per class.
 
     Args:
-        noise: standard deviation of the angle in radians; its range for uniform noise.
+        noise: noise of the angle in radians: standard deviation, or range of uniform noise.
         noise_law: ``normal``, b ~ N(0, noise^2), or ``uniform`` in [0, noise).
         turn: ``equal`` (every arm turns by pi/3) or ``proportional`` (arm k turns by k pi/3).
-        imbalanced: 3000, 1500, 750, 375, 187 and 93 training points, arm by arm.
-        thinning: how an arm gets fewer than 3,000 points: ``subset``, random ones of the 3,000, or
-            ``coarser``, an arm of fewer points from end to end.
-        test_points: of each arm in the test split, with noise of its own.
-        seed: of the points; independent of the seed of the run.
+        imbalanced: the arms have 3000, 1500, 750, 375, 187 and 93 training points.
+        thinning: how to draw fewer than 3,000 points of an arm. ``subset``: choose random points of
+            the full arm; ``coarser``: spread fewer points over the whole arm.
+        test_points: test points of each arm; their noise is drawn separately.
+        seed: seed of the points; independent of the run's seed.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Spiral(Source):
         return Description("spiral", (2,), tuple(f"arm {k}" for k in range(1, NUM_ARMS + 1)))
 
     def load(self, cache: Path) -> Dataset:
-        """The dataset; nothing is cached."""
+        """Draw the dataset; nothing is cached."""
         return Dataset(
             self.describe(),
             train=self._draw("train", IMBALANCED_SIZES if self.imbalanced else FULL_SIZES),
@@ -72,7 +72,7 @@ class Spiral(Source):
         )
 
     def _draw(self, split: str, sizes: tuple[int, ...]) -> Split:
-        """Arms of the given numbers of points."""
+        """Draw arms with these numbers of points."""
         generator = numpy_generator(self.seed, f"spiral/{split}")
         if self.thinning == "coarser":
             noise = [self._noise(generator, size) for size in sizes]
@@ -88,12 +88,12 @@ class Spiral(Source):
         return Split(inputs, torch.from_numpy(labels))
 
     def _noise(self, generator: np.random.Generator, *shape: int) -> np.ndarray:
-        """Noise of the angle, in radians."""
+        """Draw the noise of angles, in radians."""
         draw = generator.standard_normal if self.noise_law == "normal" else generator.random
         return self.noise * draw(shape)
 
     def _arm(self, number: int, noise: np.ndarray) -> np.ndarray:
-        """Coordinates [n, 2] of arm 1 to 6 for noise [n]."""
+        """Coordinates [n, 2] of arm ``number`` (1 to 6) with ``noise`` [n]."""
         way = np.linspace(0, 1, len(noise))
         start = number * np.pi / 3
         turn = start if self.turn == "proportional" else np.pi / 3

@@ -1,4 +1,4 @@
-"""Samples dealt class by class: arithmetic of partitions, test and validation splits, subsets."""
+"""Arithmetic of partitions, test splits, validation splits and subsets: samples dealt by class."""
 
 from collections.abc import Sequence
 
@@ -11,17 +11,17 @@ from fedexp.errors import InputError
 def match(labels_test: np.ndarray, counts: np.ndarray, seed: int) -> list[np.ndarray]:
     """Give every client a test split distributed over classes like its training data.
 
-    Test samples of class c go to clients in proportion to their training samples of class c, each
-    to exactly one client. Classes that no client has are left out. With users in the place of
+    The test samples of class c go to the clients in proportion to their training samples of class
+    c, each to exactly one client. Classes without a client are left out. With users instead of
     classes, every client gets the test samples of its own users.
 
     Args:
         labels_test: [n] class of each test sample.
         counts: [N, C] training samples of each class at each client.
-        seed: decides the samples and the remainders.
+        seed: seed of the samples and the remainders.
 
     Returns:
-        For each client, its sorted indices into the test set; possibly none.
+        For each client, its sorted indices into the test split; possibly none.
     """
     generator = numpy_generator(seed, "test_split")
     sizes = np.bincount(labels_test, minlength=counts.shape[1])
@@ -34,20 +34,20 @@ def match(labels_test: np.ndarray, counts: np.ndarray, seed: int) -> list[np.nda
 def hold_out(
     labels: np.ndarray, clients: Sequence[np.ndarray], fraction: float, seed: int
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Take a share of each client's samples out of its training data, for validation.
+    """Hold out a share of each client's samples for validation.
 
-    Client k holds out floor(fraction * n_k) samples, spread over its classes in proportion to what
-    it has of them (largest remainder). At least one sample of every class stays for training, so a
-    client with few samples of each class holds out fewer.
+    Client k holds out floor(fraction * n_k) samples, with the proportions of its classes (largest
+    remainder). At least one sample of every class stays for training, so a client with few samples
+    of each class holds out fewer.
 
     Args:
         labels: [n] class of each sample.
         clients: N sorted index arrays into ``labels``.
         fraction: share of each client's samples, at least 0 and below 1.
-        seed: decides which samples; a client's draw does not depend on the other clients.
+        seed: seed of the draws; a client's draw does not depend on the other clients.
 
     Returns:
-        For each client, the sorted indices that it trains on, and those that it holds out.
+        For each client, the sorted indices of its training samples and of its held-out samples.
     """
     train, validation = [], []
     for client, index in enumerate(clients):
@@ -63,7 +63,7 @@ def hold_out(
 
 
 def class_counts(labels: np.ndarray, clients: Sequence[np.ndarray], num_classes: int) -> np.ndarray:
-    """[N, C] int64: how many samples of each class each client holds.
+    """[N, C] int64: number of samples of each class at each client.
 
     Args:
         labels: [n] class of each sample.
@@ -74,9 +74,9 @@ def class_counts(labels: np.ndarray, clients: Sequence[np.ndarray], num_classes:
 
 
 def stratified(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
-    """Sorted indices of a random subset that keeps the class proportions.
+    """Sorted indices of a stratified random subset of ``labels`` [n].
 
-    Proportions are rounded by largest remainder; no class that ``labels`` [n] hold is lost.
+    Class proportions are rounded by largest remainder; every class keeps at least one sample.
 
     Raises:
         InputError: ``size`` exceeds n or is smaller than the number of classes.
@@ -85,7 +85,7 @@ def stratified(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
     num_classes = np.count_nonzero(sizes)
     if not num_classes <= size <= len(labels):
         raise InputError(
-            f"data.subset={size}: must be between {num_classes} (one sample a class) "
+            f"data.subset={size}: must be between {num_classes} (one sample per class) "
             f"and {len(labels)} (the whole training split)"
         )
     generator = numpy_generator(seed, "subset")
@@ -94,15 +94,15 @@ def stratified(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
 
 
 def apportion(total: int, weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Split an integer in proportion to weights: largest remainder, ties broken at random.
+    """Split an integer in proportion to weights by largest remainder, ties broken at random.
 
     Args:
-        total: what is split.
+        total: the integer.
         weights: [N] non-negative, not all zero, on any scale.
         generator: breaks the ties.
 
     Returns:
-        [N] int64 that sum to ``total``, each within one of its exact share.
+        [N] int64 with sum ``total``, each less than 1 from its exact share.
     """
     exact = total * weights / weights.sum()
     counts: np.ndarray = np.floor(exact).astype(np.int64)
@@ -112,9 +112,10 @@ def apportion(total: int, weights: np.ndarray, generator: np.random.Generator) -
 
 
 def apportion_to_all(total: int, weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """As ``apportion``, but every positive weight gets at least one, from whoever has the most.
+    """Split an integer as ``apportion`` does, then give every positive weight at least one.
 
-    ``total`` must be at least the number of positive weights.
+    Missing ones are taken from the largest share. ``total`` must be at least the number of positive
+    weights.
     """
     counts = apportion(total, weights, generator)
     for number in np.flatnonzero((counts == 0) & (weights > 0)):
@@ -126,13 +127,13 @@ def apportion_to_all(total: int, weights: np.ndarray, generator: np.random.Gener
 def deal(
     labels: np.ndarray, counts: np.ndarray, generator: np.random.Generator
 ) -> list[np.ndarray]:
-    """Give each client the asked number of random samples of each class.
+    """Give each client ``counts`` random samples of each class.
 
     Args:
         labels: [n] class of each sample.
-        counts: [N, C] samples of each class for each client; a column must not sum to more than the
-            class has. Samples left over are given to no client.
-        generator: decides which samples.
+        counts: [N, C] samples of each class for each client; the sum of a column must not exceed
+            the size of the class. No client gets the remaining samples.
+        generator: draws the samples.
 
     Returns:
         For each client, its sorted indices into ``labels``.
@@ -141,12 +142,12 @@ def deal(
 
 
 def deal_in_order(labels: np.ndarray, counts: np.ndarray, order: np.ndarray) -> list[np.ndarray]:
-    """As ``deal``, with samples in a given order: of each class client 0 gets the first, and so on.
+    """Deal samples in a given order: of each class, client 0 gets the first ones, and so on.
 
     Args:
         labels: [n] class of each sample.
         counts: [N, C] samples of each class for each client.
-        order: [n] the samples in the order in which they are given out.
+        order: [n] the samples in the order of dealing.
 
     Returns:
         For each client, its sorted indices into ``labels``.
@@ -164,7 +165,7 @@ def by_owner(owner: np.ndarray, num_clients: int) -> list[np.ndarray]:
     """Turn the owner of each sample into the samples of each client.
 
     Args:
-        owner: [n] number of the client that holds each sample, ``num_clients`` if none does.
+        owner: [n] number of each sample's client, or ``num_clients`` for none.
         num_clients: N.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Rows of a table, of numbers and categories, with a class each."""
+"""Rows of a table with numbers and categories; each row has a class."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -22,26 +22,26 @@ _PARQUET = (".parquet", ".pq")
 
 
 class Tabular(Source):
-    """A CSV or Parquet file with one row a sample; float32 inputs [n, d].
+    """A CSV or Parquet file with one row per sample; float32 inputs [n, d].
 
-    Numbers are standardised by mean and standard deviation of the training rows, categories become
-    columns of 0 and 1. All columns are inputs but the target, the user and those dropped.
+    Numbers are standardised by mean and standard deviation of the training rows; categories are
+    one-hot encoded. All columns are inputs except the target, the user and dropped columns.
 
     Args:
         path: the file: .csv, .tsv (with a row of names) or .parquet; ``~`` is expanded.
         target: column of the class: text, whole numbers or booleans.
-        user: column of the user of the natural partition; None if there are none.
-        test_path: a file with the rows to test on; None draws them from ``path``.
-        test_fraction: share of the rows to draw: of each class, or with users as ``split`` says.
-        split: ``within`` each user, or by ``users``, who are then in one part only.
-        split_seed: of that draw; independent of the run's seed.
-        drop: columns that are left out.
-        categorical: columns of numbers that stand for categories; text always does.
-        missing: ``refuse`` a row with a missing value, or take the ``mean`` of the training rows
-            for a number, and no category for a category.
+        user: column of the user for the natural partition; None if there is none.
+        test_path: file of the test rows; None draws them from ``path``.
+        test_fraction: share of the rows to draw: of each class, or with users see ``split``.
+        split: ``within``: draw from each user's rows; ``users``: each user is in one split only.
+        split_seed: seed of that draw; independent of the run's seed.
+        drop: columns to leave out.
+        categorical: columns of numbers that are categories; text columns always are.
+        missing: ``refuse``: an error for a missing value; ``mean``: a missing number becomes the
+            training mean, a missing category becomes no category.
 
     Raises:
-        InputError: from ``describe``: a file or a column that is absent or cannot be used.
+        InputError: from ``describe``: a file or a column is missing or unusable.
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class Tabular(Source):
         self.drop, self.categorical, self.missing = drop, categorical, missing
 
     def describe(self) -> Description:
-        """Inputs and classes; the file is read for that."""
+        """Inputs and classes; reads the file."""
         return Description(self.path.stem, (self._features.width,), self._targets[0])
 
     def load(self, cache: Path) -> Dataset:
-        """The dataset; nothing is cached."""
+        """Load the dataset; nothing is cached."""
         train, test = (
             Split(
                 torch.from_numpy(self._features.encode(self._inputs(table))),
@@ -85,7 +85,7 @@ class Tabular(Source):
 
     @cached_property
     def _tables(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """The rows for training and those for testing."""
+        """The training rows and the test rows."""
         table = self._table("data.path", self.path)
         if self.test_path is None:
             labels = self._encode([table])[1][0]
@@ -102,7 +102,7 @@ class Tabular(Source):
 
     @cached_property
     def _targets(self) -> Classes:
-        """The classes, and the labels of both parts."""
+        """The classes, and the labels of both splits."""
         return self._encode(self._tables)
 
     @cached_property
@@ -111,22 +111,22 @@ class Tabular(Source):
 
     def _encode(self, tables: Sequence[pd.DataFrame]) -> Classes:
         key = f"data.target={self.target}"
-        found = encode_classes(key, [table[self.target] for table in tables])
-        if len(found[0]) < 2:
-            raise InputError(f"{key}: all rows are of one class, {found[0][0]}")
-        return found
+        classes = encode_classes(key, [table[self.target] for table in tables])
+        if len(classes[0]) < 2:
+            raise InputError(f"{key}: all rows are of one class, {classes[0][0]}")
+        return classes
 
     def _inputs(self, table: pd.DataFrame) -> pd.DataFrame:
         return table.drop(columns=[self.target, *([] if self.user is None else [self.user])])
 
     def _users(self, table: pd.DataFrame) -> np.ndarray | None:
-        """[n] strings, or None without a column."""
+        """The user of each row, [n] strings; None without a user column."""
         if self.user is None:
             return None
         return encode_users(f"data.user={self.user}", table[self.user])
 
     def _table(self, key: str, path: Path) -> pd.DataFrame:
-        """The columns of a file that are used."""
+        """Read a file and drop unused columns."""
         table = _read(key, path)
         if not len(table):
             raise InputError(f"{key}={path}: holds no rows")
@@ -142,7 +142,7 @@ class Tabular(Source):
 
 
 def _read(key: str, path: Path) -> pd.DataFrame:
-    """The table in a file. Raises InputError, one line that names ``key``."""
+    """Read the table in a file. Raises InputError, which names ``key``."""
     kind = path.suffix.lower()
     if kind not in (*_SEPARATORS, *_PARQUET):
         raise InputError(f"{key}={path}: should be a .csv, .tsv or .parquet file")

@@ -1,4 +1,4 @@
-"""The next characters of one text file, whose speaking roles are its users."""
+"""Next-character prediction on one text file; its speaking roles are the users."""
 
 import re
 from dataclasses import replace
@@ -19,34 +19,34 @@ from fedexp.data.train_test import TestFraction, UserSplit, draw_users
 from fedexp.errors import InputError
 
 _ROLE = re.compile(r"(?:\A|\n[ \t]*\n)([^\n:]*[^\s:][^\n:]*):[ \t]*(?=\n|\Z)")
-"""A line ``NAME:`` at the beginning of the file or after an empty line."""
+"""Matches a line ``NAME:`` at the beginning of the file or after an empty line."""
 
 Windows = tuple[np.ndarray, np.ndarray]
 """Sequences [m, length] and next characters [m]."""
 
 
 class Text(Source):
-    """Sequences of characters of a plain text (UTF-8), and the characters to be guessed.
+    """Sequences of characters from a plain text (UTF-8), and the next characters as targets.
 
     A line ``NAME:`` at the beginning of the file or after an empty line starts a speech of this
-    role. The speeches of a role are one text, a line break between two. What is before the first
-    role belongs to nobody and is left out. The alphabet is what the speeches hold.
+    role. The speeches of a role form one text, joined by line breaks. Text before the first role is
+    dropped. The alphabet has all characters of the speeches.
 
     Args:
         path: the file; ``~`` is expanded.
         sequence_length: characters of a sequence.
-        stride: characters from the beginning of a sequence to that of the next.
-        targets: ``next``: the class of a sequence is the character after it; ``each``: each of its
-            characters has the one after it as its target, once where sequences overlap.
-        min_samples: training sequences that a role must have; roles with fewer are left out, and
-            so are roles too short to test on.
-        split: ``within`` each role, whose last ``test_fraction`` of characters is for testing, so
-            that no character is in both; or ``users``, a share of the roles drawn for testing.
-        test_fraction: share of the characters, or of the roles, that is for testing.
-        split_seed: decides which roles are for testing; independent of the run's seed.
+        stride: distance between the beginnings of two sequences.
+        targets: ``next``: the target of a sequence is the character after it; ``each``: the target
+            of each character is the next one, and is scored once if sequences overlap.
+        min_samples: fewest training sequences of a role; roles with fewer are left out, and so are
+            roles without a test sequence.
+        split: ``within``: the end of each role's text is for testing; ``users``: a share of the
+            roles, drawn at random, is for testing.
+        test_fraction: share of each role's characters, or of the roles, for testing.
+        split_seed: seed of the draw of roles; independent of the run's seed.
 
     Raises:
-        InputError: the file cannot be read, or holds too little.
+        InputError: the file cannot be read or has too little text.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Text(Source):
         return replace(about, per_token=self.per_token)
 
     def load(self, cache: Path) -> Dataset:
-        """The dataset; nothing is cached."""
+        """Load the dataset; nothing is cached."""
         texts = {role: self._alphabet.encode(text)[0] for role, text in self._speeches.items()}
         parts = self._within(texts) if self.split == "within" else self._by_users(texts)
         train, test = (self._joined(part) for part in parts)
@@ -83,25 +83,25 @@ class Text(Source):
 
     @cached_property
     def _speeches(self) -> dict[str, str]:
-        """Role -> all that it says."""
+        """Role -> the text of all its speeches."""
         try:
             text = self.path.read_text(encoding="utf-8-sig")
         except OSError as error:
             raise InputError(
                 f"data.path={self.path}: cannot be read ({error.strerror}); it should be a text "
-                "file in which a line NAME: after an empty line begins what NAME says"
+                "file in which a line NAME: after an empty line begins a speech of NAME"
             ) from error
         except UnicodeDecodeError as error:
             raise InputError(f"data.path={self.path}: is not text in UTF-8 ({error})") from error
         speeches: dict[str, list[str]] = {}
-        _, *found = _ROLE.split(text)
-        for role, speech in zip(found[::2], found[1::2], strict=True):
+        _, *pieces = _ROLE.split(text)
+        for role, speech in zip(pieces[::2], pieces[1::2], strict=True):
             speeches.setdefault(role.strip(), []).append(speech.strip())
         roles = {role: "\n".join(filter(None, said)) for role, said in speeches.items()}
         roles = {role: said for role, said in roles.items() if said}
         if not roles:
             raise InputError(
-                f"data.path={self.path}: no role says anything; a line NAME: at the beginning or "
+                f"data.path={self.path}: has no speeches; a line NAME: at the beginning or "
                 "after an empty line begins a speech"
             )
         return roles
@@ -111,7 +111,7 @@ class Text(Source):
         return Alphabet("".join(sorted(set().union(*self._speeches.values()))))
 
     def _within(self, texts: dict[str, np.ndarray]) -> tuple[dict[str, Windows], ...]:
-        """Training and test sequences of each role that has enough of both."""
+        """Training and test sequences of each role with enough of both."""
         train, test = {}, {}
         for role, ids in texts.items():
             cut = len(ids) - round(self.test_fraction * len(ids))
@@ -119,15 +119,15 @@ class Text(Source):
             if len(before[1]) >= self.min_samples and len(after[1]):
                 train[role], test[role] = before, after
         if not train:
-            raise self._too_short("and a sequence to test on")
+            raise self._too_short("no role has so many training sequences and a test sequence")
         return train, test
 
     def _by_users(self, texts: dict[str, np.ndarray]) -> tuple[dict[str, Windows], ...]:
-        """All sequences of the roles for training, and of those for testing."""
+        """The sequences of the training roles and of the test roles."""
         found = {role: self._windows(ids) for role, ids in texts.items()}
         roles = [role for role, (_, labels) in found.items() if len(labels) >= self.min_samples]
         if len(roles) < 2:
-            raise self._too_short("or only one has, of which data.split=users needs two")
+            raise self._too_short("data.split=users needs two roles with so many sequences")
         generator = numpy_generator(self.split_seed, "text_split")
         drawn = draw_users(len(roles), self.test_fraction, generator)
         tested = {roles[place] for place in drawn}
@@ -151,8 +151,8 @@ class Text(Source):
         """The target of each character of the sequences."""
         return torch.from_numpy(np.concatenate([each_next(*w, self.stride) for w in part.values()]))
 
-    def _too_short(self, condition: str) -> InputError:
+    def _too_short(self, reason: str) -> InputError:
         return InputError(
-            f"data.min_samples={self.min_samples}: no role of {self.path} has so many sequences "
-            f"{condition}; take a smaller one, or a smaller data.sequence_length or data.stride"
+            f"data.min_samples={self.min_samples}: {reason} (data.path={self.path}); choose a "
+            "smaller data.min_samples, data.sequence_length or data.stride"
         )

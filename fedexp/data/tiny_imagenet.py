@@ -1,4 +1,4 @@
-"""Tiny ImageNet as it is distributed, with its official validation images as the test split."""
+"""Tiny ImageNet, with its official validation images as the test split."""
 
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,7 @@ from fedexp.data.image_tree import images_below, readable
 from fedexp.errors import InputError
 
 FOLDER = "tiny-imagenet-200"
-"""What the archive unpacks to."""
+"""Folder in the archive."""
 
 SIZE = 64
 """Height and width of the images."""
@@ -25,29 +25,29 @@ _BY_HAND = "unpack http://cs231n.stanford.edu/tiny-imagenet-200.zip"
 
 
 class TinyImageNet(Source):
-    """100,000 colour images of 64x64 in 200 classes for training, the 10,000 of val/ for testing.
+    """100,000 training images and the 10,000 of val/ for testing: 64x64, colour, 200 classes.
 
-    Grey images become colour images. The images of test/ have no labels and are not read.
+    Grey images are converted to colour. The images of test/ have no labels and are not used.
 
     Args:
-        root: the folder that holds ``tiny-imagenet-200``, or that folder; ``~`` is expanded.
-            Nothing is written there.
-        class_order: labels count the classes (WordNet ids) in this order: ``sorted`` by id, or as
-            in the file ``wnids``.txt. Samples are in label order, too.
+        root: the folder ``tiny-imagenet-200`` or its parent; ``~`` is expanded. Nothing is written
+            there.
+        class_order: order of the classes (WordNet ids) in the labels: ``sorted`` by id, or as in
+            the file ``wnids``.txt. Samples are in label order.
         image_size: height and width; images are resized (bilinear) if it is not 64.
-        mean: of each channel, of inputs in [0, 1].
-        std: likewise.
+        mean: mean of each channel, inputs in [0, 1].
+        std: standard deviation of each channel, likewise.
 
     Raises:
-        InputError: from the constructor for arguments that cannot work, from ``describe`` for files
-            that are absent, from ``load`` for files that are damaged.
+        InputError: from the constructor: an argument is invalid; from ``describe``: a file is
+            missing; from ``load``: a file is damaged.
     """
 
     def __init__(
         self,
         root: Path,
         class_order: Literal["sorted", "wnids"],
-        image_size: Annotated[int, Field(gt=0, le=1024)],  # a larger number is a typing error
+        image_size: Annotated[int, Field(gt=0, le=1024)],  # a larger number is a typo
         mean: tuple[float, ...],
         std: tuple[PositiveFloat, ...],
     ) -> None:
@@ -58,12 +58,12 @@ class TinyImageNet(Source):
         self.mean, self.std = mean, std
 
     def describe(self) -> Description:
-        """Shape and classes; a class is named by its first word."""
+        """Shape and classes; the name of a class is its first word."""
         shape = (3, self.image_size, self.image_size)
         return Description("tiny_imagenet", shape, self._names())
 
     def load(self, cache: Path) -> Dataset:
-        """The dataset; the decoded images are kept in ``cache``/images."""
+        """Load the dataset; decoded images are cached in ``cache``/images."""
         about = self.describe()
         (train_paths, train_labels), (test_paths, test_labels) = self._train(), self._test()
         fit = Fit("same" if self.image_size == SIZE else "stretch")
@@ -79,7 +79,7 @@ class TinyImageNet(Source):
 
     @cached_property
     def _folder(self) -> Path:
-        """The unpacked archive. Raises InputError if a part of it is absent."""
+        """Folder of the unpacked archive. Raises InputError if a part of it is missing."""
         inside = (self.root / _FILES[0]).is_file()
         folder = self.root if inside else self.root / FOLDER
         if absent := [name for name in _FILES if not (folder / name).exists()]:
@@ -97,7 +97,7 @@ class TinyImageNet(Source):
         return sorted(listed) if self.class_order == "sorted" else listed
 
     def _names(self) -> tuple[str, ...]:
-        """The first word of each class, with its id where several classes have the same one."""
+        """The first word of each class, with its id if several classes have the same word."""
         with readable():
             lines = (self._folder / "words.txt").read_text().splitlines()
         words = dict(line.split("\t", 1) for line in lines if "\t" in line)
@@ -108,7 +108,7 @@ class TinyImageNet(Source):
         )
 
     def _train(self) -> tuple[list[str], np.ndarray]:
-        """Paths and labels of the training images, class after class, sorted by name in each."""
+        """Paths and labels of the training images, sorted by class and name."""
         with readable():
             found = [
                 images_below(self._folder, self._folder / "train" / wnid) for wnid in self._wnids
@@ -120,14 +120,14 @@ class TinyImageNet(Source):
         return [path for paths in found for path in paths], labels
 
     def _test(self) -> tuple[list[str], np.ndarray]:
-        """Paths and labels of the annotated images of val/, sorted by label, then as annotated."""
+        """Paths and labels of the images of val/, sorted by label, then as in the annotations."""
         file = self._folder / "val" / "val_annotations.txt"
         with readable():
             rows = [line.split("\t") for line in file.read_text().splitlines()]
         label_of = {wnid: label for label, wnid in enumerate(self._wnids)}
         for number, row in enumerate(rows, start=1):
             if len(row) < 2 or row[1] not in label_of:
-                raise InputError(f"{file}: line {number} does not name an image and its class")
+                raise InputError(f"{file}: line {number} has no image and class")
         labels = np.array([label_of[row[1]] for row in rows], dtype=np.int64)
         order = np.argsort(labels, kind="stable")
         return [f"val/images/{rows[i][0]}" for i in order], labels[order]

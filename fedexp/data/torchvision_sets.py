@@ -37,16 +37,16 @@ def _svhn(root: Path, train: bool, download: bool) -> Split:
 
 @dataclass(frozen=True)
 class _Known:
-    """Shape, constants and files of one set.
+    """Shape, constants and files of one dataset.
 
     Attributes:
         read: (root, train, download) -> split.
         input_shape: [channels, height, width].
         classes: names in label order.
-        mean: of each channel, of inputs in [0, 1].
-        std: of each channel, of inputs in [0, 1].
+        mean: mean of each channel, inputs in [0, 1].
+        std: standard deviation of each channel, likewise.
         files: paths of the files, relative to root.
-        by_hand: how a user puts them there, with ``{root}``.
+        by_hand: how to install the files by hand, with ``{root}`` for the root.
         superclasses: the group of each class, if there are groups.
     """
 
@@ -116,21 +116,21 @@ _KNOWN = {
 }
 
 _UNREADABLE = (OSError, HTTPException, RuntimeError, ValueError, AssertionError)
-"""What torchvision raises for files that are absent or damaged, and for a download that fails."""
+"""torchvision's errors for missing or damaged files and for failed downloads."""
 
 
 class TorchvisionDataset(Source):
-    """One of torchvision's sets as uint8 images [n, channels, height, width].
+    """A torchvision dataset as uint8 images [n, channels, height, width].
 
     Args:
-        name: which set.
-        root: the folder in which torchvision keeps it; ``~`` is expanded.
-        download: fetch what is absent into ``root`` (the only thing that writes there).
-        mean: of each channel, of inputs in [0, 1]; None takes the set's usual constants.
-        std: likewise.
+        name: the dataset.
+        root: torchvision's folder of the dataset; ``~`` is expanded.
+        download: download missing files into ``root``; nothing else writes there.
+        mean: mean of each channel, inputs in [0, 1]; None for the dataset's usual constants.
+        std: standard deviation of each channel, likewise.
 
     Raises:
-        InputError: ``mean`` or ``std`` has not one number for each channel.
+        InputError: ``mean`` or ``std`` does not have one number for each channel.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class TorchvisionDataset(Source):
         self.std = std or self._known.std
 
     def describe(self) -> Description:
-        """Shape and classes. Raises InputError if a file is absent and may not be downloaded."""
+        """Shape and classes. Raises InputError if a file is missing and ``download`` is false."""
         complete = all((self.root / file).is_file() for file in self._known.files)
         if not (complete or self.download):
             raise self._error("absent or incomplete; set data.download=true")
@@ -158,9 +158,9 @@ class TorchvisionDataset(Source):
         return Description(self.name, known.input_shape, known.classes, known.superclasses)
 
     def load(self, cache: Path) -> Dataset:
-        """The dataset, downloaded first if need be; nothing is cached.
+        """Load the dataset, after a download if necessary; nothing is cached.
 
-        Raises InputError if it is absent or damaged and cannot be downloaded.
+        Raises InputError if it is missing or damaged and cannot be downloaded.
         """
         return Dataset(
             self.describe(),
@@ -181,11 +181,11 @@ class TorchvisionDataset(Source):
         except _UNREADABLE as error:
             raise self._error(
                 f"absent or damaged, and downloading it failed ({_brief(error)}); "
-                "set data.root to where it is"
+                "set data.root to its folder"
             ) from error
 
     def _error(self, problem: str) -> InputError:
-        """One line: where the set was looked for, what is wrong, how to put it there."""
+        """An error with the dataset's folder, the problem and the remedies."""
         by_hand = self._known.by_hand.format(root=self.root)
         place = (self.root / self._known.files[0]).parent
         return InputError(

@@ -1,4 +1,4 @@
-"""Which samples are for training and which for testing, of data that do not say it themselves."""
+"""Split data without an own test split into training and test samples."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal
@@ -11,12 +11,12 @@ from fedexp.data.split import by_owner
 from fedexp.errors import InputError
 
 UserSplit = Literal["within", "users"]
-"""``within``: each user has samples of both kinds; ``users``: a user's are all of one kind."""
+"""``within``: split the samples of each user; ``users``: each user is in one split only."""
 
 TestFraction = Annotated[float, Field(gt=0, lt=1)]
 
 Positions = tuple[np.ndarray, np.ndarray]
-"""Sorted positions of the samples for training, and of those for testing."""
+"""Sorted positions of the training samples and of the test samples."""
 
 
 def divide(
@@ -26,17 +26,17 @@ def divide(
     fraction: float,
     seed: int,
 ) -> Positions:
-    """Draw the samples for testing: of each class if the users are unknown, else by ``split``.
+    """Draw the test samples: by class if users are unknown, else by user as ``split`` says.
 
     Args:
         labels: [n] class of each sample.
-        users: [n] who each sample came from, None if unknown.
-        split: whether every user is divided, or the users are.
-        fraction: share that is for testing.
-        seed: of the draw.
+        users: [n] user of each sample, None if unknown.
+        split: see ``UserSplit``.
+        fraction: share for testing.
+        seed: seed of the draw.
 
     Raises:
-        InputError: nothing would be left for training or for testing.
+        InputError: a split would be empty.
     """
     if users is None:
         return by_class(labels, fraction, seed)
@@ -46,7 +46,7 @@ def divide(
 
 
 def by_class(labels: np.ndarray, fraction: float, seed: int) -> Positions:
-    """A share of each class of ``labels`` [n] for testing."""
+    """Draw a share of each class of ``labels`` [n] for testing."""
     from sklearn.model_selection import train_test_split  # slow to import
 
     try:
@@ -62,7 +62,7 @@ def by_class(labels: np.ndarray, fraction: float, seed: int) -> Positions:
 
 
 def within_users(users: np.ndarray, fraction: float, seed: int) -> Positions:
-    """A share of each user's samples for testing, at least one and not all; none of only one."""
+    """Draw a share of each user's samples for testing: at least one, not all, 0 of a single one."""
     names, user = np.unique(users, return_inverse=True)
     tested = np.zeros(len(users), dtype=bool)
     for number, index in enumerate(by_owner(user, len(names))):
@@ -70,12 +70,12 @@ def within_users(users: np.ndarray, fraction: float, seed: int) -> Positions:
         order = numpy_generator(seed, "within_users", number).permutation(index)
         tested[order[:count]] = True
     if not tested.any():
-        raise InputError("data.split=within: every user has one sample; take data.split=users")
+        raise InputError("data.split=within: every user has one sample; choose data.split=users")
     return np.flatnonzero(~tested), np.flatnonzero(tested)
 
 
 def by_user(users: np.ndarray, fraction: float, seed: int) -> Positions:
-    """All samples of a share of the users for testing, of the others for training."""
+    """Draw a share of the users for testing; the others are for training."""
     names = np.unique(users)
     chosen = draw_users(len(names), fraction, numpy_generator(seed, "by_user"))
     tested = np.isin(users, names[chosen])
@@ -83,7 +83,7 @@ def by_user(users: np.ndarray, fraction: float, seed: int) -> Positions:
 
 
 def draw_users(count: int, fraction: float, generator: np.random.Generator) -> np.ndarray:
-    """Which of ``count`` users are for testing: a share of them, at least one and not all.
+    """Draw a share of ``count`` users for testing, at least one and not all.
 
     Raises:
         InputError: there is only one user.
@@ -95,16 +95,16 @@ def draw_users(count: int, fraction: float, generator: np.random.Generator) -> n
 
 
 def check_users(split: UserSplit, train: Sequence[str], test: Sequence[str], where: str) -> None:
-    """Raise InputError if users should be in one split only and are in both that were found.
+    """Raise InputError if ``split`` is ``users`` and a user is in both splits.
 
     Args:
-        split: what is asked for.
+        split: the configured split.
         train: users of the training samples.
         test: users of the test samples.
-        where: the files that divide the samples, for the message.
+        where: the files with the samples, for the message.
     """
     if split == "users" and (both := sorted(set(train) & set(test))):
         raise InputError(
             f"data.split=users: {len(both)} users, such as {both[0]}, are both in the training and "
-            f"in the test samples of {where}; take data.split=within"
+            f"in the test samples of {where}; choose data.split=within"
         )

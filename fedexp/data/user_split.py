@@ -1,4 +1,4 @@
-"""Test and validation samples of the users of a dataset."""
+"""Test and validation splits by user."""
 
 import logging
 from collections.abc import Sequence
@@ -18,17 +18,17 @@ def match_users(
 ) -> tuple[Dataset, list[np.ndarray]]:
     """Give every client the test samples of its own users.
 
-    Where several clients have a user's training samples, they share its test samples at random in
-    proportion to them. A test sample of a user that no client has is dropped.
+    If several clients share a user, they get its test samples at random, in proportion to the
+    user's training samples that they have. Test samples of users without a client are dropped.
 
     Args:
-        dataset: with the user of each sample.
+        dataset: has the user of each sample.
         clients: for each client, its indices into the training split.
-        seed: decides who gets which sample of a shared user.
+        seed: seed of the distribution of a shared user's samples.
 
     Returns:
-        The dataset with only the test samples that a client has, in their order, and for each
-        client its sorted indices into them.
+        The dataset with the remaining test samples in their order, and for each client its sorted
+        indices into them.
 
     Raises:
         InputError: the dataset has no user ids, or no user is in both splits.
@@ -44,8 +44,8 @@ def match_users(
     kept = np.sort(np.concatenate(tests))
     if not len(kept):
         raise InputError(
-            "partition.test_split=users: the test split has no sample of a client's users; use "
-            "classes instead, or data that are split within each user"
+            "partition.test_split=users: the test split has no samples of the clients' users; use "
+            "classes instead, or data with data.split=within"
         )
     without = sum(len(index) > 0 == len(own) for index, own in zip(clients, tests, strict=True))
     if without:
@@ -56,17 +56,19 @@ def match_users(
 def validation_split(
     train: Split, clients: Sequence[np.ndarray], fraction: float, seed: int
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """What each client trains on and what it holds out: ``hold_out``, or ``hold_out_ends``.
+    """Split each client's samples into training and validation.
+
+    Samples that overlap with others are split by ``hold_out_ends``, all others by ``hold_out``.
 
     Raises:
-        InputError: ``fraction`` is positive and nobody holds out a sample.
+        InputError: ``fraction`` is positive and no client holds out a sample.
     """
     if train.overlap and train.users is not None:
         kept, held = hold_out_ends(train.users, clients, fraction, train.overlap)
-        reason = "no user has enough samples to hold out one beside those that overlap with it"
+        reason = "no user has enough samples: those that overlap with held-out ones are dropped"
     else:
         kept, held = hold_out(train.labels.numpy(), clients, fraction, seed)
-        reason = "no client has enough samples to hold out one and keep one of each of its classes"
+        reason = "no client has enough samples: one of each of its classes must stay for training"
     if fraction and not any(map(len, held)):
         raise InputError(f"data.validation={fraction}: {reason}")
     return kept, held
@@ -75,20 +77,20 @@ def validation_split(
 def hold_out_ends(
     users: np.ndarray, clients: Sequence[np.ndarray], fraction: float, overlap: int
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Take the end of each user's samples out of training, for validation, without a leak.
+    """Hold out the end of each user's samples for validation, without a leak.
 
-    Of a user with n samples the last floor(fraction * n) are for validation and the ``overlap``
-    samples before them, which share content with them, for nothing. A user to whom fewer samples
-    would be left for training than for validation holds out none.
+    Of a user with n samples the last floor(fraction * n) are for validation. The ``overlap``
+    samples before them share content with them and are dropped. A user with fewer samples left for
+    training than for validation holds out none.
 
     Args:
-        users: [n] the user of each sample, whose samples are in their natural order.
+        users: [n] user of each sample; a user's samples are in their natural order.
         clients: N sorted index arrays into ``users``.
         fraction: share of each user's samples, at least 0 and below 1.
         overlap: see ``Split``.
 
     Returns:
-        For each client, the sorted indices that it trains on, and those that it holds out.
+        For each client, the sorted indices of its training samples and of its held-out samples.
     """
     for_training, for_validation = np.ones(len(users), bool), np.zeros(len(users), bool)
     names, user = np.unique(users, return_inverse=True)

@@ -1,6 +1,6 @@
-"""How this process was started: by the user, or by torchrun or SLURM as one of several.
+"""How this process was started: alone by the user, or as one of several by torchrun or SLURM.
 
-Imports nothing slow, as the command line uses it before the job begins.
+Imports nothing slow, because the command line uses it before the job begins.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class ProcessInfo:
     """How this process was started.
 
     Attributes:
-        started_by: what started it.
-        rank: its number among the processes that were started together.
-        size: the number of these processes.
+        started_by: the program that started it.
+        rank: its number among the processes started together.
+        size: the number of processes started together.
     """
 
     started_by: Literal["user", "torchrun", "srun"]
@@ -31,7 +31,7 @@ class ProcessInfo:
 
 
 def this_process() -> ProcessInfo:
-    """Read from the environment: torchrun's variables, then those of a SLURM step."""
+    """Read the environment: the variables of torchrun, then those of a SLURM step."""
     found = os.environ
     if "TORCHELASTIC_RUN_ID" in found:
         return ProcessInfo("torchrun", int(found["RANK"]), int(found["WORLD_SIZE"]))
@@ -42,10 +42,11 @@ def this_process() -> ProcessInfo:
 
 
 def must_spawn(engine: Engine) -> bool:
-    """Whether this process has to start the processes that the config asks for.
+    """Whether this process must start the other processes of the run.
 
     Raises:
-        InputError: another number of processes has been started, or several machines are asked for.
+        InputError: the number of started processes differs from the config's, or the config asks
+            for several machines but nothing has started the processes there.
     """
     found, wanted = this_process(), engine.processes
     asked = f"engine.devices={engine.devices} engine.num_nodes={engine.num_nodes}"
@@ -57,6 +58,6 @@ def must_spawn(engine: Engine) -> bool:
         )
     if found.size == 1 and engine.num_nodes > 1:
         raise InputError(
-            f"{asked}: has to be started on every machine, with torchrun or in SLURM with srun"
+            f"{asked}: start fedexp on every machine, with torchrun or in SLURM with srun"
         )
     return found.size < wanted

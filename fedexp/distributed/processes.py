@@ -1,4 +1,4 @@
-"""The processes of a run: Fabric in each of them, and how they are started on one machine."""
+"""The processes of a run: how one machine starts them, and Fabric in each of them."""
 
 import json
 import logging
@@ -38,10 +38,10 @@ LOGGER = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _TIMEOUT = timedelta(days=1)
-"""Longer than any evaluation that ranks wait for; a rank that dies is noticed without it."""
+"""Longer than any evaluation that ranks wait for; a rank that dies is noticed earlier."""
 
 _GRACE_SECONDS = 2.0
-"""Time for processes to end by themselves after one of them has failed."""
+"""Time that processes have to end by themselves after one of them has failed."""
 
 _FORWARDED = tuple(
     getattr(signal, name)
@@ -53,12 +53,12 @@ _RESULT, _FAILURE = "result.pt", "failure.json"
 
 
 def make_fabric(engine: Engine) -> Fabric:
-    """Fabric on the device of this process, connected with the other processes.
+    """Return Fabric on the device of this process, connected to the other processes.
 
     Also makes PyTorch deterministic if the config says so.
 
     Raises:
-        InputError: this machine lacks the device, or has too few of them.
+        InputError: this machine does not have the device, or not enough of them.
     """
     for name in ("lightning.fabric", "lightning.pytorch"):  # they log every process
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -66,8 +66,8 @@ def make_fabric(engine: Engine) -> Fabric:
         engine.device not in ("auto", "cuda") or not torch.cuda.is_available()
     ):
         raise InputError(
-            f"engine.processes_per_device={engine.processes_per_device}: is for GPUs with CUDA, of "
-            "which this run has none; should be 1, with engine.devices for processes on a CPU"
+            f"engine.processes_per_device={engine.processes_per_device}: is for CUDA GPUs only; "
+            "should be 1 on a CPU, where engine.devices sets the number of processes"
         )
     if engine.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts
@@ -96,7 +96,7 @@ def make_fabric(engine: Engine) -> Fabric:
 
 
 def _strategy(engine: Engine) -> DDPStrategy | Literal["auto"]:
-    """How the processes are connected, and the device of each."""
+    """The device of each process, and how the processes are connected."""
     if engine.processes == 1:
         return "auto"
     if engine.processes_per_device == 1:
@@ -104,13 +104,13 @@ def _strategy(engine: Engine) -> DDPStrategy | Literal["auto"]:
     devices = [torch.device("cuda", device) for device in range(engine.devices)]
     return DDPStrategy(
         parallel_devices=[each for each in devices for _ in range(engine.processes_per_device)],
-        process_group_backend="gloo",  # NCCL wants a GPU for each process
+        process_group_backend="gloo",  # NCCL needs a GPU for each process
         timeout=_TIMEOUT,
     )
 
 
 def _environment(processes: int) -> ClusterEnvironment:
-    # Set explicitly: Lightning would take any job in a SLURM allocation for one of several.
+    # Set explicitly: Lightning would treat any job in a SLURM allocation as one of several.
     if processes == 1:
         return LightningEnvironment()
     if launcher.this_process().started_by == "srun":
@@ -119,18 +119,19 @@ def _environment(processes: int) -> ClusterEnvironment:
 
 
 def spawn(work: Callable[..., T], size: int, *arguments: Any) -> T:
-    """Call ``work(*arguments)`` in ``size`` new processes; returns the first one's result.
+    """Call ``work(*arguments)`` in ``size`` new processes; return the result of the first one.
 
-    Tensors of the result are on the CPU. The processes have the environment that torchrun would
-    give them, and their log records are handled here.
+    The result's tensors are on the CPU. The processes have torchrun's environment variables, and
+    this process handles their log records.
 
     Raises:
-        InputError: a process raised it, or failed: then it names the rank. The others are ended.
+        InputError: a process raised it, or failed for another reason: then the error names the
+            rank. The other processes are ended.
         Interrupted: Ctrl-C or SIGTERM ended the processes.
     """
     records = get_context("spawn").Queue()
     listener = QueueListener(records, _ReplayRecords())
-    # In the parent: the port is bound before the ranks start, and no rank's exit closes the store.
+    # The parent owns the store: its port is bound before the ranks start, and no rank closes it.
     rendezvous = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     with TemporaryDirectory(prefix="fedexp-ranks-") as name:
         folder = Path(name)
@@ -150,17 +151,18 @@ def spawn(work: Callable[..., T], size: int, *arguments: Any) -> T:
 
 
 class _ReplayRecords(logging.Handler):
-    """Handles another process's log records with the loggers of this one."""
+    """Passes another process's log records to the loggers of this process."""
 
     def emit(self, record: logging.LogRecord) -> None:
         logging.getLogger(record.name).handle(record)
 
 
 def _wait(processes: Sequence[BaseProcess]) -> dict[int, int]:
-    """Wait for all to end or one to fail; returns failed rank -> exit code. Raises Interrupted.
+    """Wait until all processes end or one fails; return failed rank -> exit code.
 
-    After one signal all end with its code, and any other code is a failure, such as a full disk.
-    After a second one they end as they are, and may fail as they lose each other.
+    Raises Interrupted. After one signal all processes should end with its exit code; any other code
+    is a failure, such as a full disk. After a second signal they end at once and may fail because
+    they lose their connections.
     """
     running = {process.sentinel: process for process in processes}
     with _forward_signals(processes) as signals:
@@ -180,9 +182,10 @@ def _wait(processes: Sequence[BaseProcess]) -> dict[int, int]:
 
 @contextmanager
 def _forward_signals(processes: Sequence[BaseProcess]) -> Iterator[list[signal.Signals]]:
-    """Forward Ctrl-C, SIGTERM, SIGUSR1 and SIGUSR2 to ``processes``; yields those received.
+    """Forward Ctrl-C, SIGTERM, SIGUSR1 and SIGUSR2 to ``processes``; yield the received signals.
 
-    After the first they finish their round, the second ends them at once; a third ends the wait.
+    After the first signal the processes finish their round. The second ends them at once. The third
+    ends the wait for them.
     """
     received: list[signal.Signals] = []
 
@@ -216,9 +219,9 @@ def _terminate(processes: Sequence[BaseProcess]) -> None:
 
 
 def _reason(failed: Mapping[int, int], folder: Path) -> str:
-    """Why the run failed, in one line; logs the traceback if it was an unexpected exception.
+    """Why the run failed, in one line; logs the traceback of an unexpected exception.
 
-    A killed rank comes first: the others fail after it, as they lose the connection.
+    A killed rank is named first, because the others then fail from a lost connection.
     """
     rank, code = min(failed.items(), key=lambda item: item[1])
     if code < 0:
@@ -242,7 +245,7 @@ def _run_rank(
     arguments: tuple[Any, ...],
 ) -> None:
     """The main function of each process."""
-    os.setpgid(0, 0)  # else a Ctrl-C would reach it twice
+    os.setpgid(0, 0)  # own process group: otherwise a Ctrl-C would arrive twice
     os.environ |= _torchrun_variables(rank, size, port)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, torch.get_num_threads() // size))
@@ -267,7 +270,7 @@ def _torchrun_variables(rank: int, size: int, port: int) -> dict[str, str]:
 
 
 def _write_failure(error: Exception, rank: int, folder: Path) -> None:
-    """Write why this rank failed, unless another rank failed first and caused it."""
+    """Write why this rank failed, unless an earlier failure of another rank caused it."""
     expected = isinstance(error, InputError)
     first_line = str(error).partition("\n")[0]
     failure = {

@@ -1,15 +1,14 @@
-"""Several processes that share one federation, and what they exchange.
+"""The processes of one run, called ranks, and their exchange of values.
 
-Each process, a rank, trains some of the cohort's clients. There is no server process: after the
-updates of all ranks are reduced, every rank takes the same server step.
+Each rank trains some of the cohort's clients. There is no server process: after the updates of all
+ranks are summed, every rank takes the same server step.
 """
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import chain, islice
 from math import prod
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from lightning.fabric import Fabric
@@ -17,33 +16,10 @@ from torch import Tensor
 from torch import distributed as dist
 from torch.serialization import default_restore_location
 
+from fedexp.core.messages import Tensors
+from fedexp.core.reducible import Reducible
+
 T = TypeVar("T")
-
-Tensors = dict[str, Tensor]
-"""Tensors by name."""
-
-
-@dataclass(frozen=True)
-class Contribution:
-    """What one rank contributes to an all-reduce.
-
-    Attributes:
-        sums: name -> tensor, summed over the ranks; one that a rank lacks is zero there.
-        items: anything else; every rank gets it from every rank.
-    """
-
-    sums: Tensors = field(default_factory=dict)
-    items: Any = None
-
-
-class Reducible(Protocol):
-    """Something that observes updates at each rank, and is reduced over the ranks."""
-
-    def contribution(self) -> Contribution:
-        """What it has observed at this rank."""
-
-    def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """Take over the result: the float64 sums, and every rank's items in order of ranks."""
 
 
 class Ranks:
@@ -67,30 +43,30 @@ class Ranks:
         return [value]
 
     def gather_pairs(self, pairs: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
-        """The (client, value) pairs of all ranks, in order of clients, each at one rank only."""
+        """Yield all ranks' (client, value) pairs in order of clients; each is at one rank only."""
         yield from sorted(chain(*self.all_gather(list(pairs))), key=lambda pair: pair[0])
 
     def iterate_gathered(self, items: Iterable[T]) -> Iterator[T]:
-        """The items of all ranks, of which each rank holds one at a time in memory.
+        """Yield the items of all ranks one by one, so that no rank holds all of them in memory.
 
         All ranks must iterate to the end.
         """
         yield from items
 
     def from_first(self, make: Callable[[], T]) -> T:
-        """The result of ``make``, which only the first rank calls, at all ranks."""
+        """Call ``make`` at the first rank only; return its result at all ranks."""
         made = self.all_gather(make() if self.is_first else None)[0]
         return cast(T, made)
 
     def all_reduce(self, parties: Sequence[Reducible]) -> None:
-        """Reduce each of ``parties``, the same ones at each rank, over the ranks.
+        """Combine each party's contributions over the ranks, with one gather and one sum for all.
 
-        One gather and one sum, whatever their number.
+        Every rank must pass the same parties in the same order.
         """
 
 
 class ProcessGroup(Ranks):
-    """The ranks of Fabric's ``torch.distributed`` group; ``fabric`` has been launched."""
+    """The ranks of Fabric's ``torch.distributed`` group; ``fabric`` must be launched."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.rank, self.size, self.device = fabric.global_rank, fabric.world_size, fabric.device
@@ -101,20 +77,20 @@ class ProcessGroup(Ranks):
         torch.save(value, content)
         found = [b""] * self.size
         dist.all_gather_object(found, content.getvalue())
-        # These are not only weights, but only processes of this run can have sent them.
+        # Full unpickling is safe here: only processes of this run can have sent the values.
         return [
             torch.load(io.BytesIO(each), map_location=self._to_this_device, weights_only=False)
             for each in found
         ]
 
     def iterate_gathered(self, items: Iterable[T]) -> Iterator[T]:
-        """The items of all ranks, of which each rank holds one at a time in memory."""
+        """Yield the items of all ranks one by one, so that no rank holds all of them in memory."""
         own = iter(items)
         while found := list(chain(*self.all_gather(list(islice(own, 1))))):
             yield from found
 
     def all_reduce(self, parties: Sequence[Reducible]) -> None:
-        """Reduce each of ``parties``, the same ones at each rank, over the ranks."""
+        """Combine each party's contributions over the ranks; see the base class."""
         shares = [party.contribution() for party in parties]
         gathered = self.all_gather([(share.items, _shapes(share.sums)) for share in shares])
         of_parties = [[each[place] for each in gathered] for place in range(len(parties))]
@@ -130,13 +106,13 @@ class ProcessGroup(Ranks):
             party.set_reduced(_unflatten(sums, wanted), [items for items, _ in of_party])
 
     def _to_this_device(self, storage: Any, location: str) -> Any:
-        """CPU storages stay on the CPU; those of another rank's device go to this rank's."""
+        """Keep a CPU storage on the CPU; move any other storage to this rank's device."""
         target = location if location == "cpu" else str(self.device)
         return default_restore_location(storage, target)  # type: ignore[no-untyped-call]
 
 
 def ranks_of(fabric: Fabric) -> Ranks:
-    """The processes of the run that ``fabric``, launched, belongs to."""
+    """The processes of the run; ``fabric`` must be launched."""
     return ProcessGroup(fabric) if fabric.world_size > 1 else Ranks()
 
 
@@ -148,12 +124,12 @@ def _shapes(tensors: Tensors) -> _Shapes:
 
 
 def _union(shapes: Sequence[_Shapes]) -> _Shapes:
-    """All names, in the same order at every rank."""
+    """The shapes of all names, in the same order at every rank."""
     return {name: shape for each in shapes for name, shape in each.items()}
 
 
 def _flatten(tensors: Tensors, shapes: _Shapes, device: torch.device) -> Tensor:
-    """One float64 vector; zeros for names that are not in ``tensors``."""
+    """All tensors in one float64 vector, with zeros for names that ``tensors`` lacks."""
     flat = [
         tensors[name].to(device, torch.float64).flatten()
         if name in tensors

@@ -10,9 +10,9 @@ _ONE_GIB = 2**30
 def keep_freed_memory() -> None:
     """Keep freed memory in the process instead of returning it to the system.
 
-    A training step on the CPU frees its activations, and the next one allocates as much again. By
-    default glibc returns them in between, and every step has page faults for all of it. Without
-    that, conv2cifar trains in 0.8 of the time. Does nothing if the C library is not glibc.
+    Every training step on the CPU allocates about the same memory for its activations and frees it.
+    By default glibc returns freed memory to the system, and the next step pays for page faults.
+    Keeping the memory cuts the training time of conv2cifar to 0.8. Does nothing without glibc.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

@@ -10,28 +10,28 @@ from fedexp.core.messages import Message
 from fedexp.engines.resources import Resources
 
 _CPU_BYTES = 2**30
-"""For a stack in RAM: larger ones were no faster, as they exceed the caches."""
+"""Size of a stack in RAM; larger stacks exceed the CPU caches and were no faster."""
 
 _CUDA_SHARE = 0.6
-"""Share of a GPU's memory for a stack; the rest is for temporary tensors of backward passes."""
+"""Share of a GPU's memory for a stack; backward passes need the rest for temporary tensors."""
 
 _COPIES = 4
-"""Copies of parameters and buffers: the values, gradients, two moments of an optimizer."""
+"""Copies of each parameter: the value, its gradient and two moments of the optimizer."""
 
 
 def clients_that_fit(resources: Resources, client: int, message: Message) -> int:
-    """Clients that can be trained at once, at least one, measured on a batch of ``client``."""
+    """Number of clients that can train at once, at least 1; measured on a batch of ``client``."""
     module = resources.load_global(message)
-    module.begin_turn(resources.data.clients[client], message.round)
+    module.begin_turn(resources.data.clients[client], message)
     batch = next(iter(module.data.local_batches(message.round, resources.local.batch_size)))
-    # What is fixed is in memory once for all clients.
+    # All clients share the fixed tensors, which therefore do not count.
     state = sum(each.numel() * each.element_size() for _, each in module.tensor_index.everything())
-    each = _COPIES * state + _saved_bytes(module, batch)
-    return max(1, int(stack_bytes(module.device, _CPU_BYTES, _CUDA_SHARE) // each))
+    per_client = _COPIES * state + _saved_bytes(module, batch)
+    return max(1, int(stack_bytes(module.device, _CPU_BYTES, _CUDA_SHARE) // per_client))
 
 
 def _saved_bytes(module: ClientModule, batch: Batch) -> int:
-    """Bytes that the forward pass of one step saves for the backward pass, no fixed weights."""
+    """Bytes that one forward pass saves for the backward pass, without fixed weights."""
     sizes: dict[int, int] = {}
 
     def record(tensor: Tensor) -> Tensor:
@@ -47,10 +47,10 @@ def _saved_bytes(module: ClientModule, batch: Batch) -> int:
 
 
 def stack_bytes(device: torch.device, on_cpu: int, share: float) -> float:
-    """Bytes that a stack may have: ``on_cpu``, or a share of the GPU's free memory.
+    """Largest size of a stack in bytes: ``on_cpu``, or a share of the GPU's free memory.
 
-    With ``engine.deterministic`` it is a share of all its memory: how many clients are stacked
-    decides the masks of their dropout, and what is free depends on other programs.
+    With ``engine.deterministic`` it is a share of the GPU's total memory. Free memory depends on
+    other programs and would change the size of the stack, on which the dropout masks depend.
     """
     if device.type != "cuda":
         return on_cpu

@@ -1,4 +1,4 @@
-"""What ``local.keep_optimizer`` keeps: each client's optimizer state, from round to round."""
+"""Each client's optimizer state from round to round, for ``local.keep_optimizer``."""
 
 from collections.abc import Iterable, Mapping
 
@@ -10,18 +10,18 @@ from fedexp.core.part import Memory
 from fedexp.errors import InputError
 
 SHARED_MODEL, PERSONAL_MODEL = "optimizer", "personal_optimizer"
-"""Names of the memories in a ``ClientState`` that hold the state of either model's optimizer."""
+"""Names of the memories in a ``ClientState`` with the optimizer state of each model."""
 
 
 def restore_optimizer(
     optimizer: Optimizer, kept: Iterable[tuple[Mapping[str, nn.Parameter], Memory]]
 ) -> None:
-    """Give a fresh optimizer the state that clients kept.
+    """Restore the clients' kept state in a fresh optimizer.
 
     Args:
-        optimizer: one that has taken no step.
-        kept: for each client, its parameters in the optimizer by name, and what
-            ``optimizer_state`` returned of them; empty if it has kept nothing yet.
+        optimizer: has taken no step yet.
+        kept: for each client, its parameters by name, and their state as ``optimizer_state``
+            returned it; an empty state if the client has kept none yet.
     """
     group = optimizer.param_groups[0]
     steps_on_device = bool(group.get("fused") or group.get("capturable"))
@@ -31,7 +31,7 @@ def restore_optimizer(
             if name in parameters:
                 restored = _copy(entry, value, parameters[name], steps_on_device)
                 optimizer.state[parameters[name]][entry] = restored
-    # Fused SGD takes the first step of all parameters of a group, or of none.
+    # Fused SGD cannot mix parameters with and without state in one group.
     new = [each for each in group["params"] if each not in optimizer.state]
     if 0 < len(new) < len(group["params"]):
         group["params"] = [each for each in group["params"] if each in optimizer.state]
@@ -39,19 +39,19 @@ def restore_optimizer(
 
 
 def _copy(entry: str, value: Tensor, parameter: nn.Parameter, steps_on_device: bool) -> Tensor:
-    """A copy of ``value`` where and as the optimizer needs it."""
+    """A copy of ``value`` with the device and memory layout that the optimizer needs."""
     if value.shape == parameter.shape:  # fused optimizers rely on equal strides
         return torch.empty_like(parameter, dtype=value.dtype).copy_(value)
-    # Step counts are on the CPU but for fused optimizers; a checkpoint may have moved them.
+    # Only fused optimizers keep step counts on the GPU; a checkpoint may have moved them.
     on_cpu = entry == "step" and not steps_on_device
     return value.to("cpu" if on_cpu else parameter.device, copy=True)
 
 
 def optimizer_state(optimizer: Optimizer, parameters: Mapping[str, nn.Parameter]) -> Memory:
-    """The optimizer's state of ``parameters``, for ``restore_optimizer``.
+    """The optimizer's state for ``parameters``, for ``restore_optimizer``.
 
     Raises:
-        InputError: it holds something that is not a tensor.
+        InputError: the state holds something that is not a tensor.
     """
     memory: Memory = {}
     for name, parameter in parameters.items():

@@ -1,4 +1,4 @@
-"""What every engine works with."""
+"""The objects that every engine works with."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ class Resources:
 
     Attributes:
         fabric: device and precision.
-        module: the resident module, which every client's weights are copied into.
+        module: the resident module; every client's weights are copied into it for its turn.
         data: the population's data, on Fabric's device.
-        parts: socket -> part; the engine calls their client half.
-        sampler: the one among them that clients may have to answer.
+        parts: socket -> part; the engine calls its client half.
+        sampler: the part that may question clients.
         personalization: which weights are shared, and the phases of local training.
         initial: every weight before the first round, without the head's derived buffers.
         store: the clients' states.
@@ -53,8 +53,8 @@ class Resources:
         return shared, {name: weight for name, weight in own.items() if name not in shared}
 
     def load_global(self, message: Message) -> ClientModule:
-        """Load the message's global model into the resident module; private weights are initial."""
+        """Load the message's global model into the module, with initial private weights."""
         self.module.load(self.initial | message.weights)
-        for part in self.parts.values():
-            part.receive(message)
+        for name, part in self.parts.items():
+            part.receive(message.to(name))
         return self.module

@@ -6,14 +6,12 @@ from collections.abc import Iterator, Sequence
 from fedexp.core.messages import Message, Update
 from fedexp.engines.base import Engine
 from fedexp.engines.kept_optimizer import PERSONAL_MODEL, SHARED_MODEL
-from fedexp.engines.turn import Turn, end_turns
+from fedexp.engines.turn import Trained, end_turns
 from fedexp.state.client_state import ClientState
 
 
 class Serial(Engine):
     """Trains clients one after another, each with the whole device."""
-
-    captures_steps = True
 
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
         """Train the clients in the cohort's order."""
@@ -28,16 +26,16 @@ class Serial(Engine):
             yield update
 
     def _train_one(self, client: int, message: Message, state: ClientState, draws: int) -> Update:
-        """Train the shared model, and then the client's separate model if it has one."""
+        """Train the shared model and, if the method has one, the client's separate model."""
         personalization, epochs = self.resources.personalization, self.resources.local.epochs
         before = state.copy()
         module = self.begin(client, message, state)
         kept = self.kept_optimizer(SHARED_MODEL, state)
-        fitted = self.fit(module, personalization.phases(epochs), kept)
-        update = self.finish(state, fitted, draws)
+        self.fit(module, personalization.phases(epochs), kept)
+        trained = Trained(self.finish(state, draws), module.turn.fitted, state, before)
         if personal_phases := personalization.personal_phases(epochs):
             module = self.begin_personal(client, message, state)
             self.fit(module, personal_phases, self.kept_optimizer(PERSONAL_MODEL, state))
             self.finish_personal(state)
-        (ended,) = end_turns([Turn(update, fitted, state, before)], message, self.resources)
+        (ended,) = end_turns([trained], message, self.resources)
         return ended

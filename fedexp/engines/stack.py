@@ -1,26 +1,27 @@
-"""Many copies of one module's state, stacked along a new first dimension."""
+"""The states of many clients' modules, stacked along a new first dimension."""
 
 from collections.abc import Callable, Mapping
 from copy import copy
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from fedexp.core.client import ClientModule
+from fedexp.core.turn import Turn
 
 
 class Stack:
     """The parameters and buffers of K clients' modules.
 
     Args:
-        module: the resident module, which rows are copied from and into.
-        size: K.
+        module: the resident module; rows are copied from it and into it.
+        size: K, the number of clients.
 
     Attributes:
-        state: name -> [K, ...], of every parameter and buffer.
-        turns: each row's ``ClientModule.turn_state``.
+        state: name of a parameter or buffer -> [K, ...].
+        turns: row -> its client's turn.
     """
 
     def __init__(self, module: ClientModule, size: int) -> None:
@@ -30,24 +31,24 @@ class Stack:
             name: _empty_rows(size, value.detach(), transposed=name in linear)
             for name, value in module.tensor_index.everything()
         }
-        self.turns: list[dict[str, Any]] = [{} for _ in range(size)]
+        self.turns = [cast(Turn, None)] * size  # until ``save_row``
 
     @torch.no_grad()
     def save_row(self, row: int) -> None:
         """Copy the module's state into this row."""
-        self.turns[row] = self.module.turn_state()
+        self.turns[row] = self.module.turn
         for name, value in self.module.tensor_index.everything():
             self.state[name][row].copy_(value)
 
     @torch.no_grad()
     def load_row(self, row: int) -> None:
         """Copy this row into the module."""
-        self.module.restore_turn(self.turns[row])
+        self.module.resume_turn(self.turns[row])
         for name, value in self.module.tensor_index.everything():
             value.copy_(self.state[name][row])
 
     def part(self, rows: slice) -> "Stack":
-        """These rows as a stack that shares memory with this one."""
+        """A stack of these rows that shares memory with this one."""
         part = copy(self)
         part.state = {name: value[rows] for name, value in self.state.items()}
         part.turns = self.turns[rows]
@@ -55,9 +56,9 @@ class Stack:
 
 
 def _empty_rows(size: int, value: Tensor, transposed: bool) -> Tensor:
-    """[size, *shape of value]; if ``transposed``, its matrices are column-major in memory.
+    """An empty tensor [size, *shape of value]; with ``transposed``, its matrices are column-major.
 
-    The gradients of stacked linear layers are column-major, too.
+    This matches the gradients of stacked linear layers, which are column-major.
     """
     if transposed:
         return value.new_empty(size, *value.shape[::-1]).transpose(1, 2)
@@ -65,16 +66,16 @@ def _empty_rows(size: int, value: Tensor, transposed: bool) -> Tensor:
 
 
 def dense(value: Tensor, like: Tensor | None = None) -> Tensor:
-    """``value`` as a contiguous tensor, its dimensions in the memory order of ``like``.
+    """``value`` as a contiguous tensor with its dimensions permuted to memory order.
 
-    Without ``like``, in its own memory order. A view if ``value`` is laid out like that, else a
-    copy.
+    The order is that of ``like``, by default of ``value`` itself. The result is a view if possible,
+    else a copy.
     """
     return value.permute(memory_order(value if like is None else like)).contiguous()
 
 
 def memory_order(value: Tensor) -> list[int]:
-    """The dimensions from the one with the largest stride to the one with the smallest."""
+    """The dimensions sorted by stride, the largest first."""
     return sorted(range(value.dim()), key=value.stride, reverse=True)
 
 
@@ -84,7 +85,8 @@ class StackedMethod(nn.Module):
     Args:
         module: the resident module.
         method: a pure function of the module's parameters, its buffers and the arguments.
-        shared: whether all rows get the same arguments, rather than row k the k-th of each.
+        shared: whether all rows get the same arguments. Otherwise row k gets the k-th entry of
+            each argument.
     """
 
     def __init__(
@@ -96,15 +98,15 @@ class StackedMethod(nn.Module):
         self._all_rows = vmap(self._one_row, in_dims, randomness="different")
 
     def forward(self, *arguments: Tensor) -> Any:
-        """The method on the module itself."""
+        """Call the method on the module itself."""
         return self.method(*arguments)
 
-    def compile_rows(self) -> None:
-        """Compile the call with ``torch.compile``."""
-        self._all_rows = torch.compile(self._all_rows)
+    def compile_rows(self, mode: str) -> None:
+        """Compile the call with ``torch.compile`` in this mode."""
+        self._all_rows = torch.compile(self._all_rows, mode=mode)
 
     def rows(self, state: Mapping[str, Tensor], *arguments: Tensor) -> Any:
-        """The method for each row of ``state`` (name -> [K, ...]); results are stacked, too."""
+        """Call the method for each row of ``state`` (name -> [K, ...]) and stack the results."""
         return self._all_rows(dict(state), arguments)
 
     def _one_row(self, state: dict[str, Tensor], arguments: tuple[Tensor, ...]) -> Any:

@@ -14,7 +14,7 @@ from fedexp.engines.stack import Stack, dense, memory_order
 
 
 class StackedOptimizer:
-    """One optimizer over the stacked parameters of the first rows: those that still train.
+    """One optimizer over the stacked parameters of the rows that still train.
 
     Args:
         stack: the clients.
@@ -24,13 +24,13 @@ class StackedOptimizer:
     def __init__(self, stack: Stack, grad_clip: float | None) -> None:
         self._stack, self._grad_clip = stack, grad_clip
         self._names = [name for name, _ in stack.module.trained_parameters()]
-        # Views of the stack, so that each step changes it. Autograd gets them as they are, the
-        # optimizer contiguous ones: fused optimizers copy what is not contiguous.
+        # Views of the stack, so that each step changes it. The optimizer gets contiguous views,
+        # because fused optimizers copy other tensors; autograd gets the views as they are.
         self._trained = [stack.state[name].detach().requires_grad_() for name in self._names]
         self._start([dense(each.detach()) for each in self._trained])
 
     def narrow(self, rows: int) -> Tensors:
-        """Only the first ``rows`` go on training; returns their state, on which gradients flow."""
+        """Continue with only the first ``rows``; returns their state, which requires gradients."""
         if self._trained and len(self._trained[0]) > rows:
             self._trained = [each.detach()[:rows].requires_grad_() for each in self._trained]
             self._keep_first(rows)
@@ -38,7 +38,7 @@ class StackedOptimizer:
         return {name: value[:rows] for name, value in self._stack.state.items()} | trained
 
     def step(self, losses: Tensor, unclipped: Mapping[str, Tensor]) -> None:
-        """One step of every row on its own loss.
+        """Take one step in every row on its own loss.
 
         Args:
             losses: [rows].
@@ -67,7 +67,7 @@ class StackedOptimizer:
         self._optimizer.step()
 
     def _start(self, values: Sequence[Tensor]) -> None:
-        """Make the optimizer over ``values`` [K, ...], which share memory with the stack."""
+        """Create the optimizer over ``values`` [K, ...], which share memory with the stack."""
         self._parameters = [nn.Parameter(value) for value in values]
         self._optimizer = self._stack.module.optimizer_for(self._parameters)
 
@@ -82,10 +82,10 @@ class StackedOptimizer:
 
 
 class PerClientOptimizer(StackedOptimizer):
-    """One optimizer in which each row's parameters have a state of their own, with step counts.
+    """One optimizer in which each row's parameters have their own state and step count.
 
-    So each client continues from the state that it kept, however many steps it has taken. Its time
-    grows with the rows, unlike that of ``StackedOptimizer``.
+    So each client continues from its kept state, whatever its number of steps. Unlike with
+    ``StackedOptimizer``, the time of a step grows with the number of rows.
 
     Args:
         stack: the clients.
@@ -95,7 +95,7 @@ class PerClientOptimizer(StackedOptimizer):
 
     def __init__(self, stack: Stack, grad_clip: float | None, memories: Sequence[Memory]) -> None:
         super().__init__(stack, grad_clip)
-        # A stack may order the dimensions of a tensor differently in memory; the clients' do not.
+        # In memory, a stack may order a tensor's dimensions differently than the kept states do.
         self._orders = {
             name: [dim - 1 for dim in memory_order(value)[1:]]
             for name, value in zip(self._names, self._trained, strict=True)
@@ -105,7 +105,7 @@ class PerClientOptimizer(StackedOptimizer):
         restore_optimizer(self._optimizer, zip(self._all_rows, kept, strict=True))
 
     def states(self) -> list[Memory]:
-        """What each row is to keep, finished rows included."""
+        """The optimizer state of each row, including finished rows."""
         inverse = {
             name: [order.index(dim) for dim in range(len(order))]
             for name, order in self._orders.items()
@@ -132,7 +132,7 @@ class PerClientOptimizer(StackedOptimizer):
                 parameter.grad = None if gradient is None else gradient[row]
 
     def _permuted(self, memory: Memory, orders: Mapping[str, list[int]]) -> Memory:
-        """``memory``, the dimensions of each tensor in the order given for its parameter.
+        """Permute the dimensions of each tensor in ``memory`` to its parameter's order.
 
         Tensors with another number of dimensions, such as step counts, stay as they are.
         """
@@ -145,7 +145,7 @@ class PerClientOptimizer(StackedOptimizer):
 
 
 def _narrow(optimizer: Optimizer, parameter: nn.Parameter, rows: int) -> nn.Parameter:
-    """The first rows of a parameter; the optimizer's state of them moves to it."""
+    """Return a parameter of the first rows and move their optimizer state to it."""
     kept = nn.Parameter(parameter.data[:rows])
     state = optimizer.state.pop(parameter, {})
     for name, value in state.items():
@@ -160,9 +160,9 @@ def _sum(gradient: Tensor | None, added: Tensor) -> Tensor:
 
 
 def _clipped(gradients: Sequence[Tensor | None], max_norm: float) -> list[Tensor | None]:
-    """Each row's gradients, as one vector, scaled to a norm of at most ``max_norm``.
+    """Scale each row's gradients, taken as one vector, to a norm of at most ``max_norm``.
 
-    Not in place: parameters that are only ever added up share one gradient tensor.
+    Not in place, because parameters that are only added to each other share one gradient tensor.
     """
     given = [each for each in gradients if each is not None]
     squares = [each.square().reshape(len(each), -1).sum(dim=1) for each in given]

@@ -1,23 +1,22 @@
-"""Trains each client with a stock ``lightning.Trainer``: slower, with all of its features."""
+"""Trains each client with ``lightning.Trainer``: slower, but with all of its features."""
 
 import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, cast
 
 from lightning import Callback, LightningModule
 from lightning import Trainer as LightningTrainer
-from torch import Generator, Tensor
+from torch import Generator
 from torch.utils.data import DataLoader
 
+from fedexp.compatibility.traits import SEVERAL_PROCESSES
 from fedexp.config.build import locate
 from fedexp.core.client import ClientModule
-from fedexp.core.client_protocol import Batch
-from fedexp.core.messages import Tensors
 from fedexp.core.part import Memory
 from fedexp.core.sockets import Phase
-from fedexp.engines.base import fit_metrics
 from fedexp.engines.kept_optimizer import optimizer_state, restore_optimizer
 from fedexp.engines.resources import Resources
 from fedexp.engines.serial import Serial
@@ -27,10 +26,10 @@ from fedexp.errors import InputError
 class Trainer(Serial):
     """Trains clients one after another; each phase of local training is one ``Trainer.fit``.
 
-    The weights are those of ``serial`` to the bit on a CPU.
+    On a CPU the weights equal those of ``serial`` to the bit.
 
     Args:
-        resources: what it works with.
+        resources: the objects that every engine works with.
         callbacks: Lightning callbacks, each a mapping with a ``_target_``; the same objects are
             used for every client.
         options: further arguments of ``lightning.Trainer``, except those that fedexp sets.
@@ -39,8 +38,12 @@ class Trainer(Serial):
         InputError: a callback or an option is invalid.
     """
 
-    shares_cohort = False  # a Trainer would join the process group itself
-    captures_steps = False
+    forbids = MappingProxyType(  # a Trainer would join the process group itself
+        {
+            SEVERAL_PROCESSES: "{other}: engine=trainer trains in one process; take engine=serial "
+            "or engine=vectorized"
+        }
+    )
 
     def __init__(
         self,
@@ -49,32 +52,27 @@ class Trainer(Serial):
         options: Mapping[str, Any],
     ) -> None:
         super().__init__(resources)
-        self._recorder = _Recorder()
+        self._last_epoch = _LastEpoch()
         self._optimizer_keeper = _OptimizerKeeper()
-        self._callbacks = [self._recorder, self._optimizer_keeper, *map(_callback, callbacks)]
+        self._callbacks = [self._last_epoch, self._optimizer_keeper, *map(_callback, callbacks)]
         self._options = dict(options)
-        self._trainer(Phase(epochs=1))  # finds a wrong option before training
-
-    def on_trial(self, resources: Resources) -> Serial:
-        """The same training without a Trainer, whose callbacks would see the trial."""
-        return Serial(resources)
+        self._trainer(Phase(epochs=1))  # raises for a wrong option before training
 
     def fit(
         self, module: ClientModule, phases: Sequence[Phase], kept: Memory | None = None
-    ) -> Tensors:
-        """As ``Engine.fit``, one ``Trainer.fit`` for each phase."""
+    ) -> None:
+        """See ``Engine.fit``; each phase is one ``Trainer.fit``."""
         local = self.resources.local
         batches: Any = module.data.local_batches(module.round, local.batch_size)
-        self._recorder.losses.clear()
         self._optimizer_keeper.kept = kept
-        # A loader draws a seed, by default from the generator that dropout uses.
+        # The loader draws a seed; its own generator leaves the random state of dropout unchanged.
         loader = DataLoader(batches, batch_size=None, generator=Generator())
         for phase in phases:
             module.begin_phase(phase)
-            self._recorder.is_last_phase = phase is phases[-1]
+            self._last_epoch.is_last_phase = phase is phases[-1]
             with _without_messages():
                 self._trainer(phase).fit(module, loader)
-        return fit_metrics(self._recorder.losses, module)
+        module.turn.finish()
 
     def _trainer(self, phase: Phase) -> LightningTrainer:
         fabric, local = self.resources.fabric, self.resources.local
@@ -92,7 +90,7 @@ class Trainer(Serial):
         }
         for name in self._options:
             if name in ours:
-                raise InputError(f"engine.options.{name}: is set by fedexp; leave it out")
+                raise InputError(f"engine.options.{name}: fedexp sets this option; remove it")
         try:
             with _without_messages():
                 return LightningTrainer(**ours, **self._options)
@@ -100,40 +98,26 @@ class Trainer(Serial):
             raise InputError(f"engine.options: {error}") from error
 
 
-class _Recorder(Callback):
-    """Records losses and cross-entropies on the device.
+class _LastEpoch(Callback):
+    """Tells the client's turn that the last epoch of the last phase begins.
 
     Attributes:
-        losses: the loss of every step.
-        is_last_phase: whether the cross-entropies of the last epoch are recorded, in the module.
+        is_last_phase: whether the current fit is the last phase.
     """
 
-    def __init__(self) -> None:
-        self.losses: list[Tensor] = []
-        self.is_last_phase = False
+    is_last_phase = False
 
     def on_train_epoch_start(self, trainer: LightningTrainer, pl_module: LightningModule) -> None:
-        """Start recording cross-entropies in the last epoch."""
+        """Tell the turn if this is the last epoch."""
         if self.is_last_phase and trainer.current_epoch + 1 == trainer.max_epochs:
-            cast(ClientModule, pl_module).cross_entropies = []
-
-    def on_train_batch_end(
-        self,
-        trainer: LightningTrainer,
-        pl_module: LightningModule,
-        outputs: Any,
-        batch: Batch,
-        batch_idx: int,
-    ) -> None:
-        """Record the loss."""
-        self.losses.append(outputs["loss"].detach())
+            cast(ClientModule, pl_module).turn.begin_last_epoch()
 
 
 class _OptimizerKeeper(Callback):
-    """Restores the kept state of the optimizer before a fit, and keeps it after.
+    """Restores the client's optimizer state before a fit and stores it afterwards.
 
     Attributes:
-        kept: the client's optimizer state; None keeps none.
+        kept: the client's optimizer state; None does nothing.
     """
 
     kept: Memory | None = None
@@ -145,7 +129,7 @@ class _OptimizerKeeper(Callback):
             restore_optimizer(trainer.optimizers[0], [(trained, self.kept)])
 
     def on_train_end(self, trainer: LightningTrainer, pl_module: LightningModule) -> None:
-        """Keep the state."""
+        """Store the state."""
         if self.kept is not None:
             trained = dict(cast(ClientModule, pl_module).trained_parameters())
             self.kept.update(optimizer_state(trainer.optimizers[0], trained))
@@ -158,7 +142,7 @@ def _callback(config: Mapping[str, Any]) -> Callback:
     except Exception as error:
         raise InputError(f"engine.callbacks: {error}".partition("\n")[0]) from error
     if not isinstance(found, Callback):
-        raise InputError(f"engine.callbacks: {found!r} is no lightning.Callback")
+        raise InputError(f"engine.callbacks: {found!r} is not a lightning.Callback")
     return found
 
 

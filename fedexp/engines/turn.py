@@ -1,4 +1,4 @@
-"""A client's turn after local training, and what ends it: the update that the server receives."""
+"""The end of a client's turn: its update, as the server receives it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,14 +13,14 @@ from fedexp.faults.quarantine import has_finite_sums, is_finite
 from fedexp.state.client_state import ClientState
 
 
-class Turn(NamedTuple):
-    """A client's turn after local training.
+class Trained(NamedTuple):
+    """A client after local training.
 
     Attributes:
-        update: without the metrics that ``Engine.fit`` returned.
-        fitted: these metrics, scalars on the device.
-        state: what the client keeps.
-        before: a copy of it from the start of the round.
+        update: its update, without the metrics in ``fitted``.
+        fitted: ``Turn.fitted``, scalars on the device.
+        state: its state after training.
+        before: its state at the start of the round.
     """
 
     update: Update
@@ -29,12 +29,12 @@ class Turn(NamedTuple):
     before: ClientState
 
 
-def end_turns(turns: Sequence[Turn], message: Message, resources: Resources) -> list[Update]:
+def end_turns(turns: Sequence[Trained], message: Message, resources: Resources) -> list[Update]:
     """The updates as the server receives them, with injected faults.
 
-    If one is not finite, the server will reject it, and its client's state goes back to what it was
-    before. What ``Engine.fit`` returned and what the client stores are added to the metrics. This
-    is where turns wait for the device, once for all of them.
+    The server will reject an update that is not finite, so its client's state is reset to the start
+    of the round. Adds ``Turn.fitted`` and the size of the client's state to the metrics. Waits for
+    the device, once for all turns.
     """
     module = resources.module
     arrived = [resources.faults.corrupt(turn.update, message) for turn in turns]
@@ -49,13 +49,16 @@ def end_turns(turns: Sequence[Turn], message: Message, resources: Resources) -> 
 
 
 def on_host(rows: Sequence[Tensor]) -> list[list[float]]:
-    """The numbers of all ``rows``, which waits for the device."""
-    found: list[list[float]] = torch.stack(list(rows)).tolist()
-    return found
+    """The numbers of all ``rows``; waits for the device."""
+    numbers: list[list[float]] = torch.stack(list(rows)).tolist()
+    return numbers
 
 
-def _ended(turn: Turn, arrived: Update, values: Sequence[float], stored: int) -> Update:
-    """The update that arrived, given the numbers of ``turn.fitted`` and whether sums are finite."""
+def _ended(turn: Trained, arrived: Update, values: Sequence[float], stored: int) -> Update:
+    """Complete the update that arrived.
+
+    ``values`` are the numbers of ``turn.fitted`` and, last, whether the update's sums are finite.
+    """
     *fitted, sums_are_finite = values
     finite = bool(sums_are_finite) or is_finite(arrived)
     if not finite:

@@ -1,6 +1,7 @@
 """The contract of injected faults."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from fedexp.core.messages import Message, Update
 from fedexp.core.part import Setting
@@ -14,10 +15,10 @@ class Faults:
     often it is computed.
 
     Attributes:
-        takes_tokens: whether it works where each token of a sequence has a target.
+        needs: trait of the data -> the error if they lack it; see ``fedexp.compatibility``.
     """
 
-    takes_tokens: bool = True
+    needs: Mapping[str, str] = MappingProxyType({})
 
     def setup(self, setting: Setting) -> None:
         """Called once, before the first round."""

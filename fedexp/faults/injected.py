@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from pydantic import Field, PositiveFloat
 
+from fedexp.compatibility.traits import Need
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Setting
 from fedexp.core.randomness import numpy_generator
@@ -53,7 +54,11 @@ class Injected(Faults):
         self.drop, self.straggle, self.work, self.nan = drop, straggle, work, nan
         self.byzantine, self.attack, self.factor = byzantine, attack, factor
         self._flip = LabelFlip()
-        self.takes_tokens = attack != "label_flip"
+        if attack == "label_flip":
+            self.needs = {
+                Need.CLASS_LABELS: "faults.attack=label_flip: needs one class for each sample; "
+                "take sign_flip or scale"
+            }
 
     def setup(self, setting: Setting) -> None:
         """Draw the Byzantine clients."""

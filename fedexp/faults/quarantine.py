@@ -1,7 +1,7 @@
 """Quarantine of updates that hold NaN or infinity."""
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Literal
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedexp.core.messages import Tensors, Update
-from fedexp.distributed.ranks import Contribution
+from fedexp.core.reducible import Contribution
 from fedexp.errors import InputError
 
 LOGGER = logging.getLogger(__name__)
@@ -32,25 +32,26 @@ class Quarantine:
         self.clients: list[int] = []
         self._reasons: list[str] = []
 
-    def finite(self, updates: Iterable[Update], round: int) -> Iterator[Update]:
-        """The finite updates; the clients of the others are then in ``clients``.
+    def begin_round(self) -> None:
+        """Forget the clients of the last round."""
+        self.clients, self._reasons = [], []
+
+    def accepts(self, update: Update, round: int) -> bool:
+        """Whether the update is finite; its client is in ``clients`` otherwise.
 
         Raises:
-            InputError: an update is not finite, and ``policy`` is ``raise``.
+            InputError: it is not finite, and ``policy`` is ``raise``.
         """
-        self.clients, self._reasons = [], []
-        for update in updates:
-            if is_finite(update):
-                yield update
-                continue
-            tensors = _tensors(update)
-            bad = [name for name, value in tensors.items() if not _all_finite([value])]
-            others = f" and {len(bad) - 1} more" if bad[1:] else ""
-            what = f"round {round}: the update of client {update.client} is not finite"
-            what += f" ({bad[0]}{others})"
-            if self.policy == "raise":
-                raise InputError(f"on_bad_update=raise: {what}")
-            self._leave_out(update.client, what)
+        if update.is_finite:
+            return True
+        bad = [name for name, value in _tensors(update).items() if not _all_finite([value])]
+        others = f" and {len(bad) - 1} more" if bad[1:] else ""
+        what = f"round {round}: the update of client {update.client} is not finite"
+        what += f" ({bad[0]}{others})"
+        if self.policy == "raise":
+            raise InputError(f"on_bad_update=raise: {what}")
+        self._leave_out(update.client, what)
+        return False
 
     def contribution(self) -> Contribution:
         """The clients left out in this process, with the reasons."""
@@ -62,10 +63,6 @@ class Quarantine:
             if client not in self.clients:
                 self._leave_out(client, reason)
 
-    def metrics(self) -> dict[str, float]:
-        """How many updates of this round were left out."""
-        return {"clients/quarantined": len(self.clients)}
-
     def _leave_out(self, client: int, reason: str) -> None:
         LOGGER.warning("%s; it is left out", reason)
         self.clients.append(client)
@@ -74,8 +71,6 @@ class Quarantine:
 
 def is_finite(update: Update) -> bool:
     """Whether the weights and the reports of parts hold neither NaN nor infinity."""
-    if update.is_finite is not None:
-        return update.is_finite
     return _all_finite(_tensors(update).values())
 
 

@@ -18,9 +18,9 @@ class LabelFlip:
 
     def __call__(self, data: ClientData) -> ClientData:
         """The same samples with flipped labels and class counts."""
-        if self._original is not data.federation:
-            self._original, self._flipped = data.federation, _flipped(data.federation)
-        return replace(data, class_counts=data.class_counts.flip(0), federation=self._flipped)
+        if self._original is not data.population:
+            self._original, self._flipped = data.population, _flipped(data.population)
+        return replace(data, class_counts=data.class_counts.flip(0), population=self._flipped)
 
 
 def _flipped(data: FederatedData) -> FederatedData:

@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from fedexp.compatibility.traits import LEAVES_OUT_CLASSES
 from fedexp.core.client_protocol import Client
-from fedexp.core.compatibility import LEAVES_OUT_CLASSES
-from fedexp.core.messages import Message
+from fedexp.core.messages import PartMessage
 from fedexp.core.part import Memory, Setting
 from fedexp.core.sockets import Head
 
@@ -23,15 +23,15 @@ FORMS: dict[Form, Callable[[Tensor], Tensor]] = {
     "sqrt": torch.sqrt,
     "exp": torch.exp,
 }
-"""Q, how the length of a class's vector grows with the class's share at the client."""
+"""Q: a class's share at the client -> the length of the class's vector, before normalisation."""
 
 
 def adaptation(counts: Tensor, form: Form = "linear") -> Tensor:
-    """Phi_k(c) from one client's counts alone, with mean 1 over the classes.
+    """Phi_k(c) from one client's own counts, with mean 1 over the classes.
 
-    Phi_k(c) = C Q(q_kc) / sum_j Q(q_kj) over the classes j that client k holds, 0 for the others;
-    q_kc = n_kc / n_k. With Q the identity it is C q_kc, as published and as released (Fan et al.,
-    NeurIPS 2023).
+    Phi_k(c) = C Q(q_kc) / sum_j Q(q_kj), summed over the classes j that client k holds;
+    q_kc = n_kc / n_k. Phi is 0 for classes that it lacks. If Q is the identity, Phi_k(c) = C q_kc,
+    as in the paper and the released code (Fan et al., NeurIPS 2023).
 
     Args:
         counts: [C] the client's training samples of each class.
@@ -45,11 +45,11 @@ def adaptation(counts: Tensor, form: Form = "linear") -> Tensor:
 
 
 def population_gamma(counts: Tensor, form: Form = "linear") -> Tensor:
-    """gamma_c, by which Phi_k(c) = gamma_c Q(q_kc) has mean 1 over the clients.
+    """The factor gamma_c that makes Phi_k(c) = gamma_c Q(q_kc) have mean 1 over the clients.
 
     gamma_c = n / sum_k n_k Q(q_kc) gives sum_k (n_k / n) Phi_k(c) = 1 for every class: the clients'
-    classifiers average to the global one (Fan et al., NeurIPS 2023, 5.3). With Q the identity it is
-    n / n_c. The paper has one gamma for all classes, which is this if all are equal.
+    classifiers average to the global one (Fan et al., NeurIPS 2023, 5.3). If Q is the identity,
+    gamma_c = n / n_c. The paper has one gamma, the special case of equal gamma_c.
 
     Args:
         counts: [N, C] training samples of each class at each client.
@@ -65,20 +65,20 @@ def population_gamma(counts: Tensor, form: Form = "linear") -> Tensor:
 
 
 class AdaptedHead(Head):
-    """A head whose logits a client scales by Phi_k(c) and the global model does not.
+    """A head whose logits are scaled by Phi_k(c) at client k; in the global model Phi = 1.
 
     A subclass computes logits and passes them through ``adapted``.
 
     Args:
         num_classes: C.
-        adapt: whether clients scale their logits; if not, they have the global model's Phi = 1.
-        phi: Q, how Phi depends on a class's share.
-        phi_normalization: what makes Phi 1 on average. ``client``: each client's own counts, as
-            in ``adaptation``; no counts are shared. ``population``: all clients' counts, as in
-            ``population_gamma``.
-        missing: the classes that a client lacks. ``exclude``: their logit is -inf. ``zero_logit``:
-            they keep the logit that Phi gives them, which is 0. Only ``phi=exp`` with
-            ``phi_normalization=population`` has Phi_k(c) = gamma_c > 0 for them.
+        adapt: whether clients scale their logits; if not, Phi = 1 at every client.
+        phi: Q, the dependence of Phi on a class's share.
+        phi_normalization: the mean over which Phi is 1. ``client``: over the classes, from each
+            client's own counts, see ``adaptation``; no counts are shared. ``population``: over the
+            clients, from all clients' counts, see ``population_gamma``.
+        missing: treatment of the classes that a client lacks. ``exclude``: their logit is -inf.
+            ``zero_logit``: their logit is scaled by their Phi, which is 0, except for ``phi=exp``
+            with ``phi_normalization=population``: there Phi_k(c) = gamma_c > 0.
     """
 
     derived: ClassVar[tuple[str, ...]] = ("phi", "included")
@@ -103,18 +103,18 @@ class AdaptedHead(Head):
         self.register_buffer("included", torch.ones(num_classes, dtype=torch.bool))
 
     def setup(self, setting: Setting) -> None:
-        """gamma of the population, if Phi depends on it."""
+        """Compute gamma if Phi depends on the population."""
         if self.adapt and self.phi_normalization == "population":
             counts = setting.all_class_counts("head.phi_normalization=population")
             self.gamma = population_gamma(counts, self.form)
 
-    def receive(self, message: Message) -> None:
-        """The global model: Phi is 1, no class is left out."""
+    def receive(self, message: PartMessage) -> None:
+        """Reset to the global model: Phi is 1, no class is left out."""
         self.phi.fill_(1)
         self.included.fill_(True)
 
-    def begin(self, client: Client, message: Message, memory: Memory) -> None:
-        """Scale to this client's classes."""
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
+        """Set Phi from this client's class counts."""
         if not self.adapt:
             return
         counts = client.data.class_counts
@@ -135,5 +135,5 @@ class AdaptedHead(Head):
 
 
 def _shares(counts: Tensor) -> Tensor:
-    """q = n_c / n of ``counts`` [..., C]; 0 where there are no samples at all."""
+    """Shares n_c / n of ``counts`` [..., C]; 0 if there are no samples."""
     return counts / counts.sum(dim=-1, keepdim=True).clamp(min=1)

@@ -9,16 +9,16 @@ from fedexp.heads.adaptation import AdaptedHead, Form, Missing, Normalization
 class AdaptedLinear(AdaptedHead):
     """logits_c = Phi_k(c) W_c . z with W trained and shared (Fan et al., NeurIPS 2023, Table 4).
 
-    The row of that table with local adaptation (LA) and without the simplex: clients train with
-    their own Phi, which their personal models keep; the global model has Phi = 1. z is as it is,
-    and there is no bias. A class with Phi_k(c) = 0 gives W_c no gradient at client k.
+    This is the row of the table with local adaptation (LA) and without the simplex. Clients train
+    with their own Phi, which their personal models keep; the global model has Phi = 1. z is not
+    normalised, and there is no bias. If Phi_k(c) = 0, W_c has no gradient at client k.
 
     Args:
         feature_dim: d.
         num_classes: C.
-        phi: as in ``AdaptedHead``, as are the next two.
-        phi_normalization: what makes Phi 1 on average.
-        missing: the classes that a client lacks.
+        phi: see ``AdaptedHead``.
+        phi_normalization: see ``AdaptedHead``.
+        missing: see ``AdaptedHead``.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A trained classifier on cosines."""
+"""A trained classifier with cosine logits."""
 
 from pydantic import PositiveInt
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from fedexp.heads.sphere import Scale, cosine_logits, random_directions
 
 
 class Cosine(Head):
-    """logits_c = s * cos(W_c, z) with W trained and shared, and s too if ``scale.trainable``."""
+    """logits_c = s * cos(W_c, z). W is trained and shared; so is s if ``scale.trainable``."""
 
     def __init__(self, feature_dim: PositiveInt, num_classes: PositiveInt, scale: Scale) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""FedGELA: a fixed simplex classifier, the same for all clients, scaled by each to its classes."""
+"""FedGELA: a fixed simplex classifier for all clients; each client scales it to its classes."""
 
 from __future__ import annotations
 
@@ -9,26 +9,22 @@ import torch.nn.functional as F
 from pydantic import PositiveFloat, PositiveInt
 from torch import Generator, Tensor, nn
 
-from fedexp.core.compatibility import RUNNING_STATISTICS
+from fedexp.compatibility.traits import RUNNING_STATISTICS
 from fedexp.errors import InputError
 from fedexp.heads.adaptation import (
     AdaptedHead,
     Form,
     Missing,
     Normalization,
-    adaptation,
-    population_gamma,
 )
 from fedexp.heads.sphere import simplex
-
-__all__ = ["ETF", "Form", "adaptation", "population_gamma", "simplex_etf"]
 
 
 def simplex_etf(num_classes: int, dim: int, generator: Generator | None = None) -> Tensor:
     """A simplex equiangular tight frame M [C, d] (Fan et al., NeurIPS 2023), rotated.
 
     M = sqrt(C / (C-1)) (I - 11^T / C) U with a random orthonormal U: unit rows whose pairwise
-    cosine is -1 / (C-1), the smallest that C vectors can have.
+    cosine is -1 / (C-1), the smallest possible for C vectors.
 
     Raises:
         InputError: d < C - 1, the dimension of a simplex with C corners.
@@ -43,9 +39,8 @@ def simplex_etf(num_classes: int, dim: int, generator: Generator | None = None) 
 class ETF(AdaptedHead):
     """logits_c = Phi_k(c) W_c . z with W = sqrt(E_W) M fixed and z normalised.
 
-    The global model has Phi = 1 and every class. A client that adapts has its own Phi; the classes
-    that it lacks are left out of its softmax (Eq. 5) or stay in it. Without adaptation this is
-    FedGE.
+    The global model has Phi = 1 and all classes. A client that adapts has its own Phi; its softmax
+    excludes the classes that it lacks (Eq. 5) or keeps them. Without adaptation this is FedGE.
 
     Args:
         feature_dim: d, at least C - 1.
@@ -53,12 +48,12 @@ class ETF(AdaptedHead):
         energy: E_W, the squared length of each row of W.
         feature_norm: ``l2``: each z has length 1. ``batchnorm``: BatchNorm without weight and bias,
             divided by sqrt(d), so that z has mean squared length 1. ``batchnorm_affine``: BatchNorm
-            with weight and bias, trained and averaged, not divided: z has mean squared length d
-            before they are trained.
+            with trained and averaged weight and bias, without division; z at first has mean squared
+            length d.
         adapt: whether clients scale W to their classes.
-        phi: as in ``AdaptedHead``, as are the next two.
-        phi_normalization: what makes Phi 1 on average.
-        missing: the classes that a client lacks.
+        phi: see ``AdaptedHead``.
+        phi_normalization: see ``AdaptedHead``.
+        missing: see ``AdaptedHead``.
     """
 
     derived = ("weight", *AdaptedHead.derived)
@@ -93,7 +88,7 @@ class ETF(AdaptedHead):
         layer = self.batchnorm
         if layer is None:
             return F.normalize(z)
-        # A single sample has no variance: the running statistics normalise it.
+        # A single sample has no variance: use the running statistics.
         by_batch = self.training and len(z) > 1
         mean, variance = layer.running_mean, layer.running_var
         standard = F.batch_norm(z, mean, variance, layer.weight, layer.bias, training=by_batch)

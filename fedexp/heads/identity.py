@@ -7,14 +7,14 @@ from fedexp.errors import InputError
 
 
 class Identity(Head):
-    """Logits = z, for a model that has a classifier of its own.
+    """Logits = z, for a model with its own classifier.
 
     Args:
         feature_dim: width of the model's outputs.
-        num_classes: C, which must be the same.
+        num_classes: C, equal to ``feature_dim``.
 
     Raises:
-        InputError: it is not.
+        InputError: ``feature_dim`` and ``num_classes`` differ.
     """
 
     takes_tokens = True
@@ -24,7 +24,7 @@ class Identity(Head):
         if feature_dim != num_classes:
             raise InputError(
                 f"head=identity: the model gives {feature_dim} outputs for {num_classes} classes; "
-                "it must give one for each, or take head=linear"
+                "use a model with one output for each class, or head=linear"
             )
 
     def forward(self, z: Tensor) -> Tensor:

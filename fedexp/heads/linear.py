@@ -3,13 +3,15 @@
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
+from fedexp.compatibility.traits import LINEAR_HEAD
 from fedexp.core.sockets import Head
 
 
 class Linear(Head):
-    """logits = W z + b, trained and shared like any other layer."""
+    """logits = W z + b, trained and shared like every other layer."""
 
     takes_tokens = True
+    traits = frozenset({LINEAR_HEAD})
 
     def __init__(self, feature_dim: PositiveInt, num_classes: PositiveInt, bias: bool) -> None:
         super().__init__()

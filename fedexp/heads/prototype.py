@@ -1,4 +1,4 @@
-"""FedNH: class prototypes as the classifier, evenly spread at first and moved by the server."""
+"""FedNH: a classifier of class prototypes, at first spread evenly, then moved by the server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import Field, PositiveInt
 from torch import Generator, Tensor
 
 from fedexp.core.client_protocol import Client
-from fedexp.core.messages import Message, Tensors, Update
+from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Memory, Setting
 from fedexp.core.prototypes import class_prototypes, stack_reports
 from fedexp.core.randomness import torch_generator
@@ -31,7 +31,7 @@ Weighting = Literal["count", "uniform"]
 
 
 def maximin_prototypes(num_classes: int, dim: int, generator: Generator | None = None) -> Tensor:
-    """C unit vectors whose smallest distance is as large as can be (FedNH, AAAI 2023, problem (1)).
+    """C unit vectors with the largest possible minimum distance (FedNH, AAAI 2023, problem (1)).
 
     The optimum is known for d >= C - 1 (a regular simplex), for d = 2 (evenly on the circle) and
     for C <= 2d (a cross-polytope: the smallest angle of more than d + 1 vectors is at most 90
@@ -58,15 +58,15 @@ def update_prototypes(
         old: [C, d] prototypes, unit rows.
         local: [K, C, d] each client's class means of unit features, 0 for classes it lacks.
         counts: [K, C] each client's samples of each class.
-        rho: the share of the old prototype that stays; 1 changes no bit.
+        rho: the weight of the old prototype; 1 returns the old prototypes exactly.
         weighting: ``count``: mu_c = normalize(sum_k n_kc mu_kc / sum_k n_kc);
             ``uniform``: mu_c = sum_k mu_kc / K (the paper's Eq. 4).
 
     Returns:
-        [C, d] unit rows; those of classes that no client holds are the old ones, bit for bit.
+        [C, d] unit rows. The rows of classes that no client holds do not change.
     """
     if rho == 1:
-        return old  # normalized again, its last bits would drift
+        return old  # normalising again would change its last bits
     means = local.double()
     if weighting == "count":
         target = F.normalize((counts.unsqueeze(2) * means).sum(dim=0))
@@ -86,21 +86,22 @@ INITIALIZERS = {
 class Prototype(Head):
     """logits_c = s * W_c . z / ||z||; the prototypes W get no gradient (Dai et al., AAAI 2023).
 
-    Clients report the class means of their unit features after training; the server moves W
-    towards them and sends it with every message. There are two published forms: the paper's
-    (``init=maximin weighting=uniform renormalize_clients=false``) and that of the released code
+    After training, clients report the class means of their unit features. The server moves W
+    towards these means and sends it with every message. Two forms are published: the paper's
+    (``init=maximin weighting=uniform renormalize_clients=false``) and the released code's
     (``init=orthogonal weighting=count renormalize_clients=true augmented_means=true``).
 
     Args:
         feature_dim: d.
         num_classes: C.
         scale: s.
-        normalize_features: False: logits_c = s * W_c . z. Class means are of unit features anyway.
-        init: the first W: the solution of problem (1), orthogonal, or random directions.
-        rho: the share of the old prototype that stays in a round; 1 fixes W.
+        normalize_features: whether logits use z / ||z||; if not, logits_c = s * W_c . z. Class
+            means are of unit features in both cases.
+        init: the initial W: the solution of problem (1), orthogonal, or random directions.
+        rho: the weight of the old prototype in a round; 1 fixes W.
         weighting: how clients' means are averaged; see ``update_prototypes``.
-        renormalize_clients: whether each client's means are made unit before they are averaged.
-        augmented_means: whether class means are over augmented inputs, as in local training.
+        renormalize_clients: whether to normalise each client's means before averaging them.
+        augmented_means: whether the inputs of class means are augmented, as in local training.
     """
 
     derived = ("weight",)
@@ -124,7 +125,7 @@ class Prototype(Head):
         self.scale = scale.build()
         self.normalize_features = normalize_features
         self.register_buffer("weight", INITIALIZERS[init](num_classes, feature_dim))
-        # The server's copy: the buffer belongs to the model that is loaded at the moment.
+        # The server's copy: the buffer ``weight`` belongs to the currently loaded model.
         self.global_prototypes = self.weight.clone()
 
     def setup(self, setting: Setting) -> None:
@@ -149,16 +150,16 @@ class Prototype(Head):
         """W."""
         return {"prototypes": self.global_prototypes.to(self.weight.device)}
 
-    def receive(self, message: Message) -> None:
-        """Set W to the server's."""
-        self.weight.copy_(message.extras["head"]["prototypes"])
+    def receive(self, message: PartMessage) -> None:
+        """Copy in the server's W."""
+        self.weight.copy_(message.extras["prototypes"])
 
     def report(self, client: Client, memory: Memory) -> Tensors:
         """Class means of the unit features [C, d], and counts [C]."""
         draws = None
         if self.augmented_means:
-            where = (client.round, client.data.client)
-            draws = torch_generator(self._seed, "prototype_features", *where)
+            turn = (client.round, client.data.client)
+            draws = torch_generator(self._seed, "prototype_features", *turn)
         features, labels = client.features(augment=draws)
         means, counts = class_prototypes(F.normalize(features), labels, len(self.weight))
         return {
@@ -166,11 +167,11 @@ class Prototype(Head):
             "counts": counts,
         }
 
-    def aggregate(self, updates: Sequence[Update]) -> None:
+    def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Move W towards the cohort's class means."""
         if not updates:
             return
-        local, counts = stack_reports(updates, "head")
+        local, counts = stack_reports(updates)
         old = self.global_prototypes.to(local.device)
         self.global_prototypes = update_prototypes(old, local, counts, self.rho, self.weighting)
 

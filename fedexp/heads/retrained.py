@@ -1,4 +1,4 @@
-"""CReFF: the global model's classifier is retrained on features that the server learns."""
+"""CReFF: the server learns features and retrains the global model's classifier on them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Generator, Tensor
 
+from fedexp.compatibility.traits import UNTRAINED_CLASSIFIER
 from fedexp.core.client_protocol import Client
-from fedexp.core.compatibility import UNTRAINED_CLASSIFIER
-from fedexp.core.messages import Message, Tensors
+from fedexp.core.messages import PartMessage, Tensors
 from fedexp.core.part import Memory, Setting
 from fedexp.core.randomness import torch_generator
 from fedexp.heads.linear import Linear
@@ -20,13 +20,13 @@ _EPS = 1e-6
 
 
 def class_gradients(features: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
-    """Gradients of each class's mean cross-entropy with respect to a linear classifier.
+    """The gradient of each class's mean cross-entropy with respect to a linear classifier.
 
     Row j of class c's gradient is mean_i (softmax(V z_i)_j - [j = c]) z_i.
 
     Args:
         features: z [A, n, d], n features of each of A classes.
-        labels: [A] these classes.
+        labels: [A] the A classes.
         weight: V [C, d], without bias.
 
     Returns:
@@ -39,9 +39,9 @@ def class_gradients(features: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
 
 
 def mismatch(gradients: Tensor, targets: Tensor) -> Tensor:
-    """Sum over classes and rows of V of 1 - cosine, for two [A, C, d] of gradients; a scalar.
+    """Distance of two sets of gradients [A, C, d]: 1 - cosine, summed over classes and rows of V.
 
-    1e-6 is added to the cosine's denominator.
+    1e-6 is added to the cosine's denominator. Returns a scalar.
     """
     products = (gradients * targets).sum(dim=2)
     lengths = torch.linalg.vector_norm(gradients, dim=2) * torch.linalg.vector_norm(targets, dim=2)
@@ -52,15 +52,17 @@ def mismatch(gradients: Tensor, targets: Tensor) -> Tensor:
 def match_gradients(
     features: Tensor, labels: Tensor, targets: Tensor, weight: Tensor, steps: int, lr: float
 ) -> Tensor:
-    """Features whose ``class_gradients`` point where ``targets`` do: plain gradient descent.
+    """Move features until their ``class_gradients`` have the directions of ``targets``.
+
+    Plain gradient descent on ``mismatch``.
 
     Args:
-        features: [A, n, d] to start from.
+        features: [A, n, d], the initial features.
         labels: [A] their classes.
         targets: [A, C, d] gradients of the same classes.
         weight: V [C, d].
-        steps: on ``mismatch``.
-        lr: their learning rate.
+        steps: number of gradient steps.
+        lr: learning rate.
 
     Returns:
         [A, n, d], without gradient.
@@ -76,22 +78,22 @@ def match_gradients(
 def retrained_classifier(
     features: Tensor, epochs: int, batch_size: int, lr: float, generator: Generator
 ) -> Tensor:
-    """The weight [C, d] of a fresh linear layer, trained with a bias that is then dropped.
+    """Train a fresh linear layer with a bias and return its weight [C, d].
 
-    Cross-entropy and plain SGD over shuffled batches; the layer starts as PyTorch's does, uniform
-    in +-1 / sqrt(d).
+    Cross-entropy and plain SGD over shuffled batches. The initial weights are uniform in
+    +-1 / sqrt(d), as in PyTorch.
 
     Args:
         features: [C, n, d], n features of each class.
         epochs: passes over all features.
         batch_size: features in a step.
         lr: learning rate.
-        generator: of the first weights and the order.
+        generator: draws the initial weights and the order.
     """
     classes, count, dim = features.shape
     device = features.device
-    # The bias is the last column, for an input of 1. Not nn.Linear and an optimizer: the gradient
-    # has a short formula, and a step so small takes several times as long through autograd.
+    # The bias is the last column, whose input is 1. The gradient is computed by its formula: for
+    # such small steps, autograd takes several times as long.
     start = (2 * torch.rand(classes, dim + 1, generator=generator) - 1) / dim**0.5
     weight = start.to(device)
     inputs = F.pad(features.flatten(0, 1), (0, 1), value=1.0)
@@ -107,31 +109,31 @@ def retrained_classifier(
 
 
 class Retrained(Linear):
-    """A linear head that clients train as in FedAvg, and another one, V, for the global model.
+    """A linear head W that clients train as in FedAvg, and a head V for the global model.
 
-    CReFF (Shang et al., IJCAI 2022), as in the study of FedNH. The server has ``features`` F for
-    each class, from N(0, 1), and V, at first a fresh linear layer. Before local training a client
-    reports, for each class that it holds, the gradient of the mean cross-entropy with respect to V,
-    with the received body in eval mode and V as the head. The server averages these over the
-    clients that sent them, moves the features of these classes so that their gradients point the
-    same way (``match_gradients``), and trains a new V on all features (``retrained_classifier``).
+    CReFF (Shang et al., IJCAI 2022), as in the study of FedNH. The server holds ``features`` F of
+    each class, drawn from N(0, 1), and V, at first a fresh linear layer. Before local training, a
+    client computes for each class that it holds the gradient of the mean cross-entropy with respect
+    to V; the received backbone is in eval mode. The server averages each class's gradient over the
+    clients that sent it, moves F so that its gradients have the same directions
+    (``match_gradients``), and trains a new V on F (``retrained_classifier``).
 
-    Only the global model uses V. The trained head W is sent, trained and averaged as
-    ``head=linear`` is, so that local and personal models are those of FedAvg to the bit.
+    Only the global model uses V. W is sent, trained and averaged like ``head=linear``, so local and
+    personal models are exactly FedAvg's.
 
     Args:
         feature_dim: d.
         num_classes: C.
-        bias: whether the trained head W has an offset for each class; V has none.
-        features: learnt features of each class.
+        bias: whether W has a bias; V has none.
+        features: number of learned features of each class.
         match_steps: steps of gradient matching in a round.
-        match_lr: their learning rate.
+        match_lr: learning rate of gradient matching.
         retrain_epochs: epochs of training V in a round.
-        retrain_batch_size: features in a step of it.
-        retrain_lr: its learning rate.
-        draws: a client's gradient of a class is the mean over so many draws of its images.
-        draw_size: images in a draw, without replacement and augmented as in local training; all of
-            a class that has fewer.
+        retrain_batch_size: features in a step of training V.
+        retrain_lr: learning rate of training V.
+        draws: number of draws of a class's images; the client's gradient is the mean over them.
+        draw_size: images in a draw, without replacement and augmented as in local training; all
+            images of a class that has fewer.
     """
 
     takes_tokens = False
@@ -164,13 +166,13 @@ class Retrained(Linear):
         fresh = torch.nn.Linear(feature_dim, num_classes).weight.detach()
         self.register_buffer("retrained", fresh)
         self.register_buffer("is_global", torch.tensor(True))
-        # The server's V: the buffer belongs to the model that is loaded at the moment.
+        # The server's V: the buffer ``retrained`` belongs to the currently loaded model.
         self._classifier = fresh.clone()
         self._round = 0
         self._metrics: dict[str, float] = {}
 
     def setup(self, setting: Setting) -> None:
-        """The first features."""
+        """Draw the initial features."""
         self.seed = setting.seed
         shape = (setting.num_classes, self.features_per_class, setting.feature_dim)
         self._features = torch.randn(shape, generator=torch_generator(self.seed, "head_features"))
@@ -180,7 +182,7 @@ class Retrained(Linear):
         return torch.where(self.is_global, F.linear(z, self.retrained), super().forward(z))
 
     def prototypes(self) -> Tensor:
-        """The rows of V in the global model, of W in a client's."""
+        """The rows of V in the global model, of W in a client's model."""
         return torch.where(self.is_global, self.retrained, super().prototypes())
 
     # The server's half.
@@ -190,7 +192,7 @@ class Retrained(Linear):
         return {"retrained": self._classifier.to(self.retrained.device)}
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """Learn the features and train V; the weights stay as the aggregator merged them."""
+        """Learn the features and train V; return the merged weights unchanged."""
         self._round += 1
         device = self.retrained.device
         senders = sums["senders"]
@@ -201,8 +203,8 @@ class Retrained(Linear):
         matched = match_gradients(
             features[labels], labels, targets, weight, self.match_steps, self.match_lr
         )
-        reached = mismatch(class_gradients(matched, labels, weight), targets)
-        self._metrics = {"retrained/mismatch": reached.item() / targets[..., 0].numel()}
+        distance = mismatch(class_gradients(matched, labels, weight), targets)
+        self._metrics = {"retrained/mismatch": distance.item() / targets[..., 0].numel()}
         self._features = features.index_copy(0, labels, matched)
         self._classifier = retrained_classifier(
             self._features,
@@ -228,38 +230,38 @@ class Retrained(Linear):
 
     # The client's half.
 
-    def receive(self, message: Message) -> None:
-        """The global model: V is the head."""
-        self.retrained.copy_(message.extras["head"]["retrained"])
+    def receive(self, message: PartMessage) -> None:
+        """Copy V in and use it as the head of the global model."""
+        self.retrained.copy_(message.extras["retrained"])
         self.is_global.fill_(True)
 
-    def begin(self, client: Client, message: Message, memory: Memory) -> None:
-        """Note the gradients of the received model, then take W as the head."""
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
+        """Compute the gradients of the received model, then use W as the head."""
         if not client.is_personal:
             memory.update(self._gradients(client))
         self.is_global.fill_(False)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """Each own class's gradient [C, d], and 1 for each own class [C]."""
+        """The gradient [C, d] of each class that the client holds, and a mask [C] of them."""
         gradients = {name: memory.pop(name) for name in list(memory)}
         return gradients | {"senders": (client.data.class_counts > 0).float()}
 
     def _gradients(self, client: Client) -> Tensors:
-        """``gradient/<class>`` -> [C, d], of the classes that the client holds."""
+        """``gradient/<class>`` -> [C, d], for each class that the client holds."""
         labels = client.data.labels
         weight = self.retrained.clone().requires_grad_()
         weights = client.weights | {"head.retrained": weight}
-        found = {}
+        gradients = {}
         for label in client.data.class_counts.nonzero().flatten().tolist():
             own = (labels == label).nonzero().flatten()
             inputs = self._drawn_inputs(client, label, own)
             logits = client.logits_with(weights, inputs)
             loss = F.cross_entropy(logits, torch.full_like(labels[:1], label).expand(len(logits)))
-            (found[f"gradient/{label}"],) = torch.autograd.grad(loss, weight)
-        return found
+            (gradients[f"gradient/{label}"],) = torch.autograd.grad(loss, weight)
+        return gradients
 
     def _drawn_inputs(self, client: Client, label: int, own: Tensor) -> Tensor:
-        """The images of all draws; as draws are equally large, their mean is the mean of means."""
+        """The images of all draws together; draws have equal size, so one mean over them serves."""
         draw = torch_generator(self.seed, "head_gradients", client.round, client.data.client, label)
         orders = [torch.randperm(len(own), generator=draw) for _ in range(self.draws)]
         chosen = torch.cat([order[: self.draw_size] for order in orders])

@@ -13,15 +13,15 @@ from torch import Generator, Tensor, nn
 from fedexp.config.schema import Group
 
 TEMPERATURES = (10, 30, 100, 300, 1000, 3000)
-"""The values of t in ``spread``."""
+"""The values of t in ``spread``, in order."""
 
 
 class Scale(Group):
     """s, the factor of the cosines in the logits.
 
     Attributes:
-        init: its first value.
-        trainable: whether it is trained and averaged like any weight, or constant.
+        init: the initial value.
+        trainable: whether s is trained and averaged like a weight; otherwise it is constant.
     """
 
     init: PositiveFloat
@@ -33,9 +33,9 @@ class Scale(Group):
 
 
 def cosine_logits(z: Tensor, directions: Tensor, scale: Tensor | float) -> Tensor:
-    """s * cosine of features ``z`` [B, d] and unit rows ``directions`` [C, d]: logits [B, C].
+    """Logits [B, C]: s * cosine of features ``z`` [B, d] and unit rows ``directions`` [C, d].
 
-    A feature shorter than 1e-12 is divided by that instead of its norm.
+    A feature whose norm is below 1e-12 is divided by 1e-12 instead.
     """
     return scale * F.linear(F.normalize(z, eps=1e-12), directions)
 
@@ -48,7 +48,7 @@ def random_directions(num_classes: int, dim: int, generator: Generator | None = 
 def orthogonal_directions(num_classes: int, dim: int, generator: Generator | None = None) -> Tensor:
     """Unit rows [C, d]: a random orthonormal set if C <= d, else rows of a random tight frame.
 
-    For C > d the columns of a random [C, d] matrix are made orthonormal, then its rows unit.
+    For C > d the columns of a random [C, d] matrix are made orthonormal, then its rows normalised.
     """
     return F.normalize(_orthogonal(num_classes, dim, generator)).float()
 
@@ -56,8 +56,8 @@ def orthogonal_directions(num_classes: int, dim: int, generator: Generator | Non
 def simplex(num_classes: int, dim: int, generator: Generator | None = None) -> Tensor:
     """The unit corners of a randomly rotated regular simplex, [C, d]; needs d >= C - 1.
 
-    The Helmert matrix H [C-1, C] has orthonormal rows, all orthogonal to 1; so H^T H = I - 11^T/C,
-    and the rows of H^T U, with U [C-1, d] orthonormal, have these inner products.
+    The Helmert matrix H [C-1, C] has orthonormal rows that are orthogonal to the vector 1, so
+    H^T H = I - 11^T/C. The rows of H^T U, with U [C-1, d] orthonormal, have these inner products.
     """
     corners = torch.from_numpy(helmert(num_classes)).T
     return F.normalize(corners @ _orthogonal(num_classes - 1, dim, generator)).float()
@@ -77,10 +77,10 @@ def cross_polytope(num_classes: int, dim: int, generator: Generator | None = Non
 
 
 def spread(directions: Tensor) -> Tensor:
-    """Unit rows [C, d] whose largest pairwise cosine is a local minimum, found from ``directions``.
+    """Spread unit rows [C, d] until their largest pairwise cosine is a local minimum.
 
-    Minimises the smooth maximum log(sum_{i != j} exp(t cos_ij)) / t with L-BFGS for growing t.
-    Takes a second or two for C = 200 on one core.
+    Minimises the smooth maximum log(sum_{i != j} exp(t cos_ij)) / t with L-BFGS for growing t,
+    starting from ``directions``. Takes 1 to 2 seconds for C = 200 on one core.
     """
     diagonal = torch.eye(len(directions), dtype=torch.bool)
 
@@ -100,6 +100,6 @@ def spread(directions: Tensor) -> Tensor:
 
 
 def _orthogonal(rows: int, columns: int, generator: Generator | None) -> Tensor:
-    """A random [rows, columns] matrix, orthonormal along its shorter side, in float64."""
+    """A random float64 matrix [rows, columns] with orthonormal rows or columns, the fewer ones."""
     empty = torch.empty(rows, columns, dtype=torch.float64)
     return nn.init.orthogonal_(empty, generator=generator)

@@ -1,7 +1,7 @@
 """Cross-entropy of logits that are adjusted to the client's class counts, in training only.
 
-On a client that lacks some classes, or has few samples of them, cross-entropy lowers their logits.
-Each loss here reduces that effect by its own scale or shift of the logits.
+If a client has few or no samples of a class, cross-entropy lowers the logit of this class. Each
+loss here reduces the effect by its own scale or shift of the logits.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 
+from fedexp.compatibility.traits import LEAVES_OUT_CLASSES
 from fedexp.core.client_protocol import Client
-from fedexp.core.compatibility import LEAVES_OUT_CLASSES
 from fedexp.core.forward import Forward
-from fedexp.core.messages import Message
+from fedexp.core.messages import PartMessage
 from fedexp.core.part import Memory, Setting
 from fedexp.core.sockets import Loss
 
@@ -43,12 +43,12 @@ class Adjusted(Loss):
         """
         raise NotImplementedError
 
-    def receive(self, message: Message) -> None:
-        """The global model: nothing adjusted."""
+    def receive(self, message: PartMessage) -> None:
+        """Reset to the global model: no adjustment."""
         self.scale.fill_(1)
         self.shift.fill_(0)
 
-    def begin(self, client: Client, message: Message, memory: Memory) -> None:
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """Adjust to this client's classes."""
         scale, shift = self.adjustment(client.data.class_counts.float())
         self.scale.copy_(scale)
@@ -57,7 +57,7 @@ class Adjusted(Loss):
     def forward(self, batch: Forward) -> Tensor:
         """The loss, a scalar."""
         logits = self.scale * batch.logits + self.shift
-        # A class that the head leaves out keeps its -inf: a scale of 0 would make it NaN.
+        # Keep the -inf of classes that the head leaves out: a scale of 0 would make it NaN.
         logits = torch.where(batch.logits.isneginf(), batch.logits, logits)
         return batch.mean(F.cross_entropy(logits, batch.targets, reduction="none"))
 
@@ -65,8 +65,8 @@ class Adjusted(Loss):
 class LogitCalibration(Adjusted):
     """FedLC: logits_c - tau n_c^(-1/4); classes without samples are left out.
 
-    Rare classes get a larger margin (Zhang et al., ICML 2022). Unlike in the paper's formula, the
-    true class stays in the denominator, so that the loss is a cross-entropy.
+    Rare classes get a larger margin (Zhang et al., ICML 2022). Unlike the paper's formula, the
+    denominator includes the true class, so that the loss is a cross-entropy.
 
     Args:
         tau: the margin of a class with one sample.
@@ -88,7 +88,7 @@ class RestrictedSoftmax(Adjusted):
     """FedRS: alpha logits_c for the classes that the client lacks (Li and Zhan, KDD 2021).
 
     Args:
-        alpha: the factor of absent classes' logits; 1 is cross-entropy.
+        alpha: the factor of absent classes' logits; 1 gives cross-entropy.
     """
 
     def __init__(self, alpha: Annotated[float, Field(ge=0, le=1)]) -> None:

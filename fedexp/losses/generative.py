@@ -1,4 +1,4 @@
-"""FedGen: clients learn from features that a generator at the server makes."""
+"""FedGen: the server trains a generator of features, and clients learn from its features."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
+from fedexp.compatibility.traits import RUNNING_STATISTICS, UNTRAINED_CLASSIFIER
 from fedexp.core.client_protocol import Client
-from fedexp.core.compatibility import RUNNING_STATISTICS, UNTRAINED_CLASSIFIER
 from fedexp.core.forward import Forward, mean_over
-from fedexp.core.messages import Message, Tensors, Update
+from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Memory, Setting
 from fedexp.core.randomness import key, seeded, torch_generator, uniform
 from fedexp.core.sockets import Loss
@@ -26,48 +26,48 @@ _LEAST_WEIGHT = 1e-4
 
 
 def distillation(logits: Tensor, teacher_logits: Tensor) -> Tensor:
-    """KL(teacher || student) of each sample, without gradient in the teacher.
+    """KL(teacher || student) of each sample; the teacher gets no gradient.
 
     Args:
-        logits: of the student, [B, C].
+        logits: the student's, [B, C].
         teacher_logits: [B, C].
 
     Returns:
-        [B]; a class that is left out (logit -inf) has no probability and adds nothing.
+        [B]; a class that is left out (logit -inf) has probability 0 and adds 0.
     """
-    # Not -inf: the difference of two of them is NaN.
+    # The least finite number replaces -inf: -inf minus -inf would be NaN.
     student, teacher = (
         F.log_softmax(each.clamp(min=torch.finfo(each.dtype).min), dim=1)
         for each in (logits, teacher_logits.detach())
     )
-    # Not F.kl_div: vmap would compute it client by client.
+    # Without F.kl_div: vmap would run it client by client.
     return (teacher.exp() * (teacher - student)).sum(dim=1)
 
 
 class Generative(Loss):
     """CE + a_t CE(h(G(y~)), y~) + b_t KL(h(G(y)) || h(z)) (Zhu et al., ICML 2021, as released).
 
-    h is the client's head, G(y) are features that the server's generator makes of noise and the
-    labels y of the batch, and y~ are as many labels, uniform over all classes: where the paper
-    speaks of a generator's batch, it is as large as the batch. The second term trains the head
-    only, and the teacher of the third has no gradient. With t from 0, a_t = max(1e-4, a decay^t),
-    and b_t likewise; without G, as in round 0, both terms are 0. They act in all local epochs,
-    where the released code stops them after 20.
+    h is the client's head. G(y) are features that the server's generator makes from noise and the
+    labels y of the batch; y~ are as many labels, drawn uniformly from all classes. (So the paper's
+    batch of the generator has the size of the data batch.) The second term trains the head only;
+    the teacher of the third gets no gradient. t counts rounds from 0, a_t = max(1e-4, a decay^t),
+    and b_t likewise. As long as there is no G, in round 0, both terms are 0. The terms act in all
+    local epochs; the released code stops them after 20.
 
     After training, the server trains G against the cohort's heads (``GeneratorTraining``). A
-    client reports how often it trained on each class, which weights its head in G's loss. Clients
-    get G in eval mode, its BatchNorm folded into the first layer.
+    client reports how often it trained on each class; this is the weight of its head in G's loss.
+    Clients get G in eval mode, with its BatchNorm folded into the first layer.
 
     Args:
         generated_weight: a.
         distillation_weight: b.
-        decay: of both weights in a round.
+        decay: factor of both weights in each round.
         noise_dim: m, noise values for one feature vector.
         hidden: h, width of G's hidden layer.
-        steps: of G's optimizer in a round.
-        batch_size: generated features in each of them; at least 2, for BatchNorm.
+        steps: steps of G's optimizer in a round.
+        batch_size: generated features in a step; at least 2, for BatchNorm.
         lr: learning rate of G in the first round.
-        lr_decay: its factor in each later round.
+        lr_decay: factor of this learning rate in each later round.
         weight_decay: L2 penalty on G.
         diversity: eta, weight of the loss that keeps the features of a class apart.
     """
@@ -75,9 +75,9 @@ class Generative(Loss):
     forbids = MappingProxyType(
         {
             UNTRAINED_CLASSIFIER: "loss=generative: the generator learns from the heads that the "
-            "clients train; with this {socket} the global model has another one",
-            RUNNING_STATISTICS: "loss=generative: generated features would enter the running "
-            "statistics of this {socket}; take head.feature_norm=l2",
+            "clients train; with this {other} the global model uses a different head",
+            RUNNING_STATISTICS: "loss=generative: generated features would change the running "
+            "statistics of this {other}; use head.feature_norm=l2",
         }
     )
     first_weight: Tensor
@@ -116,12 +116,12 @@ class Generative(Loss):
         self._metrics: dict[str, float] = {}
 
     def setup(self, setting: Setting) -> None:
-        """G, and buffers for the client's copy of it. Raises InputError if heads are private."""
-        of_head = {name for name in setting.parameter_shapes if name.startswith("head.")}
-        if private := sorted(of_head - setting.shared):
+        """Make G, and buffers for the client's copy. Raises InputError if heads are private."""
+        head_names = {name for name in setting.parameter_shapes if name.startswith("head.")}
+        if private := sorted(head_names - setting.shared):
             raise InputError(
                 f"loss=generative: the server needs the clients' heads, but {private[0]} is not "
-                "sent; take a personalization that shares the head"
+                "sent; use a personalization that shares the head"
             )
         self.setting = setting
         with seeded(setting.seed, "feature_generator"):
@@ -137,22 +137,22 @@ class Generative(Loss):
     # The server's half.
 
     def broadcast(self, round: int) -> Tensors:
-        """G, once it has been trained."""
+        """G; nothing before its first training."""
         training = self.training_of_generator
         if not training.rounds:
             return {}
         return {name: w.to(self.key.device) for name, w in training.generator.folded().items()}
 
-    def extract(self, update: Update, current: Tensors) -> Tensors:
+    def extract(self, weights: Tensors, current: Tensors) -> Tensors:
         """The client's head."""
-        return {name: w for name, w in update.weights.items() if name.startswith("head.")}
+        return {name: w for name, w in weights.items() if name.startswith("head.")}
 
-    def aggregate(self, updates: Sequence[Update]) -> None:
+    def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Train G against the cohort's heads."""
         assert self.setting.head is not None
         training = self.training_of_generator
         head = self.setting.head(training.rounds + 1)
-        reports = [update.extras["loss"] for update in updates]
+        reports = [update.extras for update in updates]
         loss = training.train(
             [partial(head, report) for report in reports],
             torch.stack([report["seen"] for report in reports]),
@@ -174,19 +174,18 @@ class Generative(Loss):
 
     # The client's half.
 
-    def receive(self, message: Message) -> None:
-        """Set G and the weights a_t, b_t; 0 without G."""
-        received = message.extras.get("loss", {})
-        for name, tensor in received.items():
+    def receive(self, message: PartMessage) -> None:
+        """Copy G in and set the weights a_t, b_t; without G they are 0."""
+        for name, tensor in message.extras.items():
             self.get_buffer(name).copy_(tensor)
         factor = self.decay ** (message.round - 1)
-        present = [max(_LEAST_WEIGHT, first * factor) for first in self.first_weights]
-        for place, weight in enumerate(present if received else [0.0, 0.0]):
-            self.weights[place].fill_(weight)  # a copy from the CPU would wait for the device
+        decayed = [max(_LEAST_WEIGHT, first * factor) for first in self.first_weights]
+        for position, weight in enumerate(decayed if message.extras else [0.0, 0.0]):
+            self.weights[position].fill_(weight)  # a copy from the CPU would wait for the device
         self.key.fill_(key(self.setting.seed, "generated_features", message.round))
 
-    def begin(self, client: Client, message: Message, memory: Memory) -> None:
-        """Key the draws by the client."""
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
+        """Give the client its own random draws."""
         own = key(self.setting.seed, "generated_features", message.round, client.data.client)
         self.key.fill_(own)
 
@@ -200,8 +199,8 @@ class Generative(Loss):
         teacher = batch.head(self._generate(more_noise, batch.targets))
         distilled = distillation(batch.logits, teacher)
         losses = F.cross_entropy(batch.logits, batch.targets, reduction="none")
-        of_generated = self._generated_loss(batch, labels, self._generate(noise, labels))
-        return batch.mean(losses + self.weights[1] * distilled) + self.weights[0] * of_generated
+        generated = self._generated_loss(batch, labels, self._generate(noise, labels))
+        return batch.mean(losses + self.weights[1] * distilled) + self.weights[0] * generated
 
     def measure(self, batch: Forward) -> Tensors:
         """``seen`` [C]: samples of each class in the batch."""
@@ -211,15 +210,15 @@ class Generative(Loss):
 
     def report(self, client: Client, memory: Memory) -> Tensors:
         """``seen`` [C], summed over the steps of local training."""
-        return {"seen": client.measured["loss"]["seen"]}
+        return {"seen": client.measured(self)["seen"]}
 
     def _generate(self, noise: Tensor, labels: Tensor) -> Tensor:
-        """Features [B, d] of the client's copy of G."""
+        """Features [B, d] from the client's copy of G."""
         names = ("first_weight", "first_bias", "last_weight", "last_bias")
         return generate({name: self.get_buffer(name) for name in names}, noise, labels)
 
     def _generated_loss(self, batch: Forward, labels: Tensor, features: Tensor) -> Tensor:
-        """Mean cross-entropy of generated ``features`` [B, d], without classes left out."""
+        """Mean cross-entropy of generated ``features`` [B, d]; skips classes that h leaves out."""
         assert batch.head is not None
         logits = batch.head(features)
         losses = F.cross_entropy(logits, labels, reduction="none")

@@ -1,4 +1,4 @@
-"""FedGen's generator of features, and how the server trains it."""
+"""FedGen's generator of features, and its training at the server."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fedexp.core.messages import Tensors
 
 
 def one_hot(labels: Tensor, num_classes: int) -> Tensor:
-    """Float [B, C] of ``labels`` [B]. Not F.one_hot: vmap does not support it."""
+    """One-hot float [B, C] of ``labels`` [B]. vmap does not support F.one_hot."""
     return (labels.unsqueeze(1) == torch.arange(num_classes, device=labels.device)).float()
 
 
 class FeatureGenerator(nn.Module):
     """G: (noise [B, m], labels [B]) -> features [B, d].
 
-    Linear(m + C, h) of the noise and the one-hot label, BatchNorm, ReLU, Linear(h, d).
+    Linear(m + C, h) on the noise and the one-hot label, BatchNorm, ReLU, Linear(h, d).
     """
 
     def __init__(self, noise_dim: int, hidden: int, num_classes: int, feature_dim: int) -> None:
@@ -51,7 +51,7 @@ class FeatureGenerator(nn.Module):
 
 
 def generate(folded: Tensors, noise: Tensor, labels: Tensor) -> Tensor:
-    """Features [B, d] of noise [B, m] and labels [B]; ``folded`` is of ``FeatureGenerator``."""
+    """Features [B, d] from noise [B, m], labels [B] and ``FeatureGenerator.folded``."""
     num_classes = folded["first_weight"].shape[1] - noise.shape[1]
     inputs = torch.cat([noise, one_hot(labels, num_classes)], dim=1)
     hidden = F.relu(F.linear(inputs, folded["first_weight"], folded["first_bias"]))
@@ -62,10 +62,10 @@ def label_shares(seen: Tensor) -> Tensor:
     """v_k(y) = (1 + s_ky) / sum_j (1 + s_jy), each client's weight for each class.
 
     Args:
-        seen: s [K, C], samples of each class that each client has trained on, repetitions counted.
+        seen: s [K, C], how often each client trained on a sample of each class.
 
     Returns:
-        [K, C]; each column adds up to 1.
+        [K, C]; each column sums to 1.
     """
     return (1 + seen) / (1 + seen).sum(dim=0)
 
@@ -74,7 +74,7 @@ def ensemble_loss(logits: Sequence[Tensor], labels: Tensor, shares: Tensor) -> T
     """sum_k mean_b v_k(y_b) CE(logits_kb, y_b), a scalar.
 
     Args:
-        logits: of each client's head, [B, C].
+        logits: [B, C] from each client's head.
         labels: y [B].
         shares: v [K, C].
     """
@@ -85,8 +85,8 @@ def ensemble_loss(logits: Sequence[Tensor], labels: Tensor, shares: Tensor) -> T
 def diversity_loss(noise: Tensor, features: Tensor) -> Tensor:
     """exp(-mean over all ordered pairs i, j of msd(noise) * mad(features)), a scalar.
 
-    msd is the mean squared, mad the mean absolute difference over the dimensions. Small if
-    different noise gives different features.
+    msd is the mean squared difference over the dimensions, mad the mean absolute difference. The
+    loss is small if different noise gives different features.
 
     Args:
         noise: [B, m].
@@ -101,11 +101,11 @@ def diversity_loss(noise: Tensor, features: Tensor) -> Tensor:
 class GeneratorTraining:
     """The server's G with its optimizer.
 
-    Adam lasts over rounds, with an L2 penalty; its learning rate is ``lr * lr_decay^r`` in the r-th
-    training from 0. The loss is ``ensemble_loss + diversity * diversity_loss``, with G in train
-    mode.
+    Adam keeps its state over rounds and has an L2 penalty. Its learning rate is ``lr * lr_decay^r``
+    in training r, counted from 0. The loss is ``ensemble_loss + diversity * diversity_loss``, with
+    G in train mode.
 
-    Not an ``nn.Module``: the model in local training must not have these parameters.
+    This is no ``nn.Module``, because the client's model must not contain these parameters.
     """
 
     def __init__(
@@ -132,9 +132,9 @@ class GeneratorTraining:
         """One round of training; returns the loss of its last step.
 
         Args:
-            heads: each client's, features [B, d] -> logits [B, C].
-            seen: [K, C] as in ``label_shares``; labels are drawn among the classes of any client.
-            draw: of noise, uniform in [0, 1), and labels.
+            heads: each client's head, features [B, d] -> logits [B, C].
+            seen: [K, C], see ``label_shares``; labels are drawn from the classes in the cohort.
+            draw: draws noise, uniform in [0, 1), and labels.
         """
         self.optimizer.param_groups[0]["lr"] = self.lr * self.lr_decay**self.rounds
         self.rounds += 1
@@ -161,7 +161,7 @@ class GeneratorTraining:
         }
 
     def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
-        """Inverse of ``state_dict``; afterwards it is on ``device``."""
+        """Inverse of ``state_dict``; moves G to ``device``."""
         self.generator.to(device).load_state_dict(state["generator"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.rounds = state["rounds"]

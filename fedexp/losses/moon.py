@@ -1,4 +1,4 @@
-"""MOON: features near the global model's, away from those of the client's previous model."""
+"""MOON: pulls features to the global model's and away from the client's previous model's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedexp.core.client_protocol import Client
 from fedexp.core.forward import Forward, Outputs
-from fedexp.core.messages import Message, Tensors
+from fedexp.core.messages import PartMessage, Tensors
 from fedexp.core.part import Memory
 from fedexp.core.sockets import Loss
 
@@ -20,14 +20,14 @@ def model_contrast(z: Tensor, global_z: Tensor, previous_z: Tensor, temperature:
 
     Args:
         z: features [B, d].
-        global_z: [B, d], the global model's for the same samples.
-        previous_z: [B, d], the client's previous local model's.
+        global_z: [B, d], the global model's features of the same samples.
+        previous_z: [B, d], the features of the client's previous local model.
         temperature: tau.
 
     Returns:
-        [B]; log 2 where the two models agree.
+        [B]; log 2 where ``global_z`` and ``previous_z`` agree.
     """
-    # One product, so that the gradient is exactly 0 where the two models agree.
+    # A single product makes the gradient exactly 0 where the two agree.
     difference = F.normalize(global_z) - F.normalize(previous_z)
     return -F.logsigmoid((F.normalize(z) * difference).sum(dim=1) / temperature)
 
@@ -35,11 +35,12 @@ def model_contrast(z: Tensor, global_z: Tensor, previous_z: Tensor, temperature:
 class Moon(Loss):
     """Cross-entropy + mu * ``model_contrast`` (Li et al., CVPR 2021).
 
-    The contrast is of the features z, which the head classifies. In the paper they are the 256
-    outputs of a projection, Linear-ReLU-Linear, after the backbone: an option of the backbones
-    (``fedexp.models.layers.project``, "mlp"), since the classifier comes after it, too.
+    The contrast uses the features z, the input of the head. In the paper z are the 256 outputs of a
+    projection, Linear-ReLU-Linear, after the backbone. Here the projection is an option of the
+    backbone (``fedexp.models.layers.project``, "mlp").
 
-    In a client's first round its previous local model is the global one: the contrast is constant.
+    In a client's first round the global model stands for its previous local model: the contrast is
+    constant.
 
     Args:
         mu: weight of the contrast.
@@ -52,7 +53,7 @@ class Moon(Loss):
         super().__init__()
         self.mu, self.temperature = mu, temperature
 
-    def begin(self, client: Client, message: Message, memory: Memory) -> None:
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """Load the client's previous local model, if there is one."""
         client.frozen_copies["previous"].set(memory)
 

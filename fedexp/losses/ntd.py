@@ -1,4 +1,4 @@
-"""FedNTD: distillation of the global model over the classes other than the true one."""
+"""FedNTD: distillation from the global model over all classes except the true one."""
 
 import torch
 import torch.nn.functional as F
@@ -14,32 +14,32 @@ def not_true_distillation(
 ) -> Tensor:
     """Not-true distillation of each sample (Lee et al., NeurIPS 2022).
 
-    KL(global || local) of the softmaxes of logits / tau over the classes other than the true one.
-    A class that either model leaves out (logit -inf) is left out of both; if no class remains, the
-    divergence is 0.
+    KL(global || local) of the softmaxes of logits / tau over all classes except the true one. A
+    class that one of the models leaves out (logit -inf) is left out of both; if no class remains,
+    the divergence is 0.
 
     Args:
-        logits: [B, C], of the model in training.
-        global_logits: [B, C], of the global model.
+        logits: [B, C] from the model in training.
+        global_logits: [B, C] from the global model.
         targets: [B] true classes.
         temperature: tau.
 
     Returns:
         [B].
     """
-    # Not one_hot: vmap does not support it.
+    # Without F.one_hot: vmap does not support it.
     true = targets.unsqueeze(1) == torch.arange(logits.shape[1], device=logits.device)
     excluded = true | logits.isneginf() | global_logits.isneginf()
     local, reference = (
         _log_softmax(each / temperature, excluded) for each in (logits, global_logits)
     )
-    # Not F.kl_div: vmap would compute it client by client.
+    # Without F.kl_div: vmap would run it client by client.
     return (reference.exp() * (reference - local)).sum(dim=1)
 
 
 def _log_softmax(logits: Tensor, excluded: Tensor) -> Tensor:
     """log softmax of ``logits`` [B, C] over the classes that are not ``excluded`` [B, C]."""
-    # Not -inf: the difference of two of them is NaN.
+    # The least finite number replaces -inf: -inf minus -inf would be NaN.
     return F.log_softmax(logits.masked_fill(excluded, torch.finfo(logits.dtype).min), dim=1)
 
 

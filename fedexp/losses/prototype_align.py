@@ -1,4 +1,4 @@
-"""FedProto's loss: cross-entropy and the distance of features from their class's prototype."""
+"""FedProto's loss: cross-entropy plus the distance of features from their class's prototype."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
+from fedexp.compatibility.traits import CLASS_PROTOTYPES
 from fedexp.core.client_protocol import Client
-from fedexp.core.compatibility import CLASS_PROTOTYPES
 from fedexp.core.forward import Forward
-from fedexp.core.messages import Message, Tensors
+from fedexp.core.messages import PartMessage, Tensors
 from fedexp.core.part import Memory, Setting
 from fedexp.core.randomness import torch_generator
 from fedexp.losses.prototype_loss import PrototypeLoss
@@ -24,12 +24,12 @@ Weighting = Literal["samples", "uniform"]
 def mean_prototypes(
     prototypes: Tensor, counts: Tensor, weighting: Weighting = "samples"
 ) -> tuple[Tensor, Tensor]:
-    """Each class's mean over the clients that hold it (Tan et al., AAAI 2022, Eq. 6).
+    """Average each class's prototypes over the clients that hold it (Tan et al., AAAI 2022, Eq. 6).
 
     Args:
-        prototypes: [K, C, d]; the rows of classes that a client does not hold have no weight.
+        prototypes: [K, C, d]; rows of classes that a client does not hold have weight 0.
         counts: [K, C] samples of each class at each client.
-        weighting: ``samples``: a client's weight is its samples of the class; ``uniform``: 1.
+        weighting: a client's weight. ``samples``: its samples of the class; ``uniform``: 1.
 
     Returns:
         prototypes [C, d], summed in float64, zero where ``holds`` is false; holds [C] bool:
@@ -43,19 +43,19 @@ def mean_prototypes(
 
 
 class PrototypeAlign(PrototypeLoss):
-    """Cross-entropy + lam * mean squared difference of z from its class's global prototype.
+    """Cross-entropy + lam * mean squared difference between z and its class's global prototype.
 
     The loss of FedProto (Tan et al., AAAI 2022). Samples whose class has no prototype are left out
-    of the second mean; without any prototype the loss is the cross-entropy.
+    of the second mean. If there is no prototype at all, the loss is the cross-entropy.
 
     Args:
         lam: weight of the second term.
-        weighting: as in ``mean_prototypes``.
-        first: the prototypes of the first round: ``none``, or ``random``, uniform in [0, 1]^d.
-        features: a client's prototypes are the class means of the features of its training data:
-            ``trained``, under the trained model in eval mode, without augmentation; ``last_epoch``,
-            as computed in the steps of the last local epoch, in train mode, with augmentation,
-            while the weights change (the study of FedNH, Dai et al., AAAI 2023).
+        weighting: see ``mean_prototypes``.
+        first: the prototypes in the first round: ``none``, or ``random``, uniform in [0, 1]^d.
+        features: the training features whose class means are the client's prototypes. ``trained``:
+            the features under the trained model in eval mode, without augmentation.
+            ``last_epoch``: the features in the steps of the last local epoch, in train mode, with
+            augmentation, while the weights change (the study of FedNH, Dai et al., AAAI 2023).
     """
 
     traits = frozenset({CLASS_PROTOTYPES})
@@ -71,10 +71,10 @@ class PrototypeAlign(PrototypeLoss):
     ) -> None:
         super().__init__()
         self.lam, self.weighting, self.first = lam, weighting, first
-        self.measures_last_epoch = features == "last_epoch"
+        self._uses_last_epoch = features == "last_epoch"
 
     def setup(self, setting: Setting) -> None:
-        """Buffers for the server's ``prototypes`` [C, d], and which classes have one [C]."""
+        """Make buffers for the server's ``prototypes`` [C, d] and for ``holds`` [C]."""
         super().setup(setting)
         shape = (setting.num_classes, setting.feature_dim)
         no_class = torch.zeros(setting.num_classes, dtype=torch.bool)
@@ -91,30 +91,33 @@ class PrototypeAlign(PrototypeLoss):
             batch.z, batch.targets, self.prototypes, self.holds, real=batch.real
         )
 
-    def receive(self, message: Message) -> None:
-        """Set the prototypes to the server's."""
+    def receive(self, message: PartMessage) -> None:
+        """Copy in the server's prototypes."""
         self.holds.fill_(False)
-        for name, tensor in message.extras.get("loss", {}).items():
+        for name, tensor in message.extras.items():
             self.get_buffer(name).copy_(tensor)
 
     def measure(self, batch: Forward) -> Tensors:
-        """With ``features=last_epoch``: the sums of each class's features and their numbers."""
-        if not self.measures_last_epoch:
+        """With ``features=last_epoch``: the sums [C, d] and counts [C] of each class's features."""
+        if not self._uses_last_epoch:
             return {}
         classes = torch.arange(self.num_classes, device=batch.targets.device)
-        members = (batch.targets.unsqueeze(1) == classes).to(batch.z)  # vmap has no one_hot
+        # Without F.one_hot: vmap does not support it.
+        members = (batch.targets.unsqueeze(1) == classes).to(batch.z)
+        members = members * batch.in_last_epoch
         if batch.real is not None:
             members = members * batch.real.unsqueeze(1)
         return {"sums": members.T @ batch.z, "counts": members.sum(dim=0)}
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """The class prototypes of the chosen features, and the class counts."""
-        if not self.measures_last_epoch:
+        """The client's class prototypes [C, d] and class counts [C]."""
+        if not self._uses_last_epoch:
             return super().report(client, memory)
-        sums, counts = (client.measured["loss"][name] for name in ("sums", "counts"))
+        measured = client.measured(self)
+        sums, counts = measured["sums"], measured["counts"]
         return {"prototypes": sums / counts.clamp(min=1).unsqueeze(1), "counts": counts.long()}
 
     def merge(self, prototypes: Tensor, counts: Tensor) -> Tensors:
-        """The mean prototypes, and which classes have one."""
+        """``prototypes``: the means; ``holds``: whether a class has one."""
         means, holds = mean_prototypes(prototypes, counts, self.weighting)
         return {"prototypes": means, "holds": holds}

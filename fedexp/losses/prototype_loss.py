@@ -1,4 +1,4 @@
-"""What losses share that compare features with prototypes from the server."""
+"""The base of losses that compare features with prototypes from the server."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import torch
 from torch import Tensor
 
 from fedexp.core.client_protocol import Client
-from fedexp.core.messages import Tensors, Update
+from fedexp.core.messages import PartUpdate, Tensors
 from fedexp.core.part import Memory, Setting
 from fedexp.core.prototypes import class_prototypes, stack_reports
 from fedexp.core.sockets import Loss
 
 
 class PrototypeLoss(Loss):
-    """A loss against what the server makes of the cohort's class prototypes.
+    """A loss that uses tensors which the server computes from the cohort's class prototypes.
 
-    Clients report their class prototypes and class counts. A subclass says what the server makes of
-    them (``merge``) and takes that in (``receive``). For a class that the latest cohort lacks, the
-    server sends what an earlier cohort gave.
+    Clients report their class prototypes and class counts. A subclass computes the server's tensors
+    in ``merge`` and copies them in in ``receive``. For a class that the latest cohort lacks, the
+    server sends the values of an earlier cohort.
 
     Attributes:
         by_client: names of the tensors from ``merge`` that have a row for each client.
@@ -30,16 +30,17 @@ class PrototypeLoss(Loss):
 
     def __init__(self) -> None:
         super().__init__()
-        self.known: Tensors = {}  # what the server sends; empty before the first reports
+        self.known: Tensors = {}  # the tensors to send; empty before the first reports
 
     def setup(self, setting: Setting) -> None:
-        """Note the number of classes C; a subclass adds its buffers."""
+        """Set the number of classes C; a subclass adds its buffers."""
         self.num_classes = setting.num_classes
 
     def merge(self, prototypes: Tensor, counts: Tensor) -> Tensors:
-        """What the server sends, of prototypes [K, C, d] and counts [K, C] of a cohort of K.
+        """The tensors to send, computed from a cohort's prototypes [K, C, d] and counts [K, C].
 
-        Name -> [C, ...], or [K, C, ...] if the name is in ``by_client``.
+        Returns:
+            name -> [C, ...], or [K, C, ...] if the name is in ``by_client``.
         """
         raise NotImplementedError
 
@@ -52,17 +53,17 @@ class PrototypeLoss(Loss):
         prototypes, counts = class_prototypes(*client.features(), self.num_classes)
         return {"prototypes": prototypes, "counts": counts}
 
-    def aggregate(self, updates: Sequence[Update]) -> None:
-        """Renew what belongs to the classes that a client of the cohort holds."""
+    def aggregate(self, updates: Sequence[PartUpdate]) -> None:
+        """Replace the rows of the classes that the cohort holds."""
         if not updates:
             return
-        prototypes, counts = stack_reports(updates, "loss")
+        prototypes, counts = stack_reports(updates)
         new = self.merge(prototypes, counts)
         held = (counts > 0).any(dim=0)
         self.known = renewed(self.known, new, held, self.by_client) if self.known else new
 
     def server_state(self) -> Tensors:
-        """What the server sends."""
+        """The tensors to send."""
         return dict(self.known)
 
     def load_server_state(self, state: Tensors) -> None:
@@ -73,8 +74,8 @@ class PrototypeLoss(Loss):
 def renewed(old: Tensors, new: Tensors, held: Tensor, by_client: Collection[str]) -> Tensors:
     """``new`` for the classes that are ``held`` [C], ``old`` for the others.
 
-    Both are name -> [C, ...], or [K, C, ...] for the names in ``by_client``, where the smaller K is
-    filled up with rows of zeros.
+    Both are name -> [C, ...], or [K, C, ...] for names in ``by_client``. If their K differ, rows of
+    zeros are appended to the smaller tensor.
     """
     result = {}
     for name, tensor in new.items():

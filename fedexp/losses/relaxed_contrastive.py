@@ -1,4 +1,4 @@
-"""FedRCL: contrasts a batch's features at several levels, and spreads each class."""
+"""FedRCL: contrasts a batch's features at several levels, and pushes close ones apart."""
 
 from typing import Annotated, Literal, NamedTuple
 
@@ -15,7 +15,7 @@ Cosine = Annotated[float, Field(ge=-1, le=1)]
 
 
 class RelaxedContrast(NamedTuple):
-    """FedRCL's two terms, [B] each, one value for each sample."""
+    """FedRCL's two terms for each sample, [B] each."""
 
     contrast: Tensor
     divergence: Tensor
@@ -32,24 +32,23 @@ def relaxed_contrast(
 ) -> RelaxedContrast:
     """The relaxed contrastive loss of each sample (Seo et al., CVPR 2024).
 
-    With s_ij the cosine of samples i and j, P_i the other samples of i's class, N_i the samples of
-    other classes and tau the temperature:
+    s_ij is the cosine of samples i and j, P_i the other samples of i's class, N_i the samples of
+    other classes, tau the temperature.
 
     contrast_i = mean over j in P_i of -log(e^(s_ij / tau) / (e^(s_ij / tau) + sum over k in N_i of
     e^(s_ik / tau))); divergence_i = log(1 + sum over j in P_i with s_ij >= threshold of
     e^((s_ij - 1) / tau)).
 
-    ``pairs="hardest"`` takes, as the released code does, of P_i the least similar sample only, and
-    of N_i the ``negatives`` most similar ones. If P_i is empty, the contrast has s_ii = 1 in its
-    place, which only repels the others, and the divergence is 0. If N_i is empty, the contrast is
-    0.
+    ``pairs="hardest"``, as in the released code, keeps only the least similar sample in P_i and the
+    ``negatives`` most similar samples in N_i. If P_i is empty, the contrast uses s_ii = 1, so that
+    i is only pushed away from N_i, and the divergence is 0. If N_i is empty, the contrast is 0.
 
     Args:
         features: [B, d].
         targets: [B] classes.
         temperature: tau.
-        threshold: lambda, the least cosine of a pair that is pushed apart.
-        negatives: the size of N_i of ``hardest``.
+        threshold: lambda, the cosine from which a pair of one class is pushed apart.
+        negatives: the size of N_i with ``pairs="hardest"``.
         pairs: which pairs of samples count.
         real: [B], 1 for a sample, 0 for padding; None if all are samples.
     """
@@ -59,7 +58,7 @@ def relaxed_contrast(
     own = torch.eye(len(targets), dtype=torch.bool, device=targets.device)
     real = torch.ones_like(same) if real is None else (real > 0).expand_as(same)
     positive, negative = same & ~own & real, ~same & real
-    # Not -inf: logsumexp of nothing but -inf has the gradient NaN.
+    # The least finite number replaces -inf: the gradient of logsumexp is NaN if all are -inf.
     least = torch.finfo(cosines.dtype).min
     repelling = (cosines / temperature).masked_fill(~negative, least)
     attracting, counts = cosines, positive
@@ -69,8 +68,8 @@ def relaxed_contrast(
         counts = positive.any(dim=1, keepdim=True)
     is_alone = ~counts.any(dim=1)
     repulsion = repelling.logsumexp(dim=1)
-    each = -F.logsigmoid(attracting / temperature - repulsion.unsqueeze(1))
-    mean = each.where(counts, 0).sum(dim=1) / counts.sum(dim=1).clamp(min=1)
+    losses = -F.logsigmoid(attracting / temperature - repulsion.unsqueeze(1))
+    mean = losses.where(counts, 0).sum(dim=1) / counts.sum(dim=1).clamp(min=1)
     contrast = torch.where(is_alone, -F.logsigmoid(1 / temperature - repulsion), mean)
     close = counts & (attracting >= threshold)
     excess = ((attracting - 1) / temperature).masked_fill(~close, least)
@@ -85,11 +84,11 @@ class RelaxedContrastive(Loss):
 
     Args:
         temperature: tau of both terms.
-        threshold: lambda, the least cosine of two samples of a class that are pushed apart.
+        threshold: lambda, the cosine from which two samples of a class are pushed apart.
         beta: weight of the divergence.
-        negatives: how many samples of other classes each sample is contrasted with.
-        pairs: ``hardest``, the least similar sample of the class and the most similar ones of
-            others, as in the released code; or ``all``, as in the paper.
+        negatives: number of samples of other classes for each sample, with ``hardest``.
+        pairs: ``hardest``: the least similar sample of the same class and the most similar ones of
+            other classes, as in the released code. ``all``: all samples, as in the paper.
     """
 
     levels = True

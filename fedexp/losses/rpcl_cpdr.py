@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedexp.core.client_protocol import Client
 from fedexp.core.forward import Forward
-from fedexp.core.messages import Message, Tensors
+from fedexp.core.messages import PartMessage, Tensors
 from fedexp.core.part import Memory, Setting
 from fedexp.core.prototypes import (
     Metric,
@@ -29,24 +29,23 @@ from fedexp.losses.semantic import Distance, cpdr, mean_distances, rpcl
 class RpclCpdr(PrototypeLoss):
     """Cross-entropy + RPCL + CPDR, each with a weight (FedSC).
 
-    Until the server has prototypes, in the first round, the loss is the cross-entropy alone.
+    In the first round the server has no prototypes: the loss is the cross-entropy alone.
 
     The server sends ``relational`` [K, C, d] with ``holds`` [K, C], and ``consistent`` [C, d] with
-    ``consistent_holds`` [C]. K is the size of the largest cohort so far. A class's rows are those
-    of the latest cohort that held the class, in the order of its clients. So the rows of a class
-    that the latest cohort lacks are an older cohort's, and row k need not be the same client for
-    every class.
+    ``consistent_holds`` [C]. K is the size of the largest cohort so far. The rows of a class come
+    from the latest cohort that held the class, ordered by client number. So row k may belong to
+    different clients for different classes.
 
     Args:
         ce_weight: weight of the cross-entropy.
         rpcl_weight: weight of RPCL.
         cpdr_weight: weight of CPDR.
         temperature: tau of RPCL.
-        normalizer: U(r) of RPCL: as in ``rpcl``, or ``dataset``, the mean distance from r of the
-            features of all of the client's samples under the model it receives (Eq. 13).
-        distance: as in ``cpdr``.
-        neighbors: as in ``relational_prototypes``.
-        metric: as in ``relational_prototypes``.
+        normalizer: U(r) of RPCL: see ``rpcl``; or ``dataset``: the mean distance between r and the
+            features of all the client's samples under the received model (Eq. 13).
+        distance: see ``cpdr``.
+        neighbors: see ``relational_prototypes``.
+        metric: see ``relational_prototypes``.
     """
 
     by_client = frozenset({"relational", "holds"})
@@ -73,15 +72,15 @@ class RpclCpdr(PrototypeLoss):
         self.neighbors, self.metric = neighbors, metric
 
     def setup(self, setting: Setting) -> None:
-        """Empty buffers for the server's prototypes and for U(r)."""
+        """Make empty buffers for the server's prototypes and for U(r)."""
         super().setup(setting)
-        self._nothing = {
+        self._no_prototypes = {
             "relational": torch.zeros(0, setting.num_classes, setting.feature_dim),
             "holds": torch.zeros(0, setting.num_classes, dtype=torch.bool),
             "consistent": torch.zeros(setting.num_classes, setting.feature_dim),
             "consistent_holds": torch.zeros(setting.num_classes, dtype=torch.bool),
         }
-        for name, tensor in self._nothing.items():
+        for name, tensor in self._no_prototypes.items():
             self.register_buffer(name, tensor, persistent=False)
         self.register_buffer("spread", torch.zeros(0, setting.num_classes), persistent=False)
 
@@ -96,20 +95,20 @@ class RpclCpdr(PrototypeLoss):
         discrepancy = cpdr(z, y, self.consistent, self.consistent_holds, self.distance, real)
         return loss + self.rpcl_weight * contrast + self.cpdr_weight * discrepancy
 
-    def receive(self, message: Message) -> None:
-        """Set the prototypes to the server's."""
+    def receive(self, message: PartMessage) -> None:
+        """Take over the server's prototypes; empty ones if it has none."""
         device = self.spread.device
-        self._nothing = {name: tensor.to(device) for name, tensor in self._nothing.items()}
-        for name, tensor in message.extras.get("loss", self._nothing).items():
+        self._no_prototypes = {n: tensor.to(device) for n, tensor in self._no_prototypes.items()}
+        for name, tensor in (message.extras or self._no_prototypes).items():
             setattr(self, name, tensor.to(device))
 
-    def begin(self, client: Client, message: Message, memory: Memory) -> None:
-        """With ``normalizer=dataset``: U(r) of this client."""
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
+        """With ``normalizer=dataset``, compute U(r) for this client."""
         if self.normalizer == "dataset" and len(self.relational):
             self.spread = mean_distances(client.features()[0], self.relational)
 
     def merge(self, prototypes: Tensor, counts: Tensor) -> Tensors:
-        """Relational and consistent prototypes, and who holds them."""
+        """The relational and consistent prototypes, and masks of those that exist."""
         relational, holds = relational_prototypes(
             prototypes, counts, self.neighbors, metric=self.metric
         )

@@ -26,19 +26,19 @@ def rpcl(
 ) -> Tensor:
     """Relational prototype contrastive learning (FedSC Eq. 13-14).
 
-    -log(sum over r of the own class of exp(s(z, r) / tau) / the same sum over all r), mean over the
-    batch, with s(z, r) = cos(z, r) / U(r) and U(r) the features' mean distance from r, a constant
-    for the gradient. Samples whose class has no relational prototype are left out of the mean; if
-    that is all of them, the loss is 0.
+    The loss of a sample is -log(sum over r of its class of exp(s(z, r) / tau) / sum over all r of
+    exp(s(z, r) / tau)). s(z, r) = cos(z, r) / U(r), where U(r) is the mean distance of features
+    from r and gets no gradient. The mean over the batch leaves out samples whose class has no
+    relational prototype; if no sample remains, it is 0.
 
     Args:
         z: features [B, d].
         y: labels [B].
         relational: r [K, C, d].
-        holds: [K, C] bool, which of them exist.
+        holds: [K, C] bool, whether r exists.
         temperature: tau.
-        normalizer: what U(r) is: ``batch``, the mean of ||z - r|| over this batch; ``none``, 1; or
-            a tensor U [K, C].
+        normalizer: U(r). ``batch``: the mean of ||z - r|| over this batch; ``none``: 1; or a tensor
+            U [K, C].
         real: [B], 1 for a sample, 0 for padding; None if all are samples.
 
     Returns:
@@ -50,7 +50,7 @@ def rpcl(
         normalizer = mean_distances(z.detach(), relational, real)
     if isinstance(normalizer, Tensor):
         scores = scores / normalizer.flatten().clamp(min=torch.finfo(scores.dtype).eps)
-    # Not -inf: logsumexp of nothing but -inf has the gradient NaN.
+    # The least finite number replaces -inf: the gradient of logsumexp is NaN if all are -inf.
     scores = scores.masked_fill(~holds.flatten(), torch.finfo(scores.dtype).min)
     by_class = scores.reshape(len(z), *holds.shape)
     own = torch.take_along_dim(by_class, y[:, None, None], dim=2).squeeze(2)  # [B, K]
@@ -68,17 +68,17 @@ def cpdr(
 ) -> Tensor:
     """Consistent prototype discrepancy regularisation (FedSC Eq. 15).
 
-    The distance of a feature from its class's consistent prototype o_y, mean over the batch.
-    Samples whose class has none are left out of the mean; if that is all of them, the loss is 0.
+    The mean distance of the batch's features from their class's consistent prototype o_y. The mean
+    leaves out samples whose class has none; if no sample remains, it is 0.
 
     Args:
         z: features [B, d].
         y: labels [B].
         consistent: o [C, d].
-        holds: [C] bool, which of them exist.
-        distance: ``mse``, the squared difference, mean over the d dimensions; ``l1``, the absolute
-            difference, sum over the dimensions (the norm of its gradient is sqrt(d) however small
-            the difference, so it needs a small weight); ``l2``, the Euclidean distance.
+        holds: [C] bool, whether o exists.
+        distance: ``mse``: the squared difference, mean over the d dimensions. ``l1``: the absolute
+            difference, sum over the dimensions; the norm of its gradient is sqrt(d) even for small
+            differences, so it needs a small weight. ``l2``: the Euclidean distance.
         real: [B], 1 for a sample, 0 for padding; None if all are samples.
 
     Returns:
@@ -93,11 +93,11 @@ def cpdr(
 
 
 def mean_distances(z: Tensor, relational: Tensor, real: Tensor | None = None) -> Tensor:
-    """U [K, C] (FedSC Eq. 13): the mean over ``z`` [n, d] of ||z - r||, r in [K, C, d]."""
+    """U [K, C] (FedSC Eq. 13): the mean of ||z - r|| over ``z`` [n, d], for r [K, C, d]."""
     distances = torch.cdist(z, relational.flatten(0, 1))
     return mean_over(distances, real).reshape(relational.shape[:2])
 
 
 def _mean_where(known: Tensor, losses: Tensor, real: Tensor | None) -> Tensor:
-    """The mean of ``losses`` [B] over the samples that are ``known`` [B]; 0 if none is."""
+    """The mean of ``losses`` [B] over the samples with ``known`` [B]; 0 if there is none."""
     return mean_over(losses, known if real is None else known * real)

@@ -1,5 +1,1 @@
-"""Backbones: input to features z [B, d]."""
-
-from fedexp.models.shape import feature_dim
-
-__all__ = ["feature_dim"]
+"""Backbones, which map inputs to features z [B, d]."""

@@ -1,4 +1,4 @@
-"""The recurrent network for the next character of a text."""
+"""A recurrent network for next-character prediction."""
 
 from pydantic import PositiveInt
 from torch import Tensor, nn
@@ -8,14 +8,14 @@ from fedexp.models.lstm import LSTM
 
 
 class CharLSTM(nn.Module):
-    """Token ids [B, L], embedded and read by an LSTM: its state after the last token, or each one.
+    """An embedding and an LSTM; z is the LSTM's state after the last token, or after each token.
 
     Args:
         vocabulary: number of different tokens.
         embedding_dim: width of a token's embedding.
         hidden: width of the LSTM.
-        layers: of the LSTM.
-        per_token: whether the state after each token is wanted.
+        layers: number of LSTM layers.
+        per_token: whether to return the state after each token.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ def char_lstm(
 
     Args:
         input_shape: [length] of the sequences; any length fits.
-        vocabulary: number of different tokens; the dataset says it.
+        vocabulary: number of different tokens; set by the dataset.
         embedding_dim: width of a token's embedding.
-        hidden: width of the LSTM, which is that of the features.
-        layers: of the LSTM.
-        feature_dim: None for the LSTM's own width, or the width of a projection after it.
-        projection: its layers, see ``project``.
-        per_token: whether each token has features; the dataset says it.
+        hidden: width of the LSTM and of the features.
+        layers: number of LSTM layers.
+        feature_dim: width of a projection after the network; None for no projection.
+        projection: layers of the projection, see ``project``.
+        per_token: whether each token has features; set by the dataset.
     """
     network = CharLSTM(vocabulary, embedding_dim, hidden, layers, per_token)
     return project(network, hidden, feature_dim, projection)

@@ -1,7 +1,7 @@
-"""Small convolutional networks: convolutions and pools, flattened, most with Linear-ReLU after.
+"""Small convolutional networks: convolutions and pools, flatten, and in most of them Linear-ReLU.
 
-Each factory takes the shape of an image, [channels, height, width]; the network gives z [B, d].
-The levels (``fedexp.models.levels``) are the maps before each convolution's ReLU.
+Each factory takes the shape of an image, [channels, height, width]; the network computes z [B, d].
+The levels (``fedexp.models.levels``) come from the maps before each convolution's ReLU.
 """
 
 from typing import Annotated, Literal
@@ -17,7 +17,7 @@ HicsBlocks = Literal["relu", "prelu_batchnorm"]
 
 
 def conv2cifar(input_shape: tuple[int, ...], feature_dim: PositiveInt) -> LevelSequential:
-    """FedNH's network for CIFAR (Dai et al., AAAI 2023): 1600-384-192 at 32x32."""
+    """FedNH's network for CIFAR (Dai et al., AAAI 2023): linear layers 1600-384-192 at 32x32."""
     trunk = LevelSequential(
         *_conv(image_channels(input_shape), 64, kernel=5),
         nn.MaxPool2d(2),
@@ -30,12 +30,12 @@ def conv2cifar(input_shape: tuple[int, ...], feature_dim: PositiveInt) -> LevelS
 def simple_cnn(
     input_shape: tuple[int, ...], feature_dim: PositiveInt, projection_dim: PositiveInt | None
 ) -> nn.Module:
-    """LeNet-5 (LeCun et al., 1998) with ReLU and max pooling: 400-120-84 at 32x32.
+    """LeNet-5 (LeCun et al., 1998), ReLU and max pooling: linear layers 400-120-84 at 32x32.
 
     Args:
         input_shape: [channels, height, width].
         feature_dim: width of the second Linear-ReLU.
-        projection_dim: None, or the width of an "mlp" projection after it, see ``project``.
+        projection_dim: width of an "mlp" projection after the network, see ``project``; or None.
     """
     trunk = LevelSequential(
         *_conv(image_channels(input_shape), 6, kernel=5),
@@ -52,14 +52,14 @@ def simple_cnn(
 def hics_fmnist(
     input_shape: tuple[int, ...], blocks: HicsBlocks, dropout: Dropout
 ) -> nn.Sequential:
-    """HiCS-FL's network for Fashion-MNIST: z is the flattened map, 512 features at 28x28.
+    """HiCS-FL's network for Fashion-MNIST; z is the flattened map, d = 512 at 28x28.
 
     Two unpadded 5x5 convolutions of 32 filters, each with a 2x2 max pool, and no hidden layer.
 
     Args:
         input_shape: [channels, height, width].
-        blocks: what is between convolution and pool. ``relu``: the paper names convolutions and
-            pools alone, and no normalisation. ``prelu_batchnorm``: as in the released code.
+        blocks: layers between convolution and pool. ``relu``: no normalisation, because the paper
+            mentions none. ``prelu_batchnorm``: as in the released code.
         dropout: probability of dropping an element after the second pool.
     """
     trunk = [
@@ -74,7 +74,7 @@ def hics_fmnist(
 def hics_cifar(
     input_shape: tuple[int, ...], feature_dim: PositiveInt, dropout: Dropout
 ) -> LevelSequential:
-    """HiCS-FL's network for CIFAR: three unpadded 3x3 convolutions, 1024-64 at 32x32.
+    """HiCS-FL's network for CIFAR: three unpadded 3x3 convolutions, then 1024-64 at 32x32.
 
     The third convolution has no ReLU.
 

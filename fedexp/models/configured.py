@@ -1,4 +1,4 @@
-"""A backbone as its config says: built, initialised, and with what trains chosen."""
+"""Build a configured backbone: initial weights, trained layers, LoRA."""
 
 import inspect
 from collections.abc import Callable
@@ -15,15 +15,16 @@ from fedexp.models.weights import start_from
 
 
 def configured(build: Callable[..., nn.Module], config: Model) -> Callable[..., nn.Module]:
-    """``build`` with ``model``'s ``init``, ``start_from``, ``train`` and ``lora`` applied.
+    """Extend ``build`` by ``model``'s ``init``, ``start_from``, ``train`` and ``lora``.
 
     Args:
-        build: a backbone's factory with its hyper-parameters bound. It need not have an argument
-            ``input_shape``.
+        build: a backbone's factory with its hyper-parameters bound. The argument ``input_shape`` is
+            optional.
         config: the keys that every backbone has.
 
     Returns:
-        A factory that needs ``input_shape`` alone. It raises InputError if a key does not fit.
+        A factory with the only argument ``input_shape``. It raises InputError if a key does not
+        fit.
     """
     takes_shape = "input_shape" in inspect.signature(build).parameters
 
@@ -31,7 +32,7 @@ def configured(build: Callable[..., nn.Module], config: Model) -> Callable[..., 
     def finished(input_shape: tuple[int, ...]) -> nn.Module:
         backbone = build(input_shape=input_shape) if takes_shape else build()
         if not isinstance(backbone, nn.Module):
-            raise InputError(f"model._target_: gives a {type(backbone).__name__}, no nn.Module")
+            raise InputError(f"model._target_: returns a {type(backbone).__name__}, no nn.Module")
         initialize(backbone, config.init)
         if config.start_from is not None:
             start_from(backbone, config.start_from)
@@ -52,7 +53,7 @@ def configure_head(head: nn.Module, config: Model) -> None:
 
 
 def trained_paths(config: Model) -> list[str] | None:
-    """The paths that ``model.train`` names, or None if everything trains."""
+    """The paths of trained layers, or None if all layers train."""
     if config.train is None and config.lora.rank is not None:
         return [HEAD]
     return config.train

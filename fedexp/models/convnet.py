@@ -1,4 +1,4 @@
-"""The ConvNet of dataset distillation, on which FedPTR learns synthetic images."""
+"""The ConvNet of dataset distillation; FedPTR learns its synthetic images with it."""
 
 from pydantic import PositiveInt
 from torch import nn
@@ -16,17 +16,17 @@ def convnet(
 ) -> nn.Module:
     """Blocks of conv3x3-norm-ReLU-avgpool2, flattened (MTT, Cazenavette et al., CVPR 2022).
 
-    The norm is instance normalisation, written as a GroupNorm with one group per channel. With one
-    input channel the first convolution pads by 3 instead of 1, so that 28x28 becomes 32x32. The
-    levels (``fedexp.models.levels``) are the maps before each block's ReLU.
+    The norm is instance normalisation: a GroupNorm with one group per channel. With one input
+    channel the first convolution pads by 3 instead of 1, so that 28x28 becomes 32x32. The levels
+    (``fedexp.models.levels``) come from the maps before each block's ReLU.
 
     Args:
         input_shape: [channels, height, width].
         width: channels of every block.
         depth: number of blocks; each halves height and width.
-        feature_dim: None for the flattened blocks (2048 at 32x32 in colour and 28x28 in grey, width
-            128, depth 3), or the width of a projection after them.
-        projection: its layers, see ``project``.
+        feature_dim: width of a projection after the network; None for no projection (2048 at 32x32
+            in colour and 28x28 in grey, with width 128 and depth 3).
+        projection: layers of the projection, see ``project``.
     """
     channels = image_channels(input_shape)
     first = _block(channels, width, padding=3 if channels == 1 else 1)

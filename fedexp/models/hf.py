@@ -1,4 +1,4 @@
-"""Transformers of Hugging Face: of token sequences or of images, pooled to one vector or not."""
+"""Hugging Face transformers for tokens or images; features pooled, or one per token."""
 
 import inspect
 from collections.abc import Mapping
@@ -19,18 +19,18 @@ Pooling = Literal["mean", "first", "last", "pooler"]
 Weights = Literal["pretrained"]
 
 _FAILURES = (OSError, ValueError, RuntimeError, TypeError, KeyError, AttributeError, ImportError)
-"""What transformers raises for a config that it cannot build; it has no error of its own."""
+"""Errors of transformers for a config that it cannot build; it has no error class of its own."""
 
 
 class Pooled(nn.Module):
-    """A transformer whose outputs are pooled to z [B, d], or are those of each token [B, L, d].
+    """A transformer with outputs pooled to z [B, d], or without pooling z [B, L, d].
 
     Args:
-        network: of ``transformers``; it takes ``input_ids`` or ``pixel_values``.
-        pooling: "mean" is that of the last layer's states, "first" and "last" are those of one
-            place, "pooler" is what the network's own pooler makes of them; None pools nothing.
-        pad_token: the token id that is padding; None if there is none. Padding is masked out, and
-            no place of "mean" or "last".
+        network: a network of ``transformers``; it takes ``input_ids`` or ``pixel_values``.
+        pooling: "mean", "first" or "last" of the last layer's states, "pooler" for the network's
+            own pooler, None for no pooling.
+        pad_token: token id of padding, None if there is none. Padding is masked out, and ignored by
+            "mean" and "last".
     """
 
     def __init__(self, network: nn.Module, pooling: Pooling | None, pad_token: int | None) -> None:
@@ -47,10 +47,10 @@ class Pooled(nn.Module):
         return self._pool(self.network(input_ids=inputs, attention_mask=real.long()), real)
 
     def prepare_for_vmap(self) -> None:
-        """Take attention that can be stacked; ``engine=vectorized`` calls this.
+        """Switch to an attention that can be stacked; ``engine=vectorized`` calls this.
 
         Raises:
-            InputError: there is padding, whose mask is looked at and so cannot be stacked.
+            InputError: there is padding, whose mask cannot be stacked.
         """
         if self.pad_token is not None:
             raise InputError(
@@ -61,7 +61,7 @@ class Pooled(nn.Module):
         network.set_attn_implementation("eager")
 
     def _pool(self, outputs: Any, real: Tensor | None) -> Tensor:
-        """z of the network's outputs; ``real`` [B, L] is false for padding."""
+        """Pool the network's outputs to z; ``real`` [B, L] is false for padding."""
         if self.pooling == "pooler":
             pooled: Tensor = outputs.pooler_output
             return pooled.flatten(1)
@@ -96,21 +96,21 @@ def hf_model(
 ) -> nn.Module:
     """A model of ``transformers`` without its head, as a backbone.
 
-    With random weights it takes images of any size and channels, or as many tokens as there are.
-    Pretrained ones see grey images repeated to three channels.
+    With random weights it fits any size and number of channels of images, and any vocabulary. With
+    pretrained weights, grey images are repeated to three channels.
 
     Args:
         input_shape: [length] of token sequences, or [channels, height, width].
-        name: a kind of model, such as "bert" or "vit"; a folder that ``save_pretrained`` wrote; or
-            the name of one on the Hugging Face hub, which is downloaded.
-        weights: None for random ones, "pretrained" for those of ``name``.
+        name: a type of model, such as "bert" or "vit"; a folder by ``save_pretrained``; or a name
+            on the Hugging Face hub, which is downloaded.
+        weights: None (random) or "pretrained" (the weights of ``name``).
         config: values that replace those of the model's config, such as ``hidden_size``.
         pooling: how states become features, see ``Pooled``.
-        pad_token: the token id that is padding; None if there is none.
-        feature_dim: None for the native width, or the width of a projection after it.
-        projection: its layers, see ``project``.
+        pad_token: token id of padding; None if there is none.
+        feature_dim: width of a projection after the network; None for no projection.
+        projection: layers of the projection, see ``project``.
         vocabulary: number of different tokens; 0 for images.
-        per_token: whether each token has features, so that nothing is pooled; the dataset says it.
+        per_token: whether each token has features, without pooling; set by the dataset.
 
     Raises:
         InputError: transformers is not installed, has no such model or cannot build it.
@@ -150,7 +150,7 @@ def _library() -> ModuleType:
 
 
 def _settings(library: Any, name: str, changes: Mapping[str, Any]) -> Any:
-    """The config of the model ``name``, with ``changes``."""
+    """The config of the model ``name`` with ``changes``."""
     kinds = list(library.CONFIG_MAPPING)
     try:
         if name in kinds:
@@ -161,8 +161,8 @@ def _settings(library: Any, name: str, changes: Mapping[str, Any]) -> Any:
         close = [] if Path(name).exists() else get_close_matches(name, kinds)
         hint = f"did you mean {', '.join(close)}? " if close else ""
         raise InputError(
-            f"model.name={name}: {hint}it is no kind of model of transformers, and there is no "
-            f"such model ({_first_line(error)})"
+            f"model.name={name}: {hint}transformers has no such type of model, and there is no "
+            f"such folder or hub model ({_first_line(error)})"
         ) from error
     for key, value in changes.items():
         if not hasattr(settings, key):
@@ -181,10 +181,10 @@ def _fit_to_inputs(
     pad_token: int | None,
     given: Mapping[str, Any],
 ) -> None:
-    """Set the number of tokens, or channels and size of images, unless they were ``given``."""
+    """Set the number of tokens, or channels and size of images, unless ``given`` sets them."""
     fitting: dict[str, int | None] = {"num_channels": input_shape[0], "image_size": input_shape[-1]}
     if vocabulary:
-        # The network gives its padding token's embedding no gradient.
+        # The embedding of the network's padding token gets no gradient.
         fitting = {"vocab_size": vocabulary, "pad_token_id": pad_token}
     for key, value in fitting.items():
         if key not in given and hasattr(settings, key):
@@ -194,8 +194,8 @@ def _fit_to_inputs(
 def _network(
     library: Any, name: str, settings: Any, weights: Weights | None, pooling: Pooling | None
 ) -> nn.Module:
-    """The network, without a pooler that nobody uses where it can be left out."""
-    on_meta = torch.get_default_device().type == "meta"  # a network without data is only tried
+    """Build the network, without an unused pooler if possible."""
+    on_meta = torch.get_default_device().type == "meta"  # a network on meta has no data to load
     try:
         kind = library.MODEL_MAPPING[type(settings)]
         options = {"add_pooling_layer": pooling == "pooler"}
@@ -209,7 +209,7 @@ def _network(
         )
     except _FAILURES as error:
         if on_meta and isinstance(error, RuntimeError):
-            raise  # it is tried again with data
+            raise  # ``shape`` tries again on the CPU
         raise InputError(
             f"model.name={name}: transformers cannot make it ({_first_line(error)})"
         ) from error
@@ -223,16 +223,14 @@ def _network(
 
 
 def _check_input(name: str, network: nn.Module, vocabulary: int) -> None:
-    """Raise InputError if the network takes images and the data are tokens, or the other way."""
+    """Raise InputError if the network takes images and the data are tokens, or vice versa."""
     taken = inspect.signature(network.forward).parameters
     if vocabulary and "input_ids" not in taken:
         raise InputError(
-            f"model.name={name}: takes no tokens, which these data have; take bert, gpt2 or another"
+            f"model.name={name}: takes no tokens, but the data are tokens; try bert or gpt2"
         )
     if not vocabulary and "pixel_values" not in taken:
-        raise InputError(
-            f"model.name={name}: takes no images, which these data have; take vit or another"
-        )
+        raise InputError(f"model.name={name}: takes no images, but the data are images; try vit")
 
 
 def _first_line(error: Exception) -> str:

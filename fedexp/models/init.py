@@ -1,4 +1,4 @@
-"""Initial weights that replace those of a network's constructor."""
+"""Initial weights that replace the weights of a network's constructor."""
 
 from math import sqrt
 
@@ -13,13 +13,13 @@ def initialize(network: nn.Module, init: Init) -> None:
 
     Args:
         network: a backbone or a head.
-        init: "default" keeps what the constructor drew. "layer_default" draws each convolution and
-            linear layer as PyTorch's own layers do (torchvision's networks draw theirs otherwise).
-            "xavier_relu" draws their weights from Xavier's uniform distribution with gain sqrt(2)
-            (Glorot and Bengio, AISTATS 2010) and keeps the biases. "kaiming_fan_out" draws those of
-            convolutions from a normal distribution with variance 2 / (outputs of the kernel) (He et
-            al., ICCV 2015), as torchvision's ResNets do, and keeps the rest; unlike "default" it
-            also reaches a stem of another size and the plain networks.
+        init: "default" keeps the constructor's weights. "layer_default" uses PyTorch's default for
+            each convolution and linear layer (torchvision's networks use other rules).
+            "xavier_relu" draws the weights of these layers from Xavier's uniform distribution with
+            gain sqrt(2) (Glorot and Bengio, AISTATS 2010) and keeps the biases. "kaiming_fan_out"
+            draws the weights of convolutions from a normal distribution with variance
+            2 / (outputs of the kernel) (He et al., ICCV 2015) and keeps the rest. It is the rule of
+            torchvision's ResNets, here for all convolutions of all networks.
     """
     if init == "default":
         return

@@ -1,4 +1,4 @@
-"""Layers and checks that several backbones share."""
+"""Layers and checks of several backbones."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,16 +17,16 @@ Projection = Literal["linear_relu", "mlp"]
 
 
 def image_channels(input_shape: tuple[int, ...]) -> int:
-    """The channels of images [channels, height, width]. Raises ValueError for any other shape."""
+    """Number of channels of images [channels, height, width]. Raises ValueError otherwise."""
     if len(input_shape) != 3:
         raise ValueError("it needs images [channels, height, width]")
     return input_shape[0]
 
 
 def flat_width(trunk: nn.Module, input_shape: tuple[int, ...]) -> int:
-    """Number of elements that ``trunk`` gives for one input of zeros.
+    """Number of elements in the output of ``trunk`` for one input.
 
-    The pass is in eval mode, so that zeros enter no BatchNorm statistics and dropout draws nothing.
+    The pass in eval mode changes no BatchNorm statistics and draws no random numbers.
     """
     training = trunk.training
     with torch.no_grad():
@@ -36,7 +36,7 @@ def flat_width(trunk: nn.Module, input_shape: tuple[int, ...]) -> int:
 
 
 def dense(widths: Sequence[int]) -> nn.Sequential:
-    """Linear-ReLU from each width to the next: [B, widths[0]] to [B, widths[-1]]."""
+    """Linear-ReLU layers with these widths: [B, widths[0]] to [B, widths[-1]]."""
     layers: list[nn.Module] = []
     for before, after in pairwise(widths):
         layers += [nn.Linear(before, after), nn.ReLU()]
@@ -46,12 +46,12 @@ def dense(widths: Sequence[int]) -> nn.Sequential:
 def project(
     network: nn.Module, width: int, feature_dim: int | None, projection: Projection
 ) -> nn.Module:
-    """``network`` as it is, or followed by linear layers; its levels stay the same.
+    """Append a projection to ``network`` if ``feature_dim`` is set; its levels stay the same.
 
     Args:
-        network: gives [B, width].
-        width: native width of its features.
-        feature_dim: None for no projection, or the width d of the features after it.
+        network: a network with outputs [B, width].
+        width: width of these features.
+        feature_dim: width d of the projected features, or None for no projection.
         projection: "linear_relu" is Linear(width, d)-ReLU; "mlp" is Linear(width, width)-ReLU-
             Linear(width, d), whose features may be negative (MOON, Li et al., CVPR 2021).
 
@@ -60,7 +60,7 @@ def project(
     """
     if feature_dim is None:
         if projection == "mlp":
-            raise InputError("model.projection=mlp: needs a width, set model.feature_dim")
+            raise InputError("model.projection=mlp: needs a width; set model.feature_dim")
         return network
     sequential = LevelSequential if isinstance(network, HasLevels) else nn.Sequential
     if projection == "mlp":
@@ -69,12 +69,12 @@ def project(
 
 
 def norm_layer(norm: Norm, groups: int, channels: int) -> Callable[[int], nn.Module]:
-    """Constructor of a normalisation layer, given its channels.
+    """Constructor of a normalisation layer; its argument is the number of channels.
 
     Args:
-        norm: "group" (no running statistics to average over clients) or "batch".
-        groups: groups of a GroupNorm; a BatchNorm has none.
-        channels: greatest common divisor of all the channel counts of the network.
+        norm: "group" (no running statistics to average) or "batch".
+        groups: groups of a GroupNorm; unused for BatchNorm.
+        channels: greatest common divisor of the channel counts in the network.
 
     Raises:
         InputError: ``groups`` does not divide the channels.
@@ -87,9 +87,9 @@ def norm_layer(norm: Norm, groups: int, channels: int) -> Callable[[int], nn.Mod
 
 
 def without_inplace(network: nn.Module) -> nn.Module:
-    """``network`` with no activation that works in place.
+    """Turn off in-place operations in ``network`` and return it.
 
-    Second-order gradients and ``torch.func.vmap`` need the values that it would overwrite.
+    Second-order gradients and ``torch.func.vmap`` need the values that they would overwrite.
     """
     for module in network.modules():
         if hasattr(module, "inplace"):

@@ -1,7 +1,7 @@
-"""Levels: one vector of each of several depths of a network, beside its features z.
+"""Levels: vectors from several depths of a network, in addition to its features z.
 
-A network with levels has the method ``forward_levels``. Levels are outputs and not caught by hooks,
-so that ``torch.func.vmap`` can stack networks.
+A network with levels has the method ``forward_levels``. It returns levels as outputs, because hooks
+do not work with ``torch.func.vmap``.
 """
 
 from typing import Protocol, runtime_checkable
@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 from torch import Tensor, nn
 
 Levels = tuple[Tensor, ...]
-"""From the input to the output, each [B, width]; the widths may differ."""
+"""Levels in order of depth, each [B, width]; the widths may differ."""
 
 
 @runtime_checkable
@@ -17,7 +17,7 @@ class HasLevels(Protocol):
     """A network, or a part of one, with levels."""
 
     def forward_levels(self, inputs: Tensor) -> tuple[Tensor, Levels]:
-        """The output, to the bit that of ``forward``, and the levels on the way to it."""
+        """The output, bit-identical to ``forward``, and the levels."""
 
 
 def level(maps: Tensor) -> Tensor:
@@ -26,24 +26,24 @@ def level(maps: Tensor) -> Tensor:
 
 
 class LevelReLU(nn.ReLU):
-    """ReLU after a convolution; the level is the spatial mean of its input."""
+    """ReLU after a convolution; its level is the spatial mean of its input."""
 
     def forward_levels(self, maps: Tensor) -> tuple[Tensor, Levels]:
-        """The rectified maps, and one level."""
+        """The rectified maps and one level."""
         return self(maps), (level(maps),)
 
 
 class LevelSequential(nn.Sequential):
-    """A Sequential; its levels are those of its modules in order."""
+    """A Sequential with the levels of its modules in order."""
 
     def forward_levels(self, inputs: Tensor) -> tuple[Tensor, Levels]:
-        """The output of the last module, and the levels of all that have any."""
+        """The output of the last module and the levels of all modules."""
         output: Tensor = inputs
         levels: Levels = ()
         for module in self:
             if isinstance(module, HasLevels):
-                output, found = module.forward_levels(output)
-                levels += found
+                output, module_levels = module.forward_levels(output)
+                levels += module_levels
             else:
                 output = module(output)
         return output, levels

@@ -1,4 +1,4 @@
-"""LoRA: low-rank updates of the linear layers of a backbone whose own weights stay fixed."""
+"""LoRA: trained low-rank updates of linear layers with fixed weights."""
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -12,14 +12,14 @@ from fedexp.errors import InputError
 
 
 class LowRankUpdate(nn.Module):
-    """W to W + scale B A, for a weight W [out, in] (Hu et al., ICLR 2022, Section 4.1).
+    """Maps a weight W [out, in] to W + scale B A (Hu et al., ICLR 2022, Section 4.1).
 
-    A [rank, in] is random as in the authors' code and B [out, rank] is zero, so that the layer
-    starts unchanged.
+    Initially A [rank, in] is random, as in the authors' code, and B [out, rank] is zero, so the
+    layer does not change.
 
     Args:
-        weight: W, for its shape, type and device.
-        rank: of B A.
+        weight: W; gives shape, type and device.
+        rank: rank of B A.
         scale: alpha / rank in the paper.
     """
 
@@ -39,18 +39,18 @@ class LowRankUpdate(nn.Module):
 def add_low_rank_updates(
     backbone: nn.Module, rank: int, alpha: float, targets: Sequence[str]
 ) -> None:
-    """Give linear layers a trained low-rank update; their own weights lose ``requires_grad``.
+    """Add trained low-rank updates to linear layers, and fix the layers' own weights.
 
-    The layers' parameters are then ``parametrizations.weight.original``, ``.0.A`` and ``.0.B``.
+    A layer's parameters are then ``parametrizations.weight.original``, ``.0.A`` and ``.0.B``.
 
     Args:
         backbone: changed in place.
-        rank: of the updates.
-        alpha: their scale is alpha / rank.
-        targets: patterns with ``*`` and ``?``, of which a layer's name matches one.
+        rank: rank of the updates.
+        alpha: the scale of an update is alpha / rank.
+        targets: name patterns with ``*`` and ``?`` of the layers with an update.
 
     Raises:
-        InputError: a pattern matches no linear layer, or the rank is above a layer's widths.
+        InputError: a pattern matches no linear layer, or the rank exceeds a layer's widths.
     """
     linear = {n: each for n, each in backbone.named_modules() if isinstance(each, nn.Linear)}
     for target in targets:
@@ -65,7 +65,7 @@ def add_low_rank_updates(
         if rank > min(layer.weight.shape):
             raise InputError(
                 f"model.lora.rank={rank}: is above the widths of {name}, "
-                f"{list(layer.weight.shape)}; take a smaller one, or other model.lora.targets"
+                f"{list(layer.weight.shape)}; choose a smaller rank, or other model.lora.targets"
             )
         layer.weight.requires_grad_(False)
         update = LowRankUpdate(layer.weight, rank, alpha / rank)

@@ -1,4 +1,4 @@
-"""Long short-term memory that every engine can run."""
+"""An LSTM that every engine can run."""
 
 from collections.abc import Iterator
 from math import sqrt
@@ -7,22 +7,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedexp.core.forward import full_precision
+
 
 class LSTM(nn.Module):
-    """Layers of LSTM with the parameters, their names and their initial law of ``torch.nn.LSTM``.
+    """LSTM layers with the parameters, names and initial distribution of ``torch.nn.LSTM``.
 
-    ``forward`` gives the last layer's hidden state after the last step, or after each one.
+    ``forward`` returns the last layer's hidden state after the last step, or after each step.
 
-    It computes with PyTorch's fused kernel (oneDNN's on some CPUs, cuDNN's on a GPU), which
-    ``torch.func.vmap`` and second derivatives cannot use; with ``fused`` false it computes the same
-    with matrix products, step by step. These took 1.04 to 4.5 times as long in training on one CPU
-    core (hidden sizes 64 and 256, batches of 10 to 100, 80 steps, a machine under load).
+    By default it uses PyTorch's fused kernel (oneDNN on some CPUs, cuDNN on a GPU), which does not
+    support ``torch.func.vmap`` and second derivatives. With ``fused`` false it computes the same by
+    matrix products, step by step. Training on one CPU core then took 1.04 to 4.5 times as long
+    (hidden sizes 64 and 256, batches of 10 to 100, 80 steps, a machine under load).
 
     Args:
         inputs: width of a step's input.
         hidden: width of the hidden state of each layer.
-        layers: how many, at least one.
-        each_step: whether the state after each step is wanted.
+        layers: number of layers, at least one.
+        each_step: whether to return the state after each step.
     """
 
     def __init__(self, inputs: int, hidden: int, layers: int, each_step: bool = False) -> None:
@@ -49,16 +51,20 @@ class LSTM(nn.Module):
         start = steps.new_zeros(self.layers, len(steps), self.hidden)
         flat = [value for layer in self._parameters_of_layers() for value in layer]
         # Biases, layers, no dropout, training, one direction, batch first.
-        state = (start, start)
-        outputs = torch.lstm(steps, state, flat, True, self.layers, 0.0, self.training, False, True)
+        options = (True, self.layers, 0.0, self.training, False, True)
+        if steps.device.type == "cpu":  # some CPUs have no fused kernel in 16 bits
+            with full_precision(steps):
+                outputs = torch.lstm(steps.float(), (start.float(), start.float()), flat, *options)
+        else:
+            outputs = torch.lstm(steps, (start, start), flat, *options)
         return outputs[0] if self.each_step else outputs[1][-1]
 
     def prepare_for_vmap(self) -> None:
-        """Switch the fused kernel off; ``engine=vectorized`` calls this."""
+        """Turn off the fused kernel; ``engine=vectorized`` calls this."""
         self.fused = False
 
     def _parameters_of_layers(self) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-        # By name at each call: engines put other tensors in the place of the parameters.
+        # Look up by name at each call, because engines replace the parameters by other tensors.
         for layer in range(self.layers):
             weight_ih, weight_hh, bias_ih, bias_hh = (
                 getattr(self, f"{name}_l{layer}")
@@ -72,13 +78,13 @@ def _layer(
 ) -> Tensor:
     """Hidden states [B, L, H] of one layer after each of ``steps`` [B, L, inputs].
 
-    The rows of weights and biases are those of the input, forget, cell and output gate, H each.
+    Weights and biases have H rows for each gate: input, forget, cell and output.
     """
-    driven = F.linear(steps, weight_ih, bias_ih + bias_hh)
+    from_inputs = F.linear(steps, weight_ih, bias_ih + bias_hh)
     hidden = cell = steps.new_zeros(len(steps), weight_hh.shape[1])
     states = []
-    for drive in driven.unbind(dim=1):
-        i, f, g, o = (drive + F.linear(hidden, weight_hh)).chunk(4, dim=-1)
+    for from_input in from_inputs.unbind(dim=1):
+        i, f, g, o = (from_input + F.linear(hidden, weight_hh)).chunk(4, dim=-1)
         cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
         hidden = o.sigmoid() * cell.tanh()
         states.append(hidden)

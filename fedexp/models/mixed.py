@@ -1,4 +1,4 @@
-"""Different backbones in different groups of clients."""
+"""Different backbones for different groups of clients."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -7,8 +7,8 @@ import torch
 from pydantic import BaseModel, PositiveFloat
 from torch import Tensor, nn
 
+from fedexp.compatibility.traits import DIFFERENT_NETWORKS, PRIVATE_BACKBONE
 from fedexp.config.build import STRICT, Node, build
-from fedexp.core.compatibility import PRIVATE_BACKBONE
 from fedexp.errors import InputError
 from fedexp.models.shape import feature_dim
 
@@ -17,8 +17,8 @@ class ClientGroup(BaseModel):
     """A group of clients.
 
     Attributes:
-        share: its share of the population, relative to the other groups'.
-        model: ``_target_`` of its backbone's factory and the arguments.
+        share: share of the population, relative to the other groups.
+        model: ``_target_`` of the backbone's factory and its arguments.
     """
 
     model_config = STRICT
@@ -28,18 +28,19 @@ class ClientGroup(BaseModel):
 
 
 class Mixed(nn.Module):
-    """The backbones of all groups, of which a client uses and trains its own.
+    """The backbones of all groups; a client uses and trains the backbone of its group.
 
     The number of the client's group is a buffer, so that it is stored with the client's model.
 
     Args:
-        backbones: one for each group, with features of the same width.
-        shares: of the groups; they need not add up to 1.
+        backbones: one backbone for each group, with features of the same width.
+        shares: shares of the groups; their sum need not be 1.
     """
 
+    traits = frozenset({DIFFERENT_NETWORKS})
     needs = MappingProxyType(
         {
-            PRIVATE_BACKBONE: "model=mixed: clients have different backbones, so that none can be "
+            PRIVATE_BACKBONE: "model=mixed: clients have different backbones, which cannot be "
             "averaged; needs a personalization that shares no backbone: prototypes_only or local"
         }
     )
@@ -52,27 +53,20 @@ class Mixed(nn.Module):
         self.register_buffer("group", torch.zeros((), dtype=torch.int64))
 
     def begin_client(self, client: int) -> None:
-        """Use the backbone of this client's group; the client calls this before its training."""
+        """Select the backbone of this client's group; called before its training."""
         self.group.fill_(group_of(client, tuple(self.shares.values())))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """z [B, d] of the present client's backbone."""
+        """z [B, d] of the current client's backbone."""
         z: Tensor = list(self.groups.values())[int(self.group)](inputs)
         return z
 
-    def prepare_for_vmap(self) -> None:
-        """Raises InputError: different networks cannot be stacked."""
-        raise InputError(
-            "engine=vectorized: model=mixed has different networks, which cannot be stacked; use "
-            "engine=serial"
-        )
-
 
 def group_of(client: int, shares: tuple[float, ...]) -> int:
-    """The number of this client's group; the groups take turns as their shares say.
+    """The number of this client's group.
 
-    Each client in turn joins the group that is furthest below its share of the clients so far, the
-    first of these if there are several. So any first clients are divided like the whole population.
+    Clients 0, 1, ... join in turn the group that is furthest below its share of the clients so far
+    (ties: the first group). So clients 0 to n are divided by the shares, for any n.
     """
     members = [0] * len(shares)
     group = 0
@@ -86,7 +80,7 @@ def group_of(client: int, shares: tuple[float, ...]) -> int:
 
 
 def mixed(input_shape: tuple[int, ...], groups: dict[str, ClientGroup]) -> Mixed:
-    """A backbone for each group of clients.
+    """Build a backbone for each group of clients.
 
     Args:
         input_shape: shape of one input.
@@ -101,7 +95,7 @@ def mixed(input_shape: tuple[int, ...], groups: dict[str, ClientGroup]) -> Mixed
     }
     widths = {name: feature_dim(each, input_shape) for name, each in factories.items()}
     if len(set(widths.values())) != 1:
-        found = ", ".join(f"{name} has {width}" for name, width in widths.items()) or "none"
-        raise InputError(f"model.groups: need features of the same width; {found}")
+        listed = ", ".join(f"{name} has {width}" for name, width in widths.items()) or "none"
+        raise InputError(f"model.groups: need features of the same width; {listed}")
     backbones = {name: each(input_shape=input_shape) for name, each in factories.items()}
     return Mixed(backbones, {name: group.share for name, group in groups.items()})

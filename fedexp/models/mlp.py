@@ -12,13 +12,13 @@ def mlp(
     feature_dim: PositiveInt,
     rectify: bool,
 ) -> nn.Sequential:
-    """Inputs of any shape, flattened, through Linear-ReLU layers to z [B, feature_dim].
+    """Flatten inputs of any shape, then Linear-ReLU layers to z [B, feature_dim].
 
     Args:
         input_shape: shape of one input.
-        hidden: widths of the layers before the last; may be empty.
+        hidden: widths of the layers before the last one; may be empty.
         feature_dim: width of the last layer.
-        rectify: whether the last layer has a ReLU too, so that z >= 0.
+        rectify: whether the last layer has a ReLU too (z >= 0).
     """
     flatten = nn.Flatten()
     layers = dense([flat_width(flatten, input_shape), *hidden, feature_dim])

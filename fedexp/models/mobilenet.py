@@ -24,12 +24,12 @@ _STAGE_ENDS = (1, 3, 6, 10)  # among ``features``: the last blocks of 16, 24, 32
 
 
 class LevelMobileNetV2(MobileNetV2):  # type: ignore[misc]
-    """torchvision's MobileNetV2 with five levels: the stem's norm and the next four stages."""
+    """torchvision's MobileNetV2 with five levels: the stem and the first four stages."""
 
     def forward_levels(self, images: Tensor) -> tuple[Tensor, Levels]:
-        """z, and the spatial means: before the stem's ReLU6, and of the first four stages.
+        """z and five levels: spatial means before the stem's ReLU6 and after each of four stages.
 
-        A stage ends in a linear convolution or a sum: there is no ReLU after it.
+        A stage ends in a linear convolution or a sum, without ReLU.
         """
         convolution, norm, relu = self.features[0]
         maps = norm(convolution(images))
@@ -54,19 +54,19 @@ def mobilenet_v2(
 ) -> nn.Module:
     """torchvision's MobileNetV2 (Sandler et al., CVPR 2018) as a backbone with z [B, last_channel].
 
-    It has neither the classifier nor the dropout before it. Its levels (``fedexp.models.levels``)
-    are the stem and the first four stages.
+    The classifier and its dropout are removed. The levels (``fedexp.models.levels``) are the stem
+    and the first four stages.
 
     Args:
         input_shape: [channels, height, width].
-        norm: group or batch normalisation.
-        groups: groups of a group normalisation; must divide 8 and ``last_channel``.
+        norm: "group" or "batch" normalisation.
+        groups: groups of group normalisation; must divide 8 and ``last_channel``.
         stem: "cifar" begins with stride 1, "imagenet" with stride 2.
         last_channel: channels of the last 1x1 convolution, 1280 in the paper.
-        weights: None for random ones, "imagenet" or the path of a state dict, see ``load_weights``;
-            a last convolution of other than 1280 channels keeps its random weights.
-        feature_dim: None for ``last_channel``, or the width of a projection after it.
-        projection: its layers, see ``project``.
+        weights: None (random), "imagenet" or the path of a state dict, see ``load_weights``; unless
+            ``last_channel`` is 1280, the last convolution keeps its random weights.
+        feature_dim: width of a projection after the network; None for no projection.
+        projection: layers of the projection, see ``project``.
 
     Raises:
         InputError: ``groups`` does not divide all channels, or ``weights`` do not fit.
@@ -78,7 +78,7 @@ def mobilenet_v2(
         last = Conv2dNormActivation(
             320, last_channel, kernel_size=1, norm_layer=layer, activation_layer=nn.ReLU6
         )
-        nn.init.kaiming_normal_(last[0].weight, mode="fan_out")  # as torchvision's others
+        nn.init.kaiming_normal_(last[0].weight, mode="fan_out")  # as torchvision's other layers
         network.features[-1] = last
         replaced.append("features.18.")
     network.classifier = nn.Identity()

@@ -22,7 +22,7 @@ class BasicLevelBlock(BasicBlock):  # type: ignore[misc]
     """torchvision's BasicBlock with a method for the sum before its last ReLU."""
 
     def residual_sum(self, x: Tensor) -> Tensor:
-        """Two 3x3 convolutions, plus the shortcut."""
+        """Two 3x3 convolutions plus the shortcut."""
         out = self.relu(self.bn1(self.conv1(x)))
         return _add_shortcut(self, self.bn2(self.conv2(out)), x)
 
@@ -36,7 +36,7 @@ class BottleneckLevelBlock(Bottleneck):  # type: ignore[misc]
     """torchvision's Bottleneck with a method for the sum before its last ReLU."""
 
     def residual_sum(self, x: Tensor) -> Tensor:
-        """Convolutions 1x1, 3x3 and 1x1 to four times the channels, plus the shortcut."""
+        """Convolutions 1x1, 3x3 and 1x1 (to four times the channels) plus the shortcut."""
         out = self.relu(self.bn1(self.conv1(x)))
         out = self.relu(self.bn2(self.conv2(out)))
         return _add_shortcut(self, self.bn3(self.conv3(out)), x)
@@ -53,10 +53,10 @@ def _add_shortcut(block: BasicBlock | Bottleneck, out: Tensor, x: Tensor) -> Ten
 
 
 class LevelResNet(ResNet):  # type: ignore[misc]
-    """torchvision's ResNet with five levels: the stem's norm and the four stages' last sums."""
+    """torchvision's ResNet with five levels: the stem and the four stages."""
 
     def forward_levels(self, images: Tensor) -> tuple[Tensor, Levels]:
-        """z, and the spatial means of the maps before the ReLU of the stem and of each stage."""
+        """z and five levels: spatial means before the last ReLU of the stem and of each stage."""
         maps = self.bn1(self.conv1(images))
         levels = [level(maps)]
         maps = self.maxpool(self.relu(maps))
@@ -86,22 +86,22 @@ def resnet(
 ) -> nn.Module:
     """torchvision's ResNet (He et al., CVPR 2016) as a backbone with z [B, 512] or [B, 2048].
 
-    Its levels (``fedexp.models.levels``) are the maps before the ReLU of the stem and of the last
-    block of each of the four stages.
+    Its levels (``fedexp.models.levels``) come from the maps before the ReLU of the stem and before
+    the last ReLU of each of the four stages.
 
     Args:
         input_shape: [channels, height, width].
         block: "basic" has two 3x3 convolutions, "bottleneck" 1x1, 3x3 and 1x1.
-        layers: blocks in each of the four stages; [2, 2, 2, 2] basic ones are ResNet18,
-            [3, 4, 6, 3] bottlenecks ResNet50.
-        norm: group or batch normalisation.
-        groups: groups of a group normalisation; must divide 64.
-        norm_in_blocks: whether the convolutions of a block are normalised. Without, only the
-            stem and the shortcuts are, as in FedNH's released ResNet18 (Dai et al., AAAI 2023).
+        layers: blocks in each of the four stages; ResNet18 has [2, 2, 2, 2] basic blocks, ResNet50
+            has [3, 4, 6, 3] bottlenecks.
+        norm: "group" or "batch" normalisation.
+        groups: groups of group normalisation; must divide 64.
+        norm_in_blocks: whether to normalise the convolutions in blocks. False: only the stem and
+            the shortcuts, as in FedNH's released ResNet18 (Dai et al., AAAI 2023).
         stem: "cifar" keeps the resolution (3x3, stride 1, no pool), "imagenet" quarters it.
-        feature_dim: None for the native width (512 with basic blocks, 2048 with bottlenecks), or
-            the width of a projection after it.
-        projection: its layers, see ``project``.
+        feature_dim: width of a projection after the network; None for no projection (512 with basic
+            blocks, 2048 with bottlenecks).
+        projection: layers of the projection, see ``project``.
 
     Raises:
         InputError: ``groups`` does not divide 64.

@@ -1,4 +1,4 @@
-"""The width of a backbone's features, known before the backbone is built."""
+"""Properties of a backbone, found without building it in full: feature width, work, layers."""
 
 import inspect
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from fedexp.core.description import Description
 from fedexp.core.fixed_weights import fixed_layers
@@ -16,16 +17,16 @@ Result = TypeVar("Result")
 
 
 def for_inputs(build: Callable[..., nn.Module], about: Description) -> Callable[..., nn.Module]:
-    """``build`` for the inputs of a dataset: a model for tokens learns how many there are.
+    """Bind ``vocabulary`` and ``per_token`` of a backbone's factory to a dataset's values.
 
     Args:
-        build: a backbone's factory with its hyper-parameters bound. A factory for token sequences
-            has an argument ``vocabulary``, with a default if it takes numbers as well; others have
-            not. One that can give features of each token has an argument ``per_token``.
+        build: a backbone's factory with its hyper-parameters bound. It has an argument
+            ``vocabulary`` if it takes tokens, with a default if it takes numbers too, and an
+            argument ``per_token`` if it can compute features of each token.
         about: the dataset.
 
     Returns:
-        A factory that needs at most ``input_shape``.
+        A factory with no other required argument than ``input_shape``.
 
     Raises:
         InputError: a model for numbers gets tokens, or the other way round.
@@ -52,15 +53,14 @@ def for_inputs(build: Callable[..., nn.Module], about: Description) -> Callable[
 def feature_dim(
     build: Callable[..., nn.Module], input_shape: tuple[int, ...], per_token: bool = False
 ) -> int:
-    """d, the width of the features z [B, d] that ``build(input_shape=input_shape)`` will give.
+    """Width d of the features z [B, d] of the backbone ``build(input_shape=input_shape)``.
 
-    A batch of shapes without data goes through a model of shapes without data (PyTorch's meta
-    device), so it costs neither memory nor random numbers.
+    The forward pass runs on PyTorch's meta device, which needs no memory and no random numbers.
 
     Args:
         build: a backbone's factory with its hyper-parameters bound.
         input_shape: [channels, height, width] or [features].
-        per_token: whether features must be those of each token, z [B, L, d].
+        per_token: whether features must be per token, z [B, L, d].
 
     Raises:
         InputError: the model does not fit inputs of this shape, or its arguments are wrong.
@@ -72,12 +72,12 @@ def feature_dim(
     except (AssertionError, RuntimeError, ValueError) as error:
         raise _misfit(build, input_shape, str(error).partition("\n")[0]) from error
     if not isinstance(z, Tensor):
-        raise _misfit(build, input_shape, f"it gives a {type(z).__name__}, not a tensor [B, d]")
+        raise _misfit(build, input_shape, f"it returns a {type(z).__name__}, not a tensor [B, d]")
     if per_token and (z.ndim != 3 or z.shape[1:2] != input_shape):
         raise InputError(
-            f"model: {_name(build)} gives features of shape {list(z.shape)} for sequences of "
+            f"model: {_name(build)} has features of shape {list(z.shape)} for sequences of "
             f"{input_shape[0]}, not [B, {input_shape[0]}, d]; these data have a target for each "
-            "token, for which there is model=char_lstm"
+            "token; use model=char_lstm"
         )
     if (z.ndim != 2 and not per_token) or not z.numel():
         raise _misfit(build, input_shape, f"its features have shape {list(z.shape)}, not [B, d]")
@@ -85,9 +85,9 @@ def feature_dim(
 
 
 def trains_on_one(build: Callable[..., nn.Module], input_shape: tuple[int, ...]) -> bool:
-    """Whether the backbone can be trained on a batch of one sample.
+    """Whether the backbone can train on a batch of one sample.
 
-    BatchNorm on a 1x1 feature map cannot: one value has no variance.
+    BatchNorm on a 1x1 feature map cannot, because one value has no variance.
     """
     try:
         _trial(build, input_shape, batch=1, train=True)
@@ -96,9 +96,20 @@ def trains_on_one(build: Callable[..., nn.Module], input_shape: tuple[int, ...])
     return True
 
 
+def forward_flops(build: Callable[..., nn.Module], input_shape: tuple[int, ...], batch: int) -> int:
+    """Number of floating-point operations in a forward pass (matrix products and convolutions)."""
+
+    def count(network: nn.Module, inputs: Tensor) -> int:
+        with FlopCounterMode(display=False) as counter:
+            network.eval()(inputs)
+        return int(counter.get_total_flops())
+
+    return _apply(build, input_shape, count, batch)
+
+
 def outline(build: Callable[..., nn.Module], input_shape: tuple[int, ...]) -> nn.Module:
-    """The backbone, if possible without data (on the meta device)."""
-    return _try(build, input_shape, lambda network, inputs: network)
+    """Build the backbone, on the meta device (without data) if possible."""
+    return _apply(build, input_shape, lambda network, inputs: network)
 
 
 def _trial(
@@ -107,7 +118,7 @@ def _trial(
     batch: int = 2,
     train: bool = False,
 ) -> Tensor:
-    """The features of a batch of zeros."""
+    """Features of a batch of zeros."""
 
     def features(network: nn.Module, inputs: Tensor) -> Tensor:
         network.train(train)
@@ -116,21 +127,21 @@ def _trial(
         z: Tensor = network(inputs)
         return z
 
-    return _try(build, input_shape, features, batch)
+    return _apply(build, input_shape, features, batch)
 
 
-def _try(
+def _apply(
     build: Callable[..., nn.Module],
     input_shape: tuple[int, ...],
     use: Callable[[nn.Module, Tensor], Result],
     batch: int = 2,
 ) -> Result:
-    """What ``use`` gives for the network and a batch of zeros, if possible both without data."""
+    """Call ``use`` on the network and a batch of zeros, on the meta device if possible."""
     inputs = (batch, *input_shape)
     try:
         return _on_device(build, inputs, use, "meta")
     except RuntimeError:
-        # A few networks (RegNet) read their widths from tensors, which must hold data for that.
+        # A few networks (RegNet) read widths from tensors, which the meta device does not support.
         with torch.random.fork_rng(devices=[]):
             return _on_device(build, inputs, use, "cpu")
 
@@ -155,7 +166,7 @@ def _misfit(
 
 
 def _has_vocabulary(build: Callable[..., nn.Module]) -> bool:
-    """Whether the model takes tokens, so that ``for_inputs`` has bound their number."""
+    """Whether ``for_inputs`` has bound a number of tokens."""
     vocabulary = inspect.signature(build).parameters.get("vocabulary")
     return vocabulary is not None and vocabulary.default not in (vocabulary.empty, 0)
 

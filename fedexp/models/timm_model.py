@@ -28,17 +28,16 @@ def timm_model(
 ) -> nn.Module:
     """A network of timm without its classifier, as a backbone.
 
-    It takes images of as many channels as there are, or of three if ``options`` say
-    ``in_chans: 3``; then grey images are repeated.
+    It takes images with any number of channels. With ``in_chans: 3`` in ``options``, grey images
+    are repeated to three channels.
 
     Args:
         input_shape: [channels, height, width].
-        name: as in ``timm.list_models()``, for example "resnet18" or "resnet18.a1_in1k".
-        weights: None for random ones, "pretrained" for timm's own, which it downloads, or the path
-            of a state dict.
+        name: a name of ``timm.list_models()``, such as "resnet18" or "resnet18.a1_in1k".
+        weights: None (random), "pretrained" (timm's own, downloaded) or the path of a state dict.
         options: further arguments of ``timm.create_model``, such as ``img_size``.
-        feature_dim: None for the native width, or the width of a projection after it.
-        projection: its layers, see ``project``.
+        feature_dim: width of a projection after the network; None for no projection.
+        projection: layers of the projection, see ``project``.
 
     Raises:
         InputError: timm is not installed or has no such network, or an argument does not fit.
@@ -50,14 +49,14 @@ def timm_model(
         close = get_close_matches(name, timm.list_models())
         hint = f"did you mean {', '.join(close)}?" if close else "see timm.list_models()"
         raise InputError(f"model.name={name}: timm has no such network; {hint}")
-    on_meta = torch.get_default_device().type == "meta"  # a network without data is only tried
+    on_meta = torch.get_default_device().type == "meta"  # a network on meta has no data to load
     loads = weights == PRETRAINED and not on_meta
     arguments = {"in_chans": channels, **(options or {}), "num_classes": 0}
     try:
         network: Any = timm.create_model(name, pretrained=loads, **arguments)
     except (TypeError, RuntimeError, ValueError, AssertionError, OSError) as error:
         if on_meta and isinstance(error, RuntimeError):
-            raise  # it is tried again with data
+            raise  # ``shape`` tries again on the CPU
         reason = str(error).partition("\n")[0]
         raise InputError(f"model.name={name}: timm cannot make it ({reason})") from error
     network = without_inplace(network)

@@ -1,23 +1,25 @@
 """Which layers of a model train: ``model.train``."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from itertools import takewhile
 
 from torch import nn
 
+from fedexp.config.schema import Config
+from fedexp.core.sockets import Personalization
 from fedexp.errors import InputError
 
 HEAD, BACKBONE = "head", "backbone"
 
 
 def train_layers(backbone: nn.Module, paths: Sequence[str]) -> None:
-    """Train only the parameters of the backbone below one of ``paths``, which may be any number.
+    """Train only the backbone's parameters below ``paths``; the others lose ``requires_grad``.
 
-    The others lose ``requires_grad``. A path is the beginning of a parameter's name, whole names
-    between dots: ``layer1`` is not ``layer10``. It is taken at the outermost level where it occurs,
-    so that ``layer4`` is found behind a layer that makes grey images colour, and ``conv1`` is not
-    that of every block. ``backbone`` is all of it, and may come before a path.
+    A path consists of whole names between dots (``layer1`` does not match ``layer10``) and may be
+    inside a wrapper. Only matches at the outermost level count: ``layer4`` is found in a network
+    wrapped for grey images, and ``conv1`` does not match the ``conv1`` of inner blocks.
+    ``backbone`` means the whole backbone; ``backbone.`` may precede a path.
 
     Raises:
         InputError: there is no parameter below a path.
@@ -41,14 +43,44 @@ def train_head(head: nn.Module, paths: Sequence[str]) -> None:
         parameter.requires_grad_(HEAD in paths or name in trained)
 
 
+def check_trained(
+    config: Config,
+    backbone: nn.Module,
+    parts: Mapping[str, object],
+    personalization: Personalization,
+) -> None:
+    """Raise InputError if a phase of local training has no parameter to train.
+
+    Args:
+        config: of the run.
+        backbone: it may be on the meta device.
+        parts: socket -> part.
+        personalization: has the phases.
+    """
+    trained = []
+    for socket, part in {BACKBONE: backbone, **parts}.items():
+        if isinstance(part, nn.Module):
+            named = part.named_parameters(prefix=socket)
+            trained += [name for name, value in named if value.requires_grad]
+    epochs = config.local.epochs
+    phases = [*personalization.phases(epochs), *personalization.personal_phases(epochs)]
+    for phase in (*phases, *personalization.tuning()):
+        if not any(name.startswith(phase.trainable) for name in trained):
+            layers = " or ".join(prefix.rstrip(".") or "model" for prefix in phase.trainable)
+            raise InputError(
+                f"model.train={config.model.train}: nothing of the {layers} trains, which a phase "
+                "of local training needs; choose other layers, another model or personalization"
+            )
+
+
 def split_paths(paths: Sequence[str]) -> tuple[list[str], list[str]]:
-    """(those of the backbone, those of the head)."""
-    of_head = [path for path in paths if path.split(".")[0] == HEAD]
-    return [path for path in paths if path not in of_head], of_head
+    """(paths in the backbone, paths in the head)."""
+    in_head = [path for path in paths if path.split(".")[0] == HEAD]
+    return [path for path in paths if path not in in_head], in_head
 
 
 def _below(path: str, names: Sequence[str], prefix: str = "") -> list[str]:
-    """The names with ``path`` at the outermost level where any has it; messages add ``prefix``."""
+    """The parameter names with ``path`` at the outermost level; ``prefix`` is for messages."""
     wanted = path.split(".")
     if wanted[0] == BACKBONE:
         wanted = wanted[1:]
@@ -64,14 +96,14 @@ def _below(path: str, names: Sequence[str], prefix: str = "") -> list[str]:
 
 
 def _depth(name: str, wanted: list[str]) -> int | None:
-    """How many names come before ``wanted`` in ``name``; None if it is not in it."""
+    """Number of names before ``wanted`` in ``name``; None if ``name`` does not contain it."""
     parts = name.split(".")
     starts = range(len(parts) - len(wanted) + 1)
     return next((at for at in starts if parts[at : at + len(wanted)] == wanted), None)
 
 
 def _hint(path: str, names: Sequence[str], prefix: str) -> str:
-    """Paths like the mistaken one, or else those of the outermost level that has several."""
+    """Paths similar to a wrong one, otherwise the paths of the outermost level with several."""
     split = [name.split(".") for name in names]
     shared = takewhile(lambda level: len(set(level)) == 1, zip(*split, strict=False))
     outer = len(list(shared))

@@ -1,4 +1,4 @@
-"""Weights of a network from a file, for example one that torchvision trained on ImageNet."""
+"""Load a network's weights from a file, for example torchvision's ImageNet weights."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,35 +11,35 @@ from torchvision import models
 
 from fedexp.errors import InputError
 
-_UNUSED = ("aux1.", "aux2.", "AuxLogits.")  # auxiliary classifiers, which backbones do not have
-_BACKBONE = "backbone."  # in the names of a whole model
-_COUNTER = ".num_batches_tracked"  # of BatchNorm; absent from old files, and unused with a momentum
+_UNUSED = ("aux1.", "aux2.", "AuxLogits.")  # auxiliary classifiers, absent from backbones
+_BACKBONE = "backbone."  # prefix of names in a whole model
+_COUNTER = ".num_batches_tracked"  # of BatchNorm; missing in old files, unused with a momentum
 
 
 def load_weights(network: nn.Module, weights: str, name: str, replaced: Sequence[str]) -> None:
-    """Copy weights into ``network``, all but those of the layers that were replaced.
+    """Copy weights into ``network``, except into replaced layers.
 
-    A network on PyTorch's meta device is only checked: the file must be there and fit.
+    If the network is on PyTorch's meta device, only check that the file exists and fits.
 
     Args:
-        network: one of torchvision's, whose parameters and buffers have torchvision's names.
+        network: a torchvision network; its parameters and buffers have torchvision's names.
         weights: path of a state dict, as ``torch.save`` writes it; or "imagenet" for torchvision's
-            best weights, from the folder in which it keeps downloads, or downloaded to it.
+            best weights, downloaded unless in torchvision's cache.
         name: torchvision's name of the network.
-        replaced: name prefixes of the layers that keep their weights.
+        replaced: name prefixes of replaced layers, which keep their weights.
 
     Raises:
-        InputError: the file is not there, is not a state dict or is one of another network.
+        InputError: the file is missing, is not a state dict or belongs to another network.
     """
     path = _imagenet_file(name) if weights == "imagenet" else Path(weights).expanduser()
     load_file(network, path, f"model.weights={weights}", name, replaced, "imagenet")
 
 
 def start_from(backbone: nn.Module, file: str) -> None:
-    """Copy into ``backbone`` the weights of a state dict, or those of a run's ``final.pt``.
+    """Copy the weights of a state dict, or of a run's ``final.pt``, into ``backbone``.
 
     Raises:
-        InputError: the file is not there, is not a state dict or is one of another network.
+        InputError: the file is missing, is not a state dict or belongs to another network.
     """
     load_file(backbone, Path(file).expanduser(), f"model.start_from={file}", "the backbone")
 
@@ -52,11 +52,10 @@ def load_file(
     replaced: Sequence[str] = (),
     alternative: str | None = None,
 ) -> None:
-    """As ``load_weights``, from the state dict at ``path``.
+    """Copy the state dict at ``path`` into ``network``; see ``load_weights``.
 
-    If it is that of a whole model, as in a run's ``final.pt``, its backbone is taken. Errors name
-    ``setting``, the key and its value, and ``alternative``, the value that takes the library's own
-    weights.
+    From a whole model, as in a run's ``final.pt``, the backbone is used. Errors name ``setting``
+    (key and value) and ``alternative`` (the value for the library's own weights).
     """
     kept, state, own = tuple(replaced), _read(path, setting, alternative), network.state_dict()
     if whole := {key: value for key, value in state.items() if key.startswith(_BACKBONE)}:
@@ -79,7 +78,7 @@ def _shape(state: dict[str, Tensor], key: str) -> str:
 
 
 def _read(path: Path, setting: str, alternative: str | None) -> dict[str, Tensor]:
-    """The state dict in this file, on the CPU."""
+    """Read the state dict in this file, on the CPU."""
     if not path.is_file():
         others = ", ".join(filter(None, ["null", alternative]))
         raise InputError(
@@ -100,15 +99,15 @@ def _read(path: Path, setting: str, alternative: str | None) -> dict[str, Tensor
 
 
 def _imagenet_file(name: str) -> Path:
-    """The file of torchvision's best ImageNet weights of this network, downloaded if it has to be.
+    """The file of torchvision's best ImageNet weights of a network, downloaded if necessary.
 
     Raises:
-        InputError: there are none, or the file is not in the folder and the download fails.
+        InputError: torchvision has no such weights, or the download fails.
     """
     try:
         url: str = models.get_model_weights(name).DEFAULT.url
     except (AttributeError, ValueError) as error:
-        raise InputError(f"model.weights=imagenet: torchvision has none of {name}") from error
+        raise InputError(f"model.weights=imagenet: torchvision has none for {name}") from error
     folder = Path(torch.hub.get_dir()) / "checkpoints"
     path = folder / url.rpartition("/")[2]
     if not path.is_file():

@@ -10,16 +10,16 @@ from fedexp.errors import InputError
 from fedexp.models.layers import Projection, image_channels, project, without_inplace
 from fedexp.models.weights import load_weights
 
-# Without these options they would return a tuple in training, with auxiliary logits.
+# With torchvision's defaults these networks return a tuple with auxiliary logits in training.
 _PLAIN = {"aux_logits": False, "init_weights": False}
 _OPTIONS = {"googlenet": _PLAIN, "inception_v3": _PLAIN}
 
 
 class GreyToColour(nn.Module):
-    """Repeats the one channel of grey images: [B, 1, H, W] to [B, 3, H, W]."""
+    """Repeats the channel of grey images: [B, 1, H, W] to [B, 3, H, W]."""
 
     def forward(self, images: Tensor) -> Tensor:
-        """The same image in each of three channels."""
+        """Repeat each image in three channels."""
         return images.expand(-1, 3, -1, -1)
 
 
@@ -32,15 +32,15 @@ def torchvision_model(
 ) -> nn.Module:
     """A torchvision network without its last linear layer, as a backbone.
 
-    Grey images are repeated to three channels. Layers before the last one stay as they are, with
-    their normalisation and dropout.
+    Grey images are repeated to three channels. All other layers stay, including normalisation and
+    dropout.
 
     Args:
         input_shape: [1 or 3 channels, height, width].
-        name: as in ``torchvision.models.list_models()``, for example "mobilenet_v3_small".
-        weights: None for random ones, "imagenet" or the path of a state dict, see ``load_weights``.
-        feature_dim: None for the native width, or the width of a projection after it.
-        projection: its layers, see ``project``.
+        name: a name of ``torchvision.models.list_models()``, such as "mobilenet_v3_small".
+        weights: None (random), "imagenet" or the path of a state dict, see ``load_weights``.
+        feature_dim: width of a projection after the network; None for no projection.
+        projection: layers of the projection, see ``project``.
 
     Raises:
         InputError: there is no such network, its classifier is not a linear layer, or
@@ -69,10 +69,10 @@ def _network(name: str) -> nn.Module:
 
 
 def _remove_classifier(name: str, network: nn.Module) -> tuple[str, int]:
-    """Replace the last linear layer by the identity; its name and number of input features."""
+    """Replace the last linear layer by the identity; return its name and input width."""
     linear = [(path, each) for path, each in network.named_modules() if isinstance(each, nn.Linear)]
     if not linear:
-        raise InputError(f"model.name={name}: has no linear classifier to remove; try another")
+        raise InputError(f"model.name={name}: has no linear classifier; choose another network")
     path, classifier = linear[-1]
     network.set_submodule(path, nn.Identity())
     return path, classifier.in_features

@@ -9,7 +9,7 @@ from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from fedexp.core.client_protocol import Client
-from fedexp.core.messages import Message, Tensors
+from fedexp.core.messages import PartMessage, Tensors
 from fedexp.core.part import Memory, Setting
 from fedexp.core.sockets import Personalization, Phase
 from fedexp.regularizers.proximal import Proximal
@@ -52,7 +52,7 @@ class Ditto(Personalization):
         """All of v at once."""
         return (Phase(epochs, plain_sgd=self._plain_sgd),)
 
-    def begin(self, client: Client, message: Message, memory: Memory) -> None:
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """Set u before v is trained."""
         if client.is_personal:
             self.proximal.anchors.set(_taken(memory) if self._anchor_is_local else message.weights)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Literal
 
-from fedexp.core.sockets import Head, Loss, Personalization
-from fedexp.errors import InputError
+from fedexp.compatibility.traits import FIXED_HEAD
+from fedexp.core.sockets import Personalization
 
 GlobalModel = Literal["none", "initial_head"]
 
@@ -20,17 +21,16 @@ class FedPer(Personalization):
             with the head that all clients started from (as FedNH's tables do, AAAI 2023).
     """
 
+    forbids = MappingProxyType(
+        {
+            FIXED_HEAD: "{other}: has nothing to train that could stay with clients; with this "
+            "personalization should be linear or cosine"
+        }
+    )
+
     def __init__(self, global_model: GlobalModel) -> None:
         super().__init__()
         self.has_global = global_model == "initial_head"
-
-    def check(self, head: Head, loss: Loss) -> None:
-        """Raises InputError if the head has no trainable parameter."""
-        if not any(parameter.requires_grad for parameter in head.parameters()):
-            raise InputError(
-                f"head={type(head).__name__.lower()}: has nothing to train that could stay with "
-                "clients; with this personalization should be linear or cosine"
-            )
 
     def shared(self, name: str) -> bool:
         """All but the head."""

@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedexp.compatibility.traits import LINEAR_HEAD
 from fedexp.core.client_protocol import Client
 from fedexp.core.forward import Forward
-from fedexp.core.messages import Message
+from fedexp.core.messages import PartMessage
 from fedexp.core.part import Memory
 from fedexp.core.sockets import Head, Loss, Personalization, Phase
 from fedexp.errors import InputError
@@ -53,18 +54,12 @@ class FedROD(Personalization):
                 "personalization.clip_second_phase=false: there is no second phase; "
                 "personalization.second_phase should be local or plain_sgd"
             )
+        if private_head == "copy":
+            self.needs = {LINEAR_HEAD: "head: personalization.private_head=copy needs head=linear"}
         self.private_head, self.second_phase = private_head, second_phase
         self._clip_second_phase = clip_second_phase
 
-    def check(self, head: Head, loss: Loss) -> None:
-        """Raises InputError if the generic head cannot be copied but should be."""
-        if self.private_head == "copy" and not isinstance(head, Linear):
-            raise InputError(
-                f"head={type(head).__name__.lower()}: personalization.private_head=copy needs "
-                "head=linear"
-            )
-
-    def create(self, feature_dim: int, num_classes: int, head: Head) -> None:
+    def create(self, feature_dim: int, num_classes: int, head: Head, loss: Loss) -> None:
         """Make h_k, or the hypernetwork with a buffer for the client's class shares."""
         if self.private_head == "hypernetwork":
             self.hypernetwork = nn.Sequential(
@@ -76,11 +71,12 @@ class FedROD(Personalization):
             self.register_buffer("shares", torch.zeros(num_classes))
             return
         self.head = nn.Linear(feature_dim, num_classes, bias=self.private_head == "linear")
-        if isinstance(head, Linear) and self.private_head == "copy":
-            self.head.load_state_dict({"weight": head.linear.weight.detach()})
-        else:
+        if self.private_head == "linear":
             nn.init.zeros_(self.head.weight)
             nn.init.zeros_(self.head.bias)
+        else:
+            assert isinstance(head, Linear)
+            self.head.load_state_dict({"weight": head.linear.weight.detach()})
 
     def shared(self, name: str) -> bool:
         """All but h_k; of a hypernetwork all but the class shares."""
@@ -100,7 +96,7 @@ class FedROD(Personalization):
         )
         return (Phase(epochs, trainable=generic), second)
 
-    def begin(self, client: Client, message: Message, memory: Memory) -> None:
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """Set the client's class shares."""
         if self.private_head == "hypernetwork":
             counts = client.data.class_counts

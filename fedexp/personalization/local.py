@@ -1,6 +1,6 @@
 """Local training: no weights are exchanged."""
 
-from fedexp.core.compatibility import PRIVATE_BACKBONE
+from fedexp.compatibility.traits import PRIVATE_BACKBONE
 from fedexp.core.sockets import Personalization
 
 

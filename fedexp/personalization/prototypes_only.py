@@ -8,11 +8,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fedexp.compatibility.traits import CLASS_PROTOTYPES, PRIVATE_BACKBONE
 from fedexp.core.client_protocol import Client
-from fedexp.core.compatibility import CLASS_PROTOTYPES, PRIVATE_BACKBONE
-from fedexp.core.messages import Message
+from fedexp.core.messages import PartMessage
 from fedexp.core.part import Memory, Setting
-from fedexp.core.sockets import Personalization
+from fedexp.core.sockets import Head, Loss, Personalization
 
 
 class PrototypesOnly(Personalization):
@@ -30,7 +30,6 @@ class PrototypesOnly(Personalization):
 
     takes_tokens = False
     has_global = False
-    scores_head = True
     traits = frozenset({PRIVATE_BACKBONE})
     needs = MappingProxyType(
         {
@@ -53,16 +52,20 @@ class PrototypesOnly(Personalization):
         self.register_buffer("prototypes", empty, persistent=self._keeps_received)
         self.register_buffer("holds", no_class, persistent=self._keeps_received)
 
+    def create(self, feature_dim: int, num_classes: int, head: Head, loss: Loss) -> None:
+        """Note where the loss has its prototypes."""
+        self._buffer_of_loss = loss.get_buffer  # not the loss, whose weights are not ours
+
     def shared(self, name: str) -> bool:
         """Nothing."""
         return False
 
-    def receive(self, message: Message) -> None:
-        """Store the loss's prototypes."""
-        for name, tensor in message.extras.get("loss", {}).items():
-            self.get_buffer(name).copy_(tensor)
+    def receive(self, message: PartMessage) -> None:
+        """Copy the prototypes that the loss has received, which comes before its turn here."""
+        for name in ("prototypes", "holds"):
+            self.get_buffer(name).copy_(self._buffer_of_loss(name))
 
-    def begin(self, client: Client, message: Message, memory: Memory) -> None:
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """Store the received prototypes in place of those of the client's last local training."""
         if self._keeps_received:
             self.receive(message)

@@ -1,4 +1,4 @@
-"""Shared by regularizers: anchors to pull towards, client sizes, sums of named tensors."""
+"""Tools of several regularizers: anchors to pull towards, client sizes, sums of named tensors."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from fedexp.core.messages import Tensors
 from fedexp.core.part import Setting
 
 Scaling = Literal["none", "samples"]
-"""Whether a quantity is divided by a client's relative size n_k / mean(n)."""
+"""``samples`` divides a quantity by the client's relative size n_k / mean(n)."""
 
 
 class Anchors(nn.Module):
     """Named tensors that clients are pulled to: one non-persistent buffer for each parameter.
 
-    Buffers, so that what differs between clients can be stacked and swapped by ``torch.func``.
+    As buffers, they can differ between clients: ``torch.func`` can stack and swap them.
     """
 
     def __init__(self, shapes: dict[str, torch.Size]) -> None:
@@ -37,13 +37,13 @@ class Anchors(nn.Module):
 
     @torch.no_grad()
     def set(self, tensors: Tensors) -> None:
-        """Copy in the tensor of each anchor's name; other names are ignored."""
+        """Copy in the tensors with the names of the anchors; other names are ignored."""
         for name in self:
             self[name].copy_(tensors[name])
 
     @torch.no_grad()
     def fill(self, tensors: Tensors) -> None:
-        """As ``set``, but an anchor that is not given becomes zero."""
+        """Like ``set``, but anchors without a tensor become zero."""
         for name in self:
             if name in tensors:
                 self[name].copy_(tensors[name])
@@ -51,17 +51,17 @@ class Anchors(nn.Module):
                 self[name].zero_()
 
     def beside(self, tensors: Tensors) -> Tensors:
-        """The same tensors, each on the device of the anchor of its name."""
+        """Move each tensor to the device of the anchor with the same name."""
         return {name: value.to(self[name].device) for name, value in tensors.items()}
 
 
 @dataclass(frozen=True)
 class Population:
-    """The clients that can ever take part: those that have data.
+    """The clients that have data and so can take part.
 
     Attributes:
-        clients: N.
-        samples: training samples of all of them.
+        clients: N, their number.
+        samples: the sum of their training samples.
     """
 
     clients: int
@@ -74,22 +74,22 @@ class Population:
         return cls(int((sizes > 0).sum()), int(sizes.sum()))
 
     def relative_size(self, num_samples: int) -> float:
-        """s_k = n_k / mean(n) of a client with so many samples."""
+        """s_k = n_k / mean(n) of a client with n_k = ``num_samples``."""
         return num_samples * self.clients / self.samples
 
 
 def shared_parameters(setting: Setting) -> dict[str, torch.Size]:
-    """Name -> shape of the parameters that are sent, the only ones that the server has."""
+    """Name -> shape of the shared parameters; the server has no others."""
     return {name: s for name, s in setting.parameter_shapes.items() if name in setting.shared}
 
 
 def total(terms: Sequence[Tensor]) -> Tensor | float:
-    """The sum of scalars; 0 if there is none, as while only private parameters are trained."""
+    """The sum of scalars; 0 if there is none, for example if only private parameters train."""
     return torch.stack(list(terms)).sum() if terms else 0.0
 
 
 def combine(left: Tensors, right: Tensors, scale: float = 1.0) -> Tensors:
-    """left + scale * right, name by name; a name that one of them lacks is zero there."""
+    """left + scale * right, name by name; a missing name counts as zero."""
     result = dict(left)
     for name, value in right.items():
         scaled = scale * value

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from fedexp.compatibility.traits import KEEPS_MOMENTUM
 from fedexp.core.client_protocol import Client
-from fedexp.core.compatibility import KEEPS_MOMENTUM
-from fedexp.core.messages import Message, Tensors
+from fedexp.core.messages import PartMessage, Tensors
 from fedexp.core.part import Memory, Setting
 from fedexp.core.sockets import Regularizer
 from fedexp.regularizers.anchors import (
@@ -28,8 +28,8 @@ from fedexp.regularizers.anchors import (
 
 LOGGER = logging.getLogger(__name__)
 _KEPT_MOMENTUM = (
-    "local.keep_optimizer=true: control variates take a round's step for the mean of its "
-    "gradients, and the momentum of earlier rounds makes it longer, so that they diverge; take "
+    "local.keep_optimizer=true: control variates estimate gradients from a round's step; the "
+    "momentum of earlier rounds lengthens the step, and they diverge; use "
     "optimizer.momentum=0, regularizer.estimate=gradient or local.keep_optimizer=false"
 )
 
@@ -37,47 +37,47 @@ _KEPT_MOMENTUM = (
 class ControlVariates(Regularizer):
     """<c - c_k, w> over the trained shared parameters (Karimireddy et al., ICML 2020, Alg. 1).
 
-    It turns a local gradient g into g - c_k + c. The client's control variate c_k estimates the
-    client's gradient, the server's c the mean gradient of the population. After training,
+    The term turns a local gradient g into g - c_k + c. The client's control variate c_k estimates
+    the client's gradient, the server's c the mean gradient of the population. After training,
+    the client updates
 
         option I:   c_k <- the gradient of the client's loss at the received model w^t
         option II:  c_k <- c_k - c + (w^t - w_k) / (steps * learning rate)
 
-    the client reports the change of c_k, and c moves by the sum of these changes over N, so that it
-    stays the mean of all c_k; N counts the clients that have data. All start from zero: in the
-    first round the server sends none. The server's learning rate is the aggregator's; with the mean
-    of the cohort, ``aggregator=uniform``, it is the paper's 1.
+    and reports the change of c_k. The server adds the sum of these changes, divided by N, to c, so
+    that c stays the mean of all c_k; N counts the clients that have data. All variates start at
+    zero; in the first round the server sends none. The aggregator sets the server's learning rate;
+    it is the paper's 1 with the mean of the cohort, ``aggregator=uniform``.
 
-    Option II costs nothing. Its last term is the mean of the round's gradients with plain SGD. For
-    SGD with momentum ``steps`` is replaced by ``unit_distance``, which makes it a weighted mean of
-    them; divided by ``steps``, it would be up to 1 / (1 - momentum) times as long, and the
-    recursion would diverge. An adaptive step is no such mean. Weight decay counts as part of the
-    gradient, and a clipped gradient as it was clipped. ``steps`` are those of the whole round, also
-    for a parameter that a personalization trains in one of several phases: its variates are too
-    short.
+    Option II costs no computation. With plain SGD its last term is the mean of the round's
+    gradients. For SGD with momentum, ``unit_distance`` replaces ``steps`` and makes the term a
+    weighted mean of the gradients; with ``steps`` it would be up to 1 / (1 - momentum) times as
+    long, and the recursion would diverge. The step of an adaptive optimizer is no such mean. The
+    estimate includes weight decay and gradient clipping. ``steps`` counts the whole round: if a
+    personalization trains a parameter in one of several phases, its variates are too short.
 
-    Option I holds for every optimizer and costs a forward and a backward pass over the client's
-    data. The gradient is that of the objective without the penalty on the parameters, in train
-    mode, because the gradients that it corrects are (BatchNorm normalises with each batch's
-    statistics); but over all samples at once, unaugmented, unclipped and without weight decay.
-    Where the loss is much steeper at w^t than where local training leads, the correction outweighs
-    the gradients and training diverges: so it did with ``head=etf`` and SGD, and option II did not.
+    Option I works with every optimizer and costs a forward and a backward pass over the client's
+    data. It is the gradient of the objective without the penalty on the parameters. The module is
+    in train mode, as for the gradients to be corrected: BatchNorm normalises with each batch's
+    statistics. All samples are used, without augmentation, clipping and weight decay. If the loss
+    is much steeper at w^t than at the later local models, the correction outweighs the gradients
+    and training diverges. This happened with ``head=etf`` and SGD; option II did not diverge.
 
-    At the fixed point c is zero, and ``weighting``, not the aggregator, decides of which objective
-    it is the optimum: the mean of all clients' objectives (``uniform``, paper), or their mean
-    weighted by samples (``samples``). The aggregator should weight the same way.
+    At the fixed point c is zero. The fixed point is the optimum of the mean of all clients'
+    objectives (``weighting=uniform``, paper) or of their mean weighted by samples (``samples``),
+    whatever the aggregator. The aggregator should weight the same way.
 
-    The implementation released with FedPTR's baselines is ``weighting=samples`` and
+    The implementation released with FedPTR's baselines has ``weighting=samples`` and
     ``correction_scaling=samples`` with ``aggregator=uniform``.
 
     Args:
-        weighting: whether all clients count the same in c, or the change of c_k is multiplied by
-            the client's relative size s_k = n_k / mean(n).
-        estimate: of a client's gradient: ``gradient`` (option I), ``steps`` (option II, which warns
-            once if the local optimizer is not SGD), or ``auto``: ``steps`` with SGD, else
-            ``gradient``.
-        correction_scaling: ``samples`` divides c by s_k where it corrects a gradient, not in
-            option II.
+        weighting: ``uniform``: all clients have the same weight in c. ``samples``: the change of
+            c_k is multiplied by the client's relative size s_k = n_k / mean(n).
+        estimate: estimate of a client's gradient: ``gradient`` (option I), ``steps`` (option II,
+            which warns once if the local optimizer is not SGD), or ``auto``: ``steps`` with SGD,
+            otherwise ``gradient``.
+        correction_scaling: ``samples`` divides c by s_k in the corrected gradients, but not in the
+            update of option II.
     """
 
     summed = True
@@ -95,7 +95,7 @@ class ControlVariates(Regularizer):
             self.forbids = {KEEPS_MOMENTUM: _KEPT_MOMENTUM}
 
     def setup(self, setting: Setting) -> None:
-        """A buffer for c - c_k; there is no c yet, which stands for zero."""
+        """Make a buffer for c - c_k; an empty ``mean`` stands for c = 0."""
         self.correction = Anchors(shared_parameters(setting))
         self.population = Population.of(setting)
         self.mean: Tensors = {}
@@ -105,8 +105,8 @@ class ControlVariates(Regularizer):
         """c, from the second round."""
         return prefixed("variate", self.mean)
 
-    def begin(self, client: Client, message: Message, memory: Memory) -> None:
-        """Set this client's correction; estimate its gradient at w^t if that is asked for."""
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
+        """Set this client's correction; with option I, compute its gradient at w^t."""
         self._message = message
         self.correction.fill(combine(self._received(client), with_prefix("variate", memory), -1))
         if self._chosen is None:
@@ -123,13 +123,13 @@ class ControlVariates(Regularizer):
         )
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """The change of c_k, multiplied by s_k if clients count by their samples."""
+        """The change of c_k, multiplied by s_k with ``weighting=samples``."""
         if self._chosen == "gradient":
-            found = {n: memory.pop(f"gradient/{n}") for n in self.correction}
+            new = {n: memory.pop(f"gradient/{n}") for n in self.correction}
             old = with_prefix("variate", memory)
         else:
-            found, old = self._mean_step(client), self._expected_step(client, memory)
-        change = prefixed("variate", combine(found, old, -1))
+            new, old = self._mean_step(client), self._expected_step(client, memory)
+        change = prefixed("variate", combine(new, old, -1))
         memory.update(combine(memory, change))
         if self.weighting == "uniform":
             return change
@@ -137,7 +137,7 @@ class ControlVariates(Regularizer):
         return {name: size * value for name, value in change.items()}
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """Move c; the weights stay as the aggregator merged them."""
+        """Move c; return the merged weights unchanged."""
         changes = with_prefix("variate", sums)
         steps = {n: (s / self.population.clients).to(current[n].dtype) for n, s in changes.items()}
         self.mean = combine(self.mean, steps)
@@ -153,31 +153,31 @@ class ControlVariates(Regularizer):
 
     def _sent(self) -> Tensors:
         """c as the server sent it."""
-        return with_prefix("variate", self._message.extras.get("regularizer", {}))
+        return with_prefix("variate", self._message.extras)
 
     def _received(self, client: Client) -> Tensors:
-        """c as it enters this client's gradients."""
+        """c as this client adds it to its gradients."""
         if self.correction_scaling == "none":
             return self._sent()
         size = self.population.relative_size(client.data.num_samples)
         return {name: value / size for name, value in self._sent().items()}
 
     def _mean_step(self, client: Client) -> Tensors:
-        """The (weighted) mean of the round's gradients, from the step that they made."""
+        """The (weighted) mean of the round's gradients, from the change of the weights."""
         start, weights = self._message.weights, client.weights
         distance = unit_distance(self._optimizer, client.steps) * client.learning_rate
         return {name: (start[name] - weights[name]) / distance for name in self.correction}
 
     def _expected_step(self, client: Client, memory: Memory) -> Tensors:
-        """The mean step at which c_k does not change."""
+        """The mean step that leaves c_k unchanged."""
         return self._sent()
 
 
 def unit_distance(optimizer: Optimizer, steps: int) -> float:
-    """How far a constant gradient of 1 moves a parameter in ``steps`` steps at learning rate 1.
+    """The distance that a constant gradient of 1 moves a parameter, at learning rate 1.
 
-    With SGD this is the sum of the weights with which the gradients enter the parameter (Wang et
-    al., NeurIPS 2020, the norm of a_i): ``steps`` without momentum. Other optimizers: ``steps``.
+    With SGD this is the sum of the gradients' weights in the parameter (Wang et al., NeurIPS 2020,
+    the norm of a_i). Without momentum, and for other optimizers, it is ``steps``.
     """
     momentum = optimizer.defaults.get("momentum", 0)
     if not momentum:
@@ -190,7 +190,7 @@ def unit_distance(optimizer: Optimizer, steps: int) -> float:
 
 
 def _choose(estimate: str, optimizer: Optimizer) -> str:
-    """``steps`` or ``gradient``; the log says so where the optimizer is not SGD."""
+    """``steps`` or ``gradient``; logs the choice if the optimizer is not SGD."""
     if estimate == "gradient":
         return "gradient"
     if isinstance(optimizer, torch.optim.SGD):

@@ -1,4 +1,4 @@
-"""FedDC: the local drift is stored apart from the local model, and gradients are corrected."""
+"""FedDC: stores each client's drift apart from its local model, and corrects gradients."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from fedexp.core.client_protocol import Client
-from fedexp.core.messages import Message, Tensors
+from fedexp.core.messages import PartMessage, Tensors
 from fedexp.core.part import Memory, Setting
 from fedexp.regularizers.anchors import Scaling, combine, prefixed, total, with_prefix
 from fedexp.regularizers.control_variates import ControlVariates
@@ -17,7 +17,7 @@ from fedexp.regularizers.dynamic import Dynamic
 
 
 class CorrectedSteps(ControlVariates):
-    """g_k <- g_k - g + the mean step, with g as it entered this client's gradients."""
+    """g_k <- g_k - g + the mean step, with g as added to this client's gradients."""
 
     def _expected_step(self, client: Client, memory: Memory) -> Tensors:
         return self._received(client)
@@ -33,36 +33,37 @@ class LastSteps(ControlVariates):
 class DriftCorrection(Dynamic):
     """(alpha/2) ||w + d_k - w^t||^2 + <w, g - g_k> over the trained shared parameters (FedDC).
 
-    Gao et al., CVPR 2022. The drift is the sum of a client's steps, d_k <- d_k + w_k - w^t, and the
+    Gao et al., CVPR 2022. The drift is the sum of a client's steps, d_k <- d_k + w_k - w^t. The
     server adds drifts to the mean of the cohort's models. g_k is a client's mean step in its last
-    round, (w^t - w_k) / (steps * learning rate), and g the population's mean of these. (The paper
-    uses the updates -g_k * steps * learning rate in their place, hence its other sign.) So the
-    first term and the server do what FedDyn does, and the second term what SCAFFOLD does; what
-    ``Dynamic`` and ``ControlVariates`` say of optimizers and aggregators holds here too.
+    round, (w^t - w_k) / (steps * learning rate), and g the mean of g_k over the population. (The
+    paper uses the updates -g_k * steps * learning rate instead, so its sign is opposite.) The first
+    term and the server work like FedDyn, the second term like SCAFFOLD: the remarks on optimizers
+    and aggregators in ``Dynamic`` and ``ControlVariates`` apply here too.
 
-    ``estimate=corrected`` and ``last`` allow for momentum like SCAFFOLD's option II, and warn once
-    if the local optimizer is not SGD. ``gradient``, SCAFFOLD's option I, is in neither the paper
-    nor its implementation.
+    ``estimate=corrected`` and ``last`` handle momentum like SCAFFOLD's option II, and warn once if
+    the local optimizer is not SGD. ``gradient``, SCAFFOLD's option I, is in neither the paper nor
+    its implementation.
 
-    Traffic: g comes with the weights from the second round, the change of g_k goes with the update,
-    and so does d_k with ``drifts=cohort``.
+    Traffic: from the second round the message contains g. The update contains the change of g_k,
+    and d_k with ``drifts=cohort``.
 
-    alpha = 0 switches everything off, g - g_k too, and is FedAvg to the bit. It is not the limit of
-    a small alpha, with which the drifts and g - g_k remain.
+    alpha = 0 switches off all terms, g - g_k too, and gives exactly FedAvg. A small alpha differs:
+    the drifts and g - g_k remain.
 
     The implementation released with FedPTR's baselines has ``samples`` for ``weighting``,
     ``alpha_scaling`` and ``correction_scaling``, with ``aggregator=uniform``.
 
     Args:
         alpha: the penalty's strength.
-        estimate: ``corrected`` (released): g_k as SCAFFOLD has it, g_k - g + the mean step;
-            ``last`` (paper): the mean step itself; or ``gradient``: the gradient at w^t.
-        drifts: the server adds the mean drift of ``all`` clients (released), which is zero at the
-            fixed point, or of the ``cohort`` (paper): the mean of w_k + d_k, the same if all take
-            part; if not, it has no fixed point.
-        weighting: whether all clients count the same in g, or by their samples. The aggregator
-            should weight the same way; the mean drift of ``all`` does.
-        alpha_scaling: as in ``Dynamic``.
+        estimate: the new g_k. ``corrected`` (released code): g_k - g + the mean step, as in
+            SCAFFOLD; ``last`` (paper): the mean step; ``gradient``: the gradient at w^t.
+        drifts: the clients whose mean drift the server adds. ``all`` (released code): it is zero at
+            the fixed point. ``cohort`` (paper): the result is the mean of w_k + d_k. Both are equal
+            if all clients take part; if not, ``cohort`` has no fixed point.
+        weighting: whether clients have equal weights in g (``uniform``) or weights proportional to
+            their samples (``samples``). The aggregator should weight the same way; then the mean
+            drift of ``all`` does too.
+        alpha_scaling: see ``Dynamic``.
         correction_scaling: ``samples`` divides g by n_k / mean(n), also in ``corrected``.
     """
 
@@ -83,11 +84,11 @@ class DriftCorrection(Dynamic):
         self.variates = kind(weighting, source, correction_scaling)
         self.drifts = drifts
         self.forbids = self.variates.forbids
-        if drifts == "cohort":  # the drifts themselves are sent
+        if drifts == "cohort":  # clients send their drifts
             self.discourages = {}
 
     def setup(self, setting: Setting) -> None:
-        """The buffers of both terms."""
+        """Make the buffers of both terms."""
         super().setup(setting)
         self.variates.setup(setting)
 
@@ -95,8 +96,8 @@ class DriftCorrection(Dynamic):
         """g, from the second round."""
         return self.variates.broadcast(round)
 
-    def begin(self, client: Client, message: Message, memory: Memory) -> None:
-        """Set where this client starts, its drift and its gradients' correction."""
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
+        """Set this client's initial weights, its drift and its correction of gradients."""
         super().begin(client, message, memory)
         if self.alpha > 0:
             self.variates.begin(client, message, memory)
@@ -109,7 +110,7 @@ class DriftCorrection(Dynamic):
         return self._scaled(penalty) + self.variates.forward(shared)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """The change of g_k, and the drift if the server averages the cohort's."""
+        """The change of g_k; with ``drifts=cohort`` also the drift."""
         if self.alpha == 0:
             return {}
         change = self.variates.report(client, memory)

@@ -1,8 +1,8 @@
 """Differentiable Siamese Augmentation of a synthetic dataset (Zhao and Bilen, ICML 2021).
 
-Six operations, of which one is drawn for each training step; every image draws parameters of its
-own. All are differentiable in the images. The constants are those of the MTT code for dataset
-distillation (Cazenavette et al., CVPR 2022).
+One of six operations is drawn for each training step, and parameters for each image. All operations
+are differentiable in the images. The constants come from the MTT code for dataset distillation
+(Cazenavette et al., CVPR 2022).
 
 Images are [n, channels, height, width] and normalized: 0 is the mean colour. Parameters are [n].
 """
@@ -14,7 +14,7 @@ import torch
 from torch import Generator, Tensor
 
 Transform = Callable[[Tensor], Tensor]
-"""Images to images of the same shape, the same at every call."""
+"""Images to images of the same shape; every call applies the same parameters."""
 
 _SHIFT = 0.125
 _CUTOUT = 0.5
@@ -29,8 +29,8 @@ def draw_transform(
 
     Args:
         shape: [n, channels, height, width].
-        generator: a CPU generator; how much is drawn from it depends on the operation.
-        device: where the images are.
+        generator: a CPU generator; the number of draws from it depends on the operation.
+        device: the device of the images.
     """
     operation = _OPERATIONS[int(torch.randint(len(_OPERATIONS), (), generator=generator))]
     return operation(shape, generator, torch.device(device))
@@ -39,7 +39,7 @@ def draw_transform(
 def color(images: Tensor, brightness: Tensor, saturation: Tensor, contrast: Tensor) -> Tensor:
     """Add ``brightness``; scale each pixel's distance to its gray value, then to the image's mean.
 
-    Neutral at 0, 1, 1. The gray value of a pixel is its mean over channels.
+    Arguments 0, 1, 1 change nothing. The gray value of a pixel is its mean over channels.
     """
     images = images + _per_image(brightness)
     gray = images.mean(dim=1, keepdim=True)
@@ -49,13 +49,13 @@ def color(images: Tensor, brightness: Tensor, saturation: Tensor, contrast: Tens
 
 
 def shift(images: Tensor, down: Tensor, right: Tensor) -> Tensor:
-    """Move each image by whole pixels; zeros come in. Neutral at 0, 0."""
+    """Move each image by whole pixels and fill with zeros. Arguments 0, 0 change nothing."""
     rows, columns = _pixels(images)
     return _sampled(images, rows - _per_row(down), columns - _per_row(right))
 
 
 def cutout(images: Tensor, row: Tensor, column: Tensor, size: tuple[int, int]) -> Tensor:
-    """Zero a rectangle of ``size`` around a pixel, as far as it is inside; neutral at size 0."""
+    """Zero the part of a rectangle of ``size`` around a pixel that is inside the image."""
     rows, columns = _pixels(images)
     top, left = _per_row(row - size[0] // 2), _per_row(column - size[1] // 2)
     inside = (rows >= top) & (rows < top + size[0]) & (columns >= left) & (columns < left + size[1])
@@ -70,7 +70,7 @@ def flip(images: Tensor, flipped: Tensor) -> Tensor:
 def scale(images: Tensor, vertical: Tensor, horizontal: Tensor) -> Tensor:
     """Sample each image at ``vertical`` and ``horizontal`` times the distance to its centre.
 
-    So a factor above 1 shrinks. Bilinear, zeros outside; neutral at 1, 1.
+    A factor above 1 shrinks the image; factors 1, 1 change nothing. Bilinear, zeros outside.
     """
     rows, columns, centre = _around_centre(images)
     return _sampled(
@@ -106,7 +106,7 @@ def _draw_shift(shape: tuple[int, ...], generator: Generator, device: torch.devi
 
 def _draw_cutout(shape: tuple[int, ...], generator: Generator, device: torch.device) -> Transform:
     size = _rounded(shape, _CUTOUT)
-    # An even square has its centre between pixels, of which there is one more.
+    # A rectangle of even side is centred between pixels: there is one more position.
     row, column = (
         torch.randint(pixels + 1 - side % 2, shape[:1], generator=generator).to(device)
         for pixels, side in zip(shape[2:], size, strict=True)
@@ -135,7 +135,7 @@ _OPERATIONS = (_draw_color, _draw_shift, _draw_cutout, _draw_flip, _draw_scale, 
 
 
 def _rounded(shape: tuple[int, ...], ratio: float) -> tuple[int, int]:
-    """This share of height and width in whole pixels, halves rounded up."""
+    """``ratio`` times height and width in whole pixels, halves rounded up."""
     return int(shape[2] * ratio + 0.5), int(shape[3] * ratio + 0.5)
 
 
@@ -165,7 +165,7 @@ def _around_centre(images: Tensor) -> tuple[Tensor, Tensor, tuple[float, float]]
 def _sampled(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """Each image at fractional positions that broadcast to [n, height, width]; zeros outside.
 
-    Bilinear. Not ``grid_sample``, whose backward pass on a GPU has no deterministic algorithm.
+    Bilinear. ``grid_sample`` has no deterministic backward pass on a GPU.
     """
     rows, columns = rows.to(images.dtype), columns.to(images.dtype)
     top, left = rows.floor(), columns.floor()
@@ -177,10 +177,10 @@ def _sampled(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def _at(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Each image at whole positions that broadcast to [n, height, width]; zero outside."""
+    """Each image at integer positions that broadcast to [n, height, width]; zero outside."""
     count, channels, height, width = images.shape
     inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
-    place = rows.clamp(0, height - 1) * width + columns.clamp(0, width - 1)
-    index = place.view(count, 1, -1).expand(count, channels, -1)
-    found = images.flatten(2).gather(2, index).view(count, channels, *place.shape[1:])
-    return found * inside[:, None]
+    pixel = rows.clamp(0, height - 1) * width + columns.clamp(0, width - 1)
+    index = pixel.view(count, 1, -1).expand(count, channels, -1)
+    values = images.flatten(2).gather(2, index).view(count, channels, *pixel.shape[1:])
+    return values * inside[:, None]

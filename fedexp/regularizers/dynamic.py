@@ -1,4 +1,4 @@
-"""FedDyn: dynamic regularization, which aligns the local optima with the global one."""
+"""FedDyn: dynamic regularization, which aligns local optima with the global optimum."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
+from fedexp.compatibility.traits import DRAWS_REPEATEDLY, NOT_THE_MEAN
 from fedexp.core.client_protocol import Client
-from fedexp.core.compatibility import DRAWS_REPEATEDLY, NOT_THE_MEAN
-from fedexp.core.messages import Message, Tensors
+from fedexp.core.messages import PartMessage, Tensors
 from fedexp.core.part import Memory, Setting
 from fedexp.core.sockets import Regularizer
 from fedexp.regularizers.anchors import (
@@ -36,41 +36,42 @@ class Dynamic(Regularizer):
         h <- h - (alpha / N) sum_cohort (w_k - w^t),
         w^(t+1) = mean_cohort w_k - h / alpha,
 
-    so that h is the mean of all h_k; N counts the clients that have data. What is stored is not h_k
-    but the drift d_k = -h_k / alpha, the sum of a client's steps, and instead of h the mean drift
-    of the population, which the server adds. Only the weights cross the network.
+    so that h is the mean of all h_k; N counts the clients that have data. The code stores drifts
+    instead: client k its drift d_k = -h_k / alpha, the sum of its steps, and the server the mean
+    drift of the population, -h / alpha. Only the weights are sent.
 
-    At the fixed point every w_k is w^t and h is zero, so that the gradients of all F_k, which are
-    the h_k, sum to zero. This needs ``aggregator=uniform``, from whose mean the server knows the
-    sum of the steps. With ``sample_weighted`` the fixed point is the optimum of the objective
-    weighted by samples if all clients take part, and of no particular objective if not; an
-    aggregator with a server optimizer does not fit.
+    At the fixed point every w_k is w^t and h is zero. The gradients of all F_k, which are the h_k,
+    then sum to zero. This needs ``aggregator=uniform``: the server computes the sum of the steps
+    from the cohort's mean. With ``sample_weighted`` and all clients in every round, the fixed point
+    is the optimum of the objective weighted by samples; with smaller cohorts it is the optimum of
+    no particular objective. Do not use an aggregator with a server optimizer.
 
-    alpha = 0 switches everything off and is FedAvg to the bit. It is not the limit of a small
-    alpha, with which the server adds the drift all the same.
+    alpha = 0 switches off all terms and gives exactly FedAvg. A small alpha differs: the server
+    still adds the mean drift.
 
-    ``alpha_scaling=samples`` and ``clip_quadratic=false`` are what the implementation released with
-    FedPTR's baselines does. With ||w - w^t||^2 = ||w||^2 - 2 <w^t, w> + const, it takes
-    (alpha_k/2) ||w||^2 as the optimizer's weight decay, which gradient clipping leaves out, and
-    -alpha_k <w^t, w> as a part of the loss.
+    ``alpha_scaling=samples`` and ``clip_quadratic=false`` are as in the implementation released
+    with FedPTR's baselines. It uses ||w - w^t||^2 = ||w||^2 - 2 <w^t, w> + const: the optimizer
+    applies (alpha_k/2) ||w||^2 as weight decay, without clipping, and the loss has the term
+    -alpha_k <w^t, w>.
 
     Args:
         alpha: the penalty's strength.
         alpha_scaling: ``none`` (paper): the same alpha for all clients; ``samples``:
             alpha_k = alpha * mean(n) / n_k.
-        clip_quadratic: whether ``local.grad_clip`` clips the whole gradient; if not, alpha w of it
-            is added after clipping. Without clipping the two differ by rounding, and in the logged
-            loss, which lacks (alpha/2) (||w||^2 + ||w^t||^2).
+        clip_quadratic: whether ``local.grad_clip`` clips the whole gradient; if not, its term
+            alpha w is added after clipping. If nothing is clipped, the choice changes gradients
+            only by rounding; with false, the logged loss lacks (alpha/2) (||w||^2 + ||w^t||^2).
     """
 
-    # The server knows the sum of the steps from the mean of the cohort, each client counted once.
+    # The server computes the sum of the steps from the cohort's mean, in which each client must
+    # have the same weight.
     discourages: Mapping[str, str] = MappingProxyType(
         {
-            NOT_THE_MEAN: "FedDyn, FedDC: the server takes the aggregator's result for the mean of "
-            "the cohort, so that with this one its mean drift is wrong; take aggregator=uniform",
+            NOT_THE_MEAN: "FedDyn, FedDC: the server expects the aggregator's result to be the "
+            "mean of the cohort; with this one its mean drift is wrong; use aggregator=uniform",
             DRAWS_REPEATEDLY: "FedDyn, FedDC: a client that this sampler draws twice counts twice "
             "in the cohort's mean, but its drift grows once, so that the server's mean drift is "
-            "wrong; take sampler=random",
+            "wrong; use sampler=random",
         }
     )
     relative_strength: Tensor
@@ -83,15 +84,15 @@ class Dynamic(Regularizer):
         self.clip_quadratic = clip_quadratic
 
     def setup(self, setting: Setting) -> None:
-        """Buffers for w^t, d_k and alpha_k / alpha; no mean drift yet, which stands for zero."""
+        """Make buffers for w^t, d_k and alpha_k / alpha; an empty mean drift stands for zero."""
         shapes = shared_parameters(setting)
         self.start, self.drift = Anchors(shapes), Anchors(shapes)
         self.register_buffer("relative_strength", torch.ones(()), persistent=False)
         self.population = Population.of(setting)
         self.mean_drift: Tensors = {}
 
-    def begin(self, client: Client, message: Message, memory: Memory) -> None:
-        """Set where this client starts, its drift and its alpha_k."""
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
+        """Set this client's initial weights, its drift and its alpha_k."""
         self.start.set(client.weights)
         self.drift.fill(with_prefix("drift", memory))
         if self.alpha_scaling == "samples":
@@ -99,7 +100,7 @@ class Dynamic(Regularizer):
             self.relative_strength.fill_(1 / size)
 
     def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
-        """The penalty, a scalar, without what ``unclipped_gradient`` is the gradient of."""
+        """The penalty, a scalar, without the term whose gradient is ``unclipped_gradient``."""
         shared = self._shared(parameters)
         linear = total([(self.drift[name] * value).sum() for name, value in shared])
         if not self.clip_quadratic:
@@ -109,22 +110,22 @@ class Dynamic(Regularizer):
         return self._scaled(self.alpha * (linear + 0.5 * squares))
 
     def unclipped_gradient(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensors:
-        """alpha_k w, if it is not clipped; nothing for alpha = 0."""
+        """alpha_k w, unless ``clip_quadratic`` or alpha = 0."""
         if self.clip_quadratic or self.alpha == 0:
             return {}
         alpha = self._scaled(self.alpha)
         return {name: alpha * value for name, value in self._shared(parameters)}
 
     def _shared(self, parameters: Iterable[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
-        """Those of ``parameters`` that are sent."""
+        """The shared ones of ``parameters``."""
         return [(name, value) for name, value in parameters if name in self.start]
 
     def _scaled(self, penalty: Tensor | float) -> Tensor | float:
-        """The same with alpha_k in place of alpha."""
+        """The penalty with alpha_k in place of alpha."""
         return penalty if self.alpha_scaling == "none" else penalty * self.relative_strength
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """Nothing; the drift grows by the step just taken."""
+        """Add this round's step to the drift; nothing is sent."""
         if self.alpha > 0:
             weights = client.weights
             step = {name: weights[name] - self.start[name] for name in self.start}

@@ -1,4 +1,4 @@
-"""What counts as one layer where a penalty treats each layer separately."""
+"""Groups parameters into layers, for penalties that treat each layer separately."""
 
 from typing import Literal
 
@@ -8,13 +8,13 @@ Grouping = Literal["tensor", "module", "weight"]
 
 
 def layers_of(shapes: dict[str, Size], grouping: Grouping) -> dict[str, str]:
-    """Parameter name -> name of its layer; parameters that belong to none are left out.
+    """Parameter name -> name of its layer; parameters without a layer are left out.
 
     Args:
         shapes: parameter name -> shape.
-        grouping: ``tensor``: each parameter by itself; ``module``: all parameters of a module, as
-            weight and bias; ``weight``: each kernel and matrix by itself (two dimensions or more),
-            without biases and the scales of normalization.
+        grouping: ``tensor``: each parameter is a layer; ``module``: all parameters of a module
+            (weight and bias) are one layer; ``weight``: each kernel and matrix (two dimensions or
+            more) is a layer, biases and normalization scales have none.
     """
     if grouping == "module":
         return {name: name.rpartition(".")[0] or name for name in shapes}

@@ -1,6 +1,6 @@
 """FedPTR's synthetic dataset and its prediction of the next global model.
 
-The same for a client and for the server.
+Clients and the server use the same code.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
+from fedexp.core.client_protocol import Functional
 from fedexp.core.messages import Tensors
-from fedexp.core.part import Functional, Memory
+from fedexp.core.part import Memory
 from fedexp.regularizers.anchors import prefixed, with_prefix
 from fedexp.regularizers.dsa import draw_transform
 from fedexp.regularizers.matching import Augment, FunctionalLoss
@@ -25,15 +26,15 @@ class StepMatching:
     """Learns D~ from the last step of the global model, w^(t-m) to w^t.
 
     The memory holds ``synthetic`` (D~ [C * ipc, *input_shape]), ``step_size``, the number of models
-    ``seen``, and the last m of these as ``<slot>/<name>``.
+    ``seen``, and the last m of these models as ``<slot>/<name>``.
 
     Attributes:
         names: the parameters whose step is matched.
         lag: m.
-        wait: models to wait for beyond the first of which there is one m models older.
-        step_size: of the inner steps, to begin with.
-        update_every: D~ is learnt every so many models; None learns it once.
-        augment: whether Differentiable Siamese Augmentation precedes every inner step.
+        wait: number of models to skip after the first that has a model m models older.
+        step_size: initial size of the inner steps.
+        update_every: learn D~ at every ``update_every``-th model; None: only once.
+        augment: whether to apply Differentiable Siamese Augmentation before every inner step.
         match: ``match_trajectory`` with its hyper-parameters.
     """
 
@@ -54,10 +55,10 @@ class StepMatching:
         draw: Callable[[], Tensor],
         generator: Generator,
     ) -> tuple[Tensors, dict[str, float]]:
-        """The parameters of w^t that changed since w^(t-m), with D~ learnt from them; and metrics.
+        """Learn D~; return the parameters of w^t that changed since w^(t-m), and metrics.
 
-        Empty if nothing changed or there is no model old enough. The arguments are those of
-        ``LookAhead``.
+        Both are empty if nothing changed or no model is old enough. ``LookAhead`` explains the
+        arguments.
         """
         past = self.remember(memory, weights)
         changed = {name: old for name, old in past.items() if not torch.equal(old, weights[name])}
@@ -73,17 +74,17 @@ class StepMatching:
         return now, metrics
 
     def remember(self, memory: Memory, weights: Tensors) -> Tensors:
-        """Store a model in place of the one m models older, which is returned if there is one."""
+        """Store a model in place of the one m models older; return the older one, if any."""
         seen = int(memory.get("seen", 0))
         slot = str(seen % self.lag)
         past = with_prefix(slot, memory)
-        # Weights that were sent are never written into, so that clients can share them.
+        # Sent weights never change in place, so clients can share them without copies.
         memory.update(prefixed(slot, {n: w for n, w in weights.items() if n in self.names}))
         memory["seen"] = torch.tensor(seen + 1)
         return past
 
     def _is_due(self, memory: Memory) -> bool:
-        """Whether D~ is to be learnt now."""
+        """Whether to learn D~ now."""
         if "synthetic" not in memory or self.update_every is None:
             return "synthetic" not in memory
         return (int(memory["seen"]) - 1 - self.lag - self.wait) % self.update_every == 0
@@ -98,7 +99,7 @@ class StepMatching:
         draw: Callable[[], Tensor],
         generator: Generator,
     ) -> dict[str, float]:
-        """Learn D~ and the step size further, if that stays finite; and metrics."""
+        """Learn D~ and the step size, keep them if they are finite, and return metrics."""
         begun = "synthetic" in memory
         images = memory["synthetic"] if begun else draw()
         size = memory["step_size"] if begun else torch.tensor(self.step_size).to(images)
@@ -114,7 +115,7 @@ class StepMatching:
 
 @dataclass(frozen=True)
 class LookAhead(StepMatching):
-    """Learns D~ and projects the next global model, w~, for each model.
+    """Learns D~ and projects the next global model, w~, from each model.
 
     Attributes:
         project: ``project`` with its hyper-parameters.
@@ -131,15 +132,15 @@ class LookAhead(StepMatching):
         draw: Callable[[], Tensor],
         generator: Generator,
     ) -> tuple[Tensors, dict[str, float]]:
-        """w~ of the parameters that changed since w^(t-m), empty if there is none; and metrics.
+        """w~ of the parameters that changed since w^(t-m), empty if there is no w~; and metrics.
 
         Args:
-            memory: of the client or the server; ``weights`` and the new D~ are stored in it.
+            memory: memory of the client or the server; stores ``weights`` and the new D~.
             weights: w^t.
             model: the global model.
-            labels: of D~ [C * ipc].
-            draw: D~ to begin with.
-            generator: of the augmentation.
+            labels: labels of D~ [C * ipc].
+            draw: returns the initial D~.
+            generator: draws the augmentation.
         """
         now, metrics = self.learn(memory, weights, model, labels, draw, generator)
         if not now or "synthetic" not in memory:

@@ -1,7 +1,8 @@
-"""Trajectory matching: learn a small synthetic dataset on which training repeats a given step.
+"""Trajectory matching: learn a small synthetic dataset such that training on it repeats a step.
 
 As in MTT for dataset distillation (Cazenavette et al., CVPR 2022) and in FedPTR for federated
-learning, the images are learnt by backpropagation through the gradient steps taken on them.
+learning, gradients of the images are computed by backpropagation through the gradient steps on
+them.
 """
 
 from collections.abc import Callable
@@ -18,7 +19,7 @@ FunctionalLoss = Callable[[Tensors, Tensor, Tensor], Tensor]
 """(parameters, inputs, labels) -> the loss, a scalar; twice differentiable."""
 
 Augment = Callable[[], Callable[[Tensor], Tensor]]
-"""Draws a transform of the images, the same at every call and differentiable, for an inner step."""
+"""Draws a differentiable transform of the images for one inner step, the same at every call."""
 
 
 def match_trajectory(
@@ -38,27 +39,27 @@ def match_trajectory(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Learn images and a step size that lead from ``start`` to ``end`` (FedPTR, Alg. 2).
 
-    Each outer step is one step of SGD with momentum on ``matching_loss``. Nothing that is given is
-    changed. The numbers may diverge: check them.
+    Each outer step is one step of SGD with momentum on ``matching_loss``. The arguments do not
+    change. The results may diverge: check that they are finite.
 
     Args:
-        functional_loss: what the inner steps descend.
-        start: name -> parameter, where the inner steps begin.
-        end: where they should arrive; not all equal to ``start``.
-        synthetic: images [n, *input_shape] to begin with.
-        labels: their labels [n], which stay.
-        step_size: the inner learning rate to begin with, a scalar.
-        outer_steps: updates of the images and of the step size.
-        inner_steps: gradient steps from ``start`` in each of them.
+        functional_loss: the loss of the inner steps.
+        start: name -> parameter at the start of the inner steps.
+        end: name -> parameter that the inner steps should reach; not all equal to ``start``.
+        synthetic: initial images [n, *input_shape].
+        labels: fixed labels [n] of the images.
+        step_size: initial inner learning rate, a scalar.
+        outer_steps: number of updates of the images and of the step size.
+        inner_steps: gradient steps from ``start`` in each outer step.
         image_lr: learning rate of the images.
         step_lr: learning rate of the step size.
-        momentum: of both; it starts at zero.
-        recompute: as in ``matching_loss``.
-        augment: as in ``matching_loss``.
+        momentum: momentum of both; it starts at zero.
+        recompute: see ``matching_loss``.
+        augment: see ``matching_loss``.
 
     Returns:
-        The images, the step size (it may have become negative) and the losses [outer_steps], each
-        from before its update.
+        The images, the step size (it may be negative) and the losses [outer_steps], each before its
+        update.
     """
     images = synthetic.detach().clone().requires_grad_()
     size = step_size.detach().clone().requires_grad_()
@@ -89,24 +90,24 @@ def matching_loss(
     recompute: bool = False,
     augment: Augment | None = None,
 ) -> Tensor:
-    """||w_R - end||^2 / ||start - end||^2: how far from ``end`` the inner steps arrive, a scalar.
+    """||w_R - end||^2 / ||start - end||^2: the relative distance after the inner steps, a scalar.
 
     w_0 = start and w_(r+1) = w_r - step_size * gradient(w_r) on all of ``synthetic``. The loss is
-    differentiable in ``synthetic`` and ``step_size``; 1 is what standing still would give.
+    differentiable in ``synthetic`` and ``step_size``. It is 1 if the parameters do not move.
 
     Args:
-        functional_loss: as in ``match_trajectory``, as are the next five.
-        start: where the inner steps begin.
-        end: where they should arrive.
+        functional_loss: the loss of the inner steps.
+        start: name -> parameter at the start of the inner steps.
+        end: name -> parameter that the inner steps should reach.
         synthetic: images [n, *input_shape].
         labels: their labels [n].
         step_size: the inner learning rate, a scalar.
         inner_steps: R.
-        recompute: take each inner step again in the backward pass instead of keeping the
-            activations of all of them: the memory of one step and R copies of the parameters. The
-            result is the same up to the order of sums.
-        augment: asked before each inner step for the transform that its images go through; a step
-            that is recomputed uses the same one again. None uses the images as they are.
+        recompute: whether to repeat each inner step in the backward pass instead of keeping all
+            activations. Needs the memory of one step and R copies of the parameters. The result is
+            the same up to the order of sums.
+        augment: draws the transform of the images before each inner step; a recomputed step uses
+            the same transform. None: no transform.
     """
 
     def step(
@@ -136,7 +137,7 @@ def project(
     steps: int = 5,
     lr: float = 0.01,
 ) -> Tensors:
-    """Where ``steps`` plain gradient steps on the synthetic data lead from ``start``: w~."""
+    """w~: the parameters after ``steps`` plain gradient steps on synthetic data from ``start``."""
     projected = {name: value.detach() for name, value in start.items()}
     for _ in range(steps):
         leaves = {name: value.requires_grad_() for name, value in projected.items()}
@@ -153,10 +154,10 @@ def squared_distance(a: Tensors, b: Tensors) -> Tensor:
 
 
 class _Recomputed(torch.autograd.Function):
-    """A step that keeps its inputs only and is run again, with a graph, in the backward pass.
+    """A step that keeps only its inputs and runs again, with a graph, in the backward pass.
 
-    Not ``torch.utils.checkpoint``: a step contains a backward pass of its own, which would make it
-    recompute at once.
+    ``torch.utils.checkpoint`` does not help: a step contains a backward pass, which would trigger
+    the recomputation immediately.
     """
 
     @staticmethod

@@ -9,7 +9,7 @@ from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from fedexp.core.client_protocol import Client
-from fedexp.core.messages import Message
+from fedexp.core.messages import PartMessage
 from fedexp.core.part import Memory, Setting
 from fedexp.core.sockets import Regularizer
 from fedexp.regularizers.anchors import Anchors
@@ -21,7 +21,7 @@ class Proximal(Regularizer):
     Its gradient is mu (w - w^t), zero at the first local step.
 
     Args:
-        mu: strength; code that adds ``c * ||w - w^t||^2`` has mu = 2c.
+        mu: the penalty's strength; a penalty ``c * ||w - w^t||^2`` has mu = 2c.
     """
 
     def __init__(self, mu: NonNegativeFloat) -> None:
@@ -29,11 +29,11 @@ class Proximal(Regularizer):
         self.mu = mu
 
     def setup(self, setting: Setting) -> None:
-        """One anchor for each parameter."""
+        """Make one anchor for each parameter."""
         self.anchors = Anchors(setting.parameter_shapes)
 
-    def begin(self, client: Client, message: Message, memory: Memory) -> None:
-        """The anchor is the model the client starts from."""
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
+        """Set the anchors to the model that the client starts from."""
         self.anchors.set(client.weights)
 
     def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor:

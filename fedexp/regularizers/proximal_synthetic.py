@@ -1,4 +1,4 @@
-"""FedProx on local data and a synthetic dataset of each client: a baseline of FedPTR."""
+"""FedProx on each client's data and a synthetic dataset of its own: a baseline of FedPTR."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
+from fedexp.compatibility.traits import LEAVES_OUT_CLASSES, SECOND_DERIVATIVES, UNTRAINED_CLASSIFIER
 from fedexp.core.client_protocol import Client
-from fedexp.core.compatibility import LEAVES_OUT_CLASSES, SECOND_DERIVATIVES, UNTRAINED_CLASSIFIER
 from fedexp.core.description import Description
-from fedexp.core.functional import functional
-from fedexp.core.messages import Message
+from fedexp.core.messages import PartMessage
 from fedexp.core.part import Memory, Setting
 from fedexp.core.randomness import torch_generator
 from fedexp.data.appended import AppendedData
 from fedexp.data.federated import ClientData
 from fedexp.regularizers.anchors import shared_parameters
-from fedexp.regularizers.figures import synthetic_images
 from fedexp.regularizers.look_ahead import StepMatching
 from fedexp.regularizers.matching import match_trajectory
 from fedexp.regularizers.proximal import Proximal
@@ -31,6 +29,7 @@ from fedexp.regularizers.synthetic import (
     client_start,
     synthetic_labels,
 )
+from fedexp.regularizers.synthetic_images import synthetic_images
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,31 +38,32 @@ if TYPE_CHECKING:
 class ProximalSynthetic(Proximal):
     """FedProx on a client's samples and its synthetic D~ (Chen et al., arXiv 2312.14380, Table 12).
 
-    D~ is learnt by trajectory matching as in FedPTR with ``side=client``: gradient steps on it lead
-    from w^(t-m) to w^t, the models that the client has received. But it serves as training data and
-    no model is projected. Its images are appended to the client's batches: each image is in one
-    batch of each epoch, in a new random order, spread over the batches as evenly as can be. So an
-    epoch has as many steps as without D~, and each sample and each image counts once in it, like
-    any sample of its batch, in every term of the loss. Images are not augmented. n_k, the class
-    counts and what parts compute on the client's data are without D~. Nothing more is sent.
+    D~ is learned by trajectory matching as in FedPTR with ``side=client``: gradient steps on it
+    lead from w^(t-m) to w^t, the models that the client has received. Here D~ is training data; no
+    model is projected. Its images are appended to the client's batches, in a new random order in
+    each epoch and spread as evenly as possible. So an epoch has as many steps as without D~. Each
+    image is in one batch of the epoch and counts like a sample in every term of the loss. Images
+    are not augmented. n_k, the class counts and other computations on the client's data leave D~
+    out. Nothing more is sent.
 
-    Personal models that are trained apart or tuned see no D~. Before there is a model m rounds
-    older this is FedProx; ``synthetic/images`` is the number of images that a client appended.
+    Separately trained and tuned personal models do not use D~. As long as there is no model m
+    rounds older, this is FedProx. ``synthetic/images`` is the number of images that a client
+    appended.
 
     Args:
         mu: strength of the pull to w^t.
-        lag: as in ``Trajectory``, as are all below.
-        wait: rounds to wait beyond the first in which there is a model m rounds older.
+        lag: m. ``Trajectory`` explains this and the following arguments.
+        wait: rounds to skip after the first in which there is a model m rounds older.
         ipc: images of each class in D~.
-        init: what D~ starts from.
+        init: the initial D~.
         outer_steps: H.
         inner_steps: R.
-        augment: of D~ before every inner step.
-        step_size: of the inner steps, to begin with.
+        augment: augmentation of D~ before every inner step.
+        step_size: initial size of the inner steps.
         image_lr: learning rate of the images.
         step_lr: learning rate of the step size.
-        momentum: of both, within a round.
-        update_every: D~ is learnt every so many rounds; None learns it once.
+        momentum: momentum of both, within a round.
+        update_every: learn D~ every ``update_every`` rounds; None: only once.
         recompute: see ``matching_loss``.
     """
 
@@ -73,7 +73,7 @@ class ProximalSynthetic(Proximal):
         {
             UNTRAINED_CLASSIFIER: OTHER_CLASSIFIER,
             LEAVES_OUT_CLASSES: "regularizer=proximal_synthetic: clients train on synthetic images "
-            "of every class, but this {socket} leaves out the classes that a client lacks, so that "
+            "of every class, but this {other} leaves out the classes that a client lacks, so that "
             "the loss would be infinite",
         }
     )
@@ -116,13 +116,13 @@ class ProximalSynthetic(Proximal):
         )
 
     def setup(self, setting: Setting) -> None:
-        """Anchors, and what D~ is learnt from. Raises InputError if ``augment`` cannot work."""
+        """Make the anchors and the matching. Raises InputError if ``augment`` does not fit."""
         super().setup(setting)
         check_inputs(self.augment, setting)
         self.setting = setting
         self.matching = self._make_matching(names=frozenset(shared_parameters(setting)))
 
-    def begin(self, client: Client, message: Message, memory: Memory) -> None:
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """Set the anchors, learn D~, and append it to the client's batches."""
         super().begin(client, message, memory)
         setting, data, device = self.setting, client.data, client.device
@@ -130,17 +130,17 @@ class ProximalSynthetic(Proximal):
         _, metrics = self.matching.learn(
             memory,
             message.weights,
-            functional(client, message),
+            client.global_model(),
             labels,
             partial(client_start, setting, self.ipc, device, data, message.round, self.init),
             torch_generator(setting.seed, "augment synthetic", message.round, data.client),
         )
-        client.logged.update(metrics)
         images = memory.get("synthetic")
-        client.logged["synthetic/images"] = 0.0 if images is None else float(len(images))
+        count = 0 if images is None else len(images)
+        client.record(metrics | {"synthetic/images": float(count)})
         if images is not None:
             order = torch_generator(setting.seed, "append synthetic", message.round, data.client)
-            client.data = AppendedData(cast(ClientData, data), images, labels, order)
+            client.train_on(AppendedData(cast(ClientData, data), images, labels, order))
 
     def figures(self, memories: Mapping[int, Memory], about: Description) -> dict[str, Figure]:
         """D~ of the first client that has one."""

@@ -1,4 +1,4 @@
-"""The synthetic dataset before it is learnt: labels, noise, images of a client."""
+"""The initial synthetic dataset: labels, noise, images of a client."""
 
 from typing import Literal
 
@@ -13,16 +13,16 @@ from fedexp.errors import InputError
 Start = Literal["images", "distinct_images", "noise"]
 Augmentation = Literal["none", "dsa"]
 OTHER_CLASSIFIER = (
-    "regularizer: synthetic images are learnt from the models that clients train; with this "
-    "{socket} the global model has another classifier"
+    "regularizer: synthetic images are learned from the models that clients train; with this "
+    "{other} the global model uses a different classifier"
 )
 
 
 def check_inputs(augment: Augmentation, setting: Setting) -> None:
-    """Raises InputError if inputs cannot be learnt, or are not what ``augment`` works on."""
+    """Raises InputError if inputs are tokens, or if ``augment`` needs images and has none."""
     if setting.vocabulary:
         raise InputError(
-            "regularizer: learns synthetic inputs, which tokens cannot be; use another "
+            "regularizer: learns synthetic inputs, but tokens cannot be learned; use another "
             "regularizer, or data whose inputs are numbers"
         )
     if augment == "dsa" and len(setting.input_shape) != 3:
@@ -33,12 +33,12 @@ def check_inputs(augment: Augmentation, setting: Setting) -> None:
 
 
 def synthetic_labels(num_classes: int, per_class: int, device: torch.device) -> Tensor:
-    """[C * per_class]: ``per_class`` times each class, in order."""
+    """Labels [C * per_class]: each class ``per_class`` times, in order."""
     return torch.arange(num_classes, device=device).repeat_interleave(per_class)
 
 
 def noise(setting: Setting, per_class: int, device: torch.device, *key: int) -> Tensor:
-    """Standard Gaussian images [C * per_class, *input_shape]; ``key`` names the draw."""
+    """Standard Gaussian images [C * per_class, *input_shape]; ``key`` identifies the draw."""
     shape = (setting.num_classes * per_class, *setting.input_shape)
     generator = torch_generator(setting.seed, "synthetic", *key)
     return torch.randn(shape, generator=generator).to(device)
@@ -52,9 +52,9 @@ def client_start(
     round: int,
     start: Start,
 ) -> Tensor:
-    """What a client starts from, [C * per_class, *input_shape].
+    """A client's initial synthetic images [C * per_class, *input_shape].
 
-    Its own images of the classes that it holds, and noise for the others; or noise only.
+    Own images for the classes that the client holds and noise for the others; or noise only.
     """
     images = noise(setting, per_class, device, round, data.client)
     if start == "noise":
@@ -72,16 +72,16 @@ def real_images(
 ) -> Tensor:
     """``count`` random images of one class that the client holds, [count, *input_shape].
 
-    As the model sees them, without augmentation.
+    The images are inputs of the model, without augmentation.
 
     Args:
         data: the client's data, with at least one image of the class.
         label: the class.
-        count: how many.
-        seed: of the run.
+        count: number of images.
+        seed: seed of the run.
         round: the round, part of the key of the draw.
-        replacement: draw each independently of the others; else a permutation of all images of the
-            class, repeated where there are fewer than ``count``.
+        replacement: whether to draw each image independently. If not, the images are a permutation
+            of all images of the class, repeated if there are fewer than ``count``.
     """
     positions = (data.labels == label).nonzero().flatten()
     generator = torch_generator(seed, "synthetic", round, data.client, label)

@@ -1,4 +1,4 @@
-"""FedPTR and FedPTR-S: a pull to where the global model is heading."""
+"""FedPTR and FedPTR-S: a pull to a prediction of the next global model."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Generator, Tensor
 
+from fedexp.compatibility.traits import SECOND_DERIVATIVES, UNTRAINED_CLASSIFIER
 from fedexp.core.client_protocol import Client
-from fedexp.core.compatibility import SECOND_DERIVATIVES, UNTRAINED_CLASSIFIER
 from fedexp.core.description import Description
-from fedexp.core.functional import functional
-from fedexp.core.messages import Message, Tensors, Update
+from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Memory, Setting
 from fedexp.core.randomness import torch_generator
 from fedexp.core.sockets import Regularizer
 from fedexp.errors import InputError
 from fedexp.regularizers.anchors import Anchors, shared_parameters, total
-from fedexp.regularizers.figures import synthetic_images
 from fedexp.regularizers.layers import Grouping, layers_of
 from fedexp.regularizers.look_ahead import LookAhead
 from fedexp.regularizers.matching import match_trajectory, project
@@ -33,14 +31,12 @@ from fedexp.regularizers.synthetic import (
     check_inputs,
     client_start,
     noise,
-    real_images,
     synthetic_labels,
 )
+from fedexp.regularizers.synthetic_images import synthetic_images
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-__all__ = ["Trajectory", "match_trajectory", "real_images"]
 
 _EPS = 1e-12
 _MOST_DISTANCES = 30
@@ -49,49 +45,50 @@ _MOST_DISTANCES = 30
 class Trajectory(Regularizer):
     """sum over layers j of (lam_j / 2) ||w_j - w~_j||^2 (Chen et al., arXiv 2312.14380).
 
-    w~ is the next global model as predicted by a small synthetic dataset D~. D~ and an inner step
-    size are learnt so that gradient steps on D~ lead from w^(t-m) to w^t; further steps on it from
-    w^t lead to w~. Each round restarts from w^t for this; D~ and the step size are kept and learnt
-    further, the momentum of learning them is not. The loss on D~ is the plain cross-entropy of the
-    global model in eval mode, whatever the loss and the head's adaptation to a client.
+    w~ predicts the next global model with a small synthetic dataset D~. D~ and an inner step size
+    are learned so that gradient steps on D~ lead from w^(t-m) to w^t. Further steps on D~ from w^t
+    lead to w~. Each round projects anew from its w^t. D~ and the step size are kept and learned
+    further in later rounds; the momentum of learning them is not kept. The loss on D~ is the plain
+    cross-entropy of the global model in eval mode, whatever the loss and the head's adaptation.
 
-    D~ is not learnt from parameters that equal those of m rounds ago; they are pulled to w^t.
-    Without a model m rounds older there is no term, nor in a round in which all of w^t equals
-    w^(t-m). If learning D~ ends in numbers that are not finite, D~ and the step size stay what they
-    were; a w~ that is not finite is no term either. ``trajectory/diverged`` counts both.
+    Parameters that have not changed for m rounds are not matched; they are pulled to w^t. There is
+    no pull as long as there is no model m rounds older, nor in a round in which all of w^t equals
+    w^(t-m). If learning D~ gives numbers that are not finite, D~ and the step size do not change;
+    if w~ is not finite, there is no pull. ``trajectory/diverged`` counts both cases.
 
-    With ``side=client`` each client has a D~ and a memory of its own and counts the models that it
-    has itself received; with ``side=server`` (FedPTR-S) the server has one and sends w~ with the
-    message. ``LookAhead`` says what the memory holds.
+    With ``side=client`` each client has its own D~ and its own memory, and counts only the models
+    that it has received. With ``side=server`` (FedPTR-S) the server has one D~ and sends w~ with
+    the message. ``StepMatching`` describes the memory.
 
     Args:
-        side: who learns D~.
+        side: the side that learns D~.
         lag: m.
-        wait: rounds to wait beyond the first in which there is a model m rounds older. With 1 it
-            acts when t > m, counting from t = 0, as in the paper's Algorithm 2.
+        wait: rounds to skip after the first in which there is a model m rounds older. With 1 the
+            pull acts from t > m, counting from t = 0, as in the paper's Algorithm 2.
         ipc: images of each class in D~; their labels are fixed.
-        init: what a client's D~ starts from: for the classes that it holds ``images`` of its own,
-            drawn with replacement (paper), or ``distinct_images``, which repeat only if it has
-            fewer than ``ipc``; noise for the other classes; or ``noise`` for all. The server has no
-            images and always starts from noise.
+        init: a client's initial D~. ``images`` (paper): own images, drawn with replacement, of the
+            classes that it holds, and noise for the others. ``distinct_images``: the same, but
+            images repeat only if the class has fewer than ``ipc``. ``noise``: noise for all
+            classes, as always at the server.
         outer_steps: H, updates of D~ and of the step size in a round.
-        inner_steps: R, gradient steps on D~ in each of them.
+        inner_steps: R, gradient steps on D~ in each outer step.
         augment: ``dsa``: Differentiable Siamese Augmentation of D~ before every inner step, not in
             the projection.
-        step_size: of the inner steps, to begin with.
+        step_size: initial size of the inner steps.
         image_lr: learning rate of the images.
         step_lr: learning rate of the step size.
-        momentum: of both, within a round.
+        momentum: momentum of both, within a round.
         project_steps: K, gradient steps from w^t to w~.
-        project_lr: their learning rate.
+        project_lr: learning rate of these steps.
         lam: strength of the pull.
-        adaptive: lam_j = lam / ||w_j - w~_j||, a constant for the gradient, so that each layer is
-            pulled with the same force at any distance; else lam_j = lam.
-        layers: what counts as one layer j; see ``layers_of``. What belongs to none is not pulled.
-        log_distances: log ||w_j - w~_j|| after local training as ``trajectory/distance/<layer>``,
-            of the first 30 layers.
-        update_every: D~ is learnt every so many rounds, and w~ projected in all of them; None
-            learns it once.
+        adaptive: whether lam_j = lam / ||w_j - w~_j||, without gradient, so that the pull on a
+            layer does not depend on the distance; if not, lam_j = lam.
+        layers: grouping of parameters into layers j, see ``layers_of``. Parameters without a layer
+            are not pulled.
+        log_distances: whether to log ||w_j - w~_j|| of the first 30 layers after local training, as
+            ``trajectory/distance/<layer>``.
+        update_every: learn D~ every ``update_every`` rounds; None: only once. w~ is projected in
+            every round.
         recompute: see ``matching_loss``.
     """
 
@@ -152,7 +149,7 @@ class Trajectory(Regularizer):
         self._metrics: dict[str, float] = {}
 
     def setup(self, setting: Setting) -> None:
-        """Anchors for w~, and whether there is one. Raises InputError if an option cannot work."""
+        """Make the anchors for w~. Raises InputError if an option does not fit the experiment."""
         self.setting = setting
         shared = shared_parameters(setting)
         private = sorted(setting.parameter_shapes.keys() - shared.keys())
@@ -182,22 +179,22 @@ class Trajectory(Regularizer):
         return squares
 
     def _pull(self, square: Tensor) -> Tensor:
-        """The squared distance, divided by the distance if the strength adapts to the layer."""
+        """The squared distance; with ``adaptive``, divided by the distance."""
         return square / (square.detach().sqrt() + _EPS) if self.adaptive else square
 
-    # The server's half: it acts only with side=server.
+    # The server's half, used with side=server.
 
     def broadcast(self, round: int) -> Tensors:
         """w~, if there is one."""
         return dict(self._projected)
 
-    def aggregate(self, updates: Sequence[Update]) -> None:
+    def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Count the rounds."""
         self._round += 1
         self._metrics = {}
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """The weights as they are; with ``side=server``, predict the model after them."""
+        """With ``side=server`` predict the next model; return the merged weights unchanged."""
         if self.side == "server":
             assert self.setting.functional is not None
             if not self._memory:
@@ -214,11 +211,11 @@ class Trajectory(Regularizer):
         return merged
 
     def metrics(self) -> dict[str, float]:
-        """How learning D~ went at the server."""
+        """Metrics of learning D~ at the server."""
         return self._metrics
 
     def figures(self, memories: Mapping[int, Memory], about: Description) -> dict[str, Figure]:
-        """D~, of the server or of the first client that has one."""
+        """D~ of the server, or of the first client that has one."""
         candidates = chain([self._memory], (memories[client] for client in sorted(memories)))
         sets = (memory["synthetic"] for memory in candidates if "synthetic" in memory)
         images = next(sets, None)
@@ -226,7 +223,7 @@ class Trajectory(Regularizer):
         return {} if figure is None else {"trajectory/synthetic": figure}
 
     def server_state(self) -> dict[str, Any]:
-        """The memory of the server's D~, and w~."""
+        """The round, the memory of the server's D~, and w~."""
         return {"round": self._round, "memory": self._memory, "projected": self._projected}
 
     def load_server_state(self, state: dict[str, Any]) -> None:
@@ -238,36 +235,36 @@ class Trajectory(Regularizer):
 
     # The client's half.
 
-    def begin(self, client: Client, message: Message, memory: Memory) -> None:
-        """Set the anchors to w~, which the server sent or this client predicts."""
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
+        """Set the anchors to w~, sent by the server or predicted by this client."""
         if self.side == "server":
-            ahead = message.extras.get("regularizer", {})
+            ahead = message.extras
         else:
             data, device = client.data, self.active.device
             ahead, metrics = self.look_ahead(
                 memory,
                 message.weights,
-                functional(client, message),
+                client.global_model(),
                 self._labels(),
                 partial(
                     client_start, self.setting, self.ipc, device, data, message.round, self.init
                 ),
                 self._augmentation_generator(message.round, data.client),
             )
-            client.logged.update(metrics)
+            client.record(metrics)
         self.active.fill_(bool(ahead))
         if ahead:
             self.anchors.set(message.weights | ahead)
             steps = {name: value - message.weights[name] for name, value in ahead.items()}
-            client.directions["projected"] = steps
+            client.compare("projected", steps)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """Nothing; the distances to w~ are logged on request."""
+        """Log the distances to w~ with ``log_distances``; nothing is sent."""
         if self.log_distances and self.active and self._layer_of:
             squares = self._squared_distances(client.weights.items())
             lengths = torch.stack(list(squares.values())[:_MOST_DISTANCES]).sqrt().tolist()
             names = (f"trajectory/distance/{layer}" for layer in squares)
-            client.logged.update(zip(names, lengths, strict=False))
+            client.record(dict(zip(names, lengths, strict=False)))
         return {}
 
     def _labels(self) -> Tensor:

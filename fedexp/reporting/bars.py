@@ -1,4 +1,4 @@
-"""Bars: each configuration's value, and ours beside the paper's."""
+"""Bars: each configuration's value."""
 
 from __future__ import annotations
 
@@ -10,17 +10,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedexp.reporting.paper import Verdict
-from fedexp.reporting.paper_table import method_names
-from fedexp.reporting.style import (
-    COLORS,
-    PUBLISHED,
-    add_axes,
-    legend_below,
-    name_axes,
-    pages,
-    text_width,
-)
+from fedexp.drawing.panels import add_axes, name_axes, text_width
+from fedexp.drawing.style import COLORS
+from fedexp.reporting.pages import pages
 
 _MOST_BARS = 30
 
@@ -45,31 +37,14 @@ def bar_figures(
 
 def _draw_bars(rows: Sequence[tuple[str, float, float]], metric: str) -> Figure:
     """A bar for each name, mean and deviation."""
-    figure, axes = _axes([row[0] for row in rows], 0.3)
-    means, spreads = [row[1] for row in rows], [_or_zero(row[2]) for row in rows]
-    axes.barh(range(len(rows)), means, xerr=_errors(spreads), color=COLORS[0], height=0.7)
+    figure, axes = bar_axes([row[0] for row in rows], 0.3)
+    means, spreads = [row[1] for row in rows], [or_zero(row[2]) for row in rows]
+    axes.barh(range(len(rows)), means, xerr=error_bars(spreads), color=COLORS[0], height=0.7)
     name_axes(axes, metric)
     return figure
 
 
-def paper_bars(verdicts: Sequence[Verdict]) -> Figure:
-    """Ours beside the published values of one table, with standard deviations."""
-    cells = [verdict.cell for verdict in verdicts]
-    figure, axes = _axes(method_names(verdicts), 0.45)
-    places = range(len(cells))
-    for shift, color, label, values, spreads in (
-        (-0.2, PUBLISHED, "paper", [c.published for c in cells], [c.spread for c in cells]),
-        (0.2, COLORS[0], "ours", [c.mean for c in cells], [c.std for c in cells]),
-    ):
-        at = [place + shift for place in places]
-        known = [_or_zero(spread) for spread in spreads]
-        axes.barh(at, values, xerr=_errors(known), color=color, height=0.38, label=label)
-    name_axes(axes, f"{cells[0].metric} ({cells[0].statistic})")
-    legend_below(figure, [axes])
-    return figure
-
-
-def _axes(names: Sequence[str], height: float) -> tuple[Figure, Axes]:
+def bar_axes(names: Sequence[str], height: float) -> tuple[Figure, Axes]:
     """Room for a bar of ``height`` inches for each of the names, which stand left of it."""
     left, width, up = text_width(names, 9) + 0.25, 4.6, height * len(names) + 0.3
     figure = Figure(figsize=(left + width + 0.2, up + 0.65))
@@ -80,9 +55,11 @@ def _axes(names: Sequence[str], height: float) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _errors(spreads: list[float]) -> list[float] | None:
+def error_bars(spreads: list[float]) -> list[float] | None:
+    """The lengths of error bars; None if all are 0."""
     return spreads if any(spreads) else None
 
 
-def _or_zero(value: float | None) -> float:
+def or_zero(value: float | None) -> float:
+    """The value; 0 if there is none."""
     return value if value is not None and math.isfinite(value) else 0.0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from fedexp.config.keys import is_below, override_key
 from fedexp.errors import InputError
 from fedexp.reporting.labels import Label, show, text
 from fedexp.reporting.runs import Run
-from fedexp.state.run_folder import is_below, override_key
 
 Baselines = Mapping[Label, Label]
 """Label -> that of the row it is compared with; a baseline's own is itself."""

@@ -14,18 +14,11 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from fedexp.drawing.panels import few_ticks, legend_below, name_axes, panels, widen
+from fedexp.drawing.style import MOST_LINES, line_style
 from fedexp.reporting.labels import Label, short_texts
+from fedexp.reporting.pages import pages
 from fedexp.reporting.statistics import smooth
-from fedexp.reporting.style import (
-    MOST_LINES,
-    few_ticks,
-    legend_below,
-    line_style,
-    name_axes,
-    pages,
-    panels,
-    widen,
-)
 
 if TYPE_CHECKING:
     from fedexp.reporting.runs import Run

@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedexp.errors import InputError
-from fedexp.reporting.figures import Picture, pictures
 from fedexp.reporting.html import html
 from fedexp.reporting.latex import latex
 from fedexp.reporting.markdown import markdown
+from fedexp.reporting.pictures import Picture, pictures
 from fedexp.reporting.report import Report
 from fedexp.state.atomic import write_atomically
 
 FORMATS = ("md", "csv", "tex", "html", "pdf")
 DEFAULTS = ("md", "csv", "tex", "html")
 """Without the pictures as PDF, each of which takes as long as its PNG."""
-_FRAMES = ("values", "results", "differences", "paper", "curves")
 
 
 def write(
@@ -49,10 +48,9 @@ def write(
     if "html" in formats:
         contents["report.html"] = html(report, drawn, not_drawn).encode()
     if "csv" in formats:
-        frames = {name: getattr(report, name) for name in _FRAMES}
         contents |= {
             f"{name}.csv": frame.to_csv(index=False).encode()
-            for name, frame in frames.items()
+            for name, frame in report.frames.items()
             if not frame.empty
         }
     if drawn:

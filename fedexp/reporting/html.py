@@ -9,8 +9,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader
 
-from fedexp.reporting.figures import Picture
 from fedexp.reporting.labels import show, text
+from fedexp.reporting.pictures import Picture
 from fedexp.reporting.report import Report
 
 _TEMPLATE = "page.html.jinja"

@@ -10,8 +10,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from fedexp.drawing.panels import legend_below, name_axes, panels
+from fedexp.drawing.style import MOST_LINES, line_style
 from fedexp.reporting.labels import Label, short_texts
-from fedexp.reporting.style import MOST_LINES, legend_below, line_style, name_axes, panels
 
 if TYPE_CHECKING:
     from fedexp.reporting.runs import Run

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 
+from fedexp.config.keys import COSTS, RECORDS, is_below, override_key
 from fedexp.reporting.runs import Run
-from fedexp.state import run_folder
 
-_IGNORED = (*run_folder.RECORDS, "seed", "paper", "objective", "method", "hydra")
-_COSTS = (*run_folder.COSTS, "evaluation", "data.root")
+_IGNORED = (*RECORDS, "seed", "paper", "objective", "method", "hydra")
+_COSTS = (*COSTS, "evaluation", "measure", "data.root")
 Label = tuple[tuple[str, str], ...]
 """Key and value, in the order of the columns, such as ``(("algorithm", "fedavg"),)``."""
 
@@ -67,7 +67,7 @@ def show(value: object) -> str:
 
 def changes_results(key: str) -> bool:
     """Whether a key can change what a method learns, and not only its cost or its records."""
-    return not run_folder.is_below(_dotted(key), _IGNORED + _COSTS)
+    return not is_below(_dotted(key), _IGNORED + _COSTS)
 
 
 def _dotted(key: str) -> str:
@@ -82,14 +82,14 @@ def _short(key: str, value: str) -> str:
 
 def _candidates(runs: Sequence[Run]) -> Iterator[str]:
     """All keys of all runs, each once: typed groups first, what only changes costs last."""
-    named = [run_folder.override_key(each) for run in runs for each in run.overrides]
+    named = [override_key(each) for run in runs for each in run.overrides]
     groups = list(dict.fromkeys(key for run in runs for key in run.choices))
     typed = sorted(dict.fromkeys(named), key=lambda key: key not in groups)
     rest = [key for run in runs for key in run.values]
     # An experiment's name says less than what it sets.
     late = [key for key in typed + groups if key in ("experiment", "protocol")]
     order = dict.fromkeys([*(key for key in typed + groups if key not in late), *rest, *late])
-    known = [key for key in order if not run_folder.is_below(_dotted(key), _IGNORED)]
+    known = [key for key in order if not is_below(_dotted(key), _IGNORED)]
     yield from filter(changes_results, known)
     yield from (key for key in known if not changes_results(key))
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
 
 from fedexp.errors import InputError
 from fedexp.reporting.baseline import Baselines, find_baselines, parse_baseline
+from fedexp.reporting.drawing import Drawing
 from fedexp.reporting.labels import Label, label_runs, text
-from fedexp.reporting.paper import Verdict, beside_the_paper
-from fedexp.reporting.paper_table import paper_tables, signed
 from fedexp.reporting.runs import Run, read_runs
 from fedexp.reporting.statistics import (
     ROUNDS_TO,
@@ -28,7 +27,11 @@ from fedexp.reporting.statistics import (
     statistic_shown,
     targets_of,
 )
-from fedexp.reporting.table import Table, number, order_metrics, results_table
+from fedexp.reporting.table import Table, number, order_metrics, results_table, signed
+
+_FRAMES = ("values", "results", "differences", "curves")
+_ALWAYS = ("global/", "personal/", "train/", "validation/")
+"""Groups of the metrics that runs measure unless told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,78 @@ class Report:
     baseline: Label = ()
     measures: Measures = field(default_factory=Measures)
     statistic: str = "final"
+
+    @classmethod
+    def read(
+        cls,
+        paths: str | Path | Iterable[str | Path],
+        baseline: str | None = None,
+        statistic: str = "final",
+        targets: Sequence[float] = (),
+        metrics: Sequence[str] = (),
+        smooth: bool = False,
+    ) -> Self:
+        """Read runs and compare them.
+
+        Args:
+            paths: folders of runs, of sweeps, or above them.
+            baseline: overrides that make a row a baseline, such as ``algorithm=fedavg``. Rounds
+                until its best global accuracy are counted, too.
+            statistic: what to show: ``final``, ``best``, ``mean_last5`` or ``at_best_validation``.
+            targets: global accuracies to which rounds, bytes and seconds are counted.
+            metrics: what to show; by default the headline accuracies, see ``Report.metrics``.
+            smooth: whether to smooth curves (Savitzky-Golay, window 13, order 3) and to count
+                rounds to targets on the smoothed ones as well.
+
+        Raises:
+            InputError: no run could be read, the baseline is that of no run or of all, or nothing
+                measured a metric or has the statistic.
+        """
+        if statistic not in STATISTICS:
+            raise InputError(f"statistic={statistic}: is none of {', '.join(STATISTICS)}")
+        given = [paths] if isinstance(paths, str | Path) else paths
+        runs, problems = read_runs(map(Path, given))
+        if not runs:
+            raise InputError("\n".join(problems) or "no folder given")
+        kept, repeated = _without_repeats(runs)
+        labels = label_runs(kept)
+        pairs = parse_baseline(baseline, kept, labels) if baseline else ()
+        _, alone = find_baselines(labels, pairs)
+        measures = Measures(tuple(targets), tuple(metrics), smooth)
+        made = cls(kept, [*problems, *repeated, *alone], pairs, measures, statistic)
+        made._check_measured()
+        return made
+
+    def _check_measured(self) -> None:
+        """Note the targets that no run reached.
+
+        Raises:
+            InputError: no run measured a metric that is asked for, or has the statistic.
+        """
+        metrics = self.measures.metrics
+        measured = set(self.values["metric"]) if len(self.values) else set()
+        if missing := [name for name in metrics if name not in measured]:
+            in_history = {name for run in self.runs for name in run.history[-1]}
+            known = ", ".join(sorted(measured | in_history))
+            raise InputError(f"metrics={','.join(missing)}: not measured; there are: {known}")
+        if not measured:
+            raise InputError("no run measured a headline metric")
+        if self.statistic not in set(self.values["statistic"]):
+            raise InputError(f"statistic={self.statistic}: no run has it")
+        for target in self.measures.targets:
+            if f"{ROUNDS_TO}{target:g}" not in measured:
+                self.problems.append(f"target {target:g}: no run reached it")
+
+    @classmethod
+    def over(cls, runs: Sequence[Run]) -> Self:
+        """A report over given runs; of runs with the same config and seed over the longest."""
+        kept, repeated = _without_repeats(runs)
+        return cls(kept, repeated)
+
+    @cached_property
+    def better(self) -> dict[str, str]:
+        """Headline metric -> ``higher`` or ``lower``, whichever is better."""
+        return {name: better for run in self.runs for name, better in run.headlines.items()}
 
     @cached_property
     def labels(self) -> list[Label]:
@@ -102,21 +177,21 @@ class Report:
     def metrics(self) -> list[str]:
         """The metrics of the tables: those asked for, or the headline accuracies measured.
 
-        By default the global accuracy, the personal ones that the paper's rows name (all, if there
-        are no such rows), and the rounds to targets and to the baseline's best. The frames have
-        everything.
+        By default the global accuracy, the ``personal_metrics``, the headlines of measures that
+        were added, and the rounds to targets and to the baseline's best. Without any of these, the
+        first headline. The frames have everything.
         """
         measured = list(self.values["metric"].unique())
         if self.measures.metrics:
             return list(self.measures.metrics)
-        named = {row["metric"] for run in self.runs for row in run.config.get("paper") or ()}
         personal = [name for name in measured if name.startswith("personal/accuracy")]
-        if any(name in named for name in personal):
-            personal = [name for name in personal if name in named]
+        personal = [name for name in personal if name in self.personal_metrics] or personal
         costs = (ROUNDS_TO, SMOOTHED_ROUNDS_TO)
         rounds = [name for name in measured if name.startswith(costs)]
-        found = [name for name in ("global/accuracy", *personal, *rounds) if name in measured]
-        return order_metrics(found or measured[:1])
+        added = [name for name in self.better if not name.startswith(_ALWAYS)]
+        shown = ("global/accuracy", *personal, *added, *rounds)
+        found = [name for name in shown if name in measured]
+        return order_metrics(found) or order_metrics(measured)[:1]
 
     @cached_property
     def curve_metrics(self) -> list[str]:
@@ -129,38 +204,23 @@ class Report:
         """The accuracies to which rounds are counted."""
         return targets_of(self.runs, self.measures)
 
-    @cached_property
-    def verdicts(self) -> list[Verdict]:
-        """Ours beside the paper's numbers; see ``paper.beside_the_paper``."""
-        return beside_the_paper(self.runs, self.measures.smooth)
+    @property
+    def personal_metrics(self) -> Set[str]:
+        """The personal accuracies to show; without any of them that were measured, all."""
+        return frozenset()
 
     @property
-    def paper(self) -> pd.DataFrame:
-        """The verdicts as a frame, a row for each published number."""
-        return pd.DataFrame(
-            [
-                {
-                    "experiment": each.cell.experiment,
-                    "table": each.cell.table,
-                    "metric": each.cell.metric,
-                    "statistic": each.cell.statistic,
-                    "method": each.cell.method,
-                    "overrides": " ".join(each.cell.overrides),
-                    "published": each.cell.published,
-                    "published_spread": each.cell.spread,
-                    "ours": each.cell.mean,
-                    "seeds": len(each.cell.ours),
-                    "seeds_run": each.cell.seeds,
-                    "published_gain": each.published_gain,
-                    "gain": None if each.gain is None else each.gain.mean,
-                    "half_width": None if each.gain is None else each.gain.half_width,
-                    "verdict": each.words,
-                    "differs": " ".join(each.cell.differs),
-                    "command": each.cell.command,
-                }
-                for each in self.verdicts
-            ]
-        )
+    def frames(self) -> dict[str, pd.DataFrame]:
+        """All numbers, by the names of their files."""
+        return {name: getattr(self, name) for name in _FRAMES}
+
+    def further_tables(self) -> list[Table]:
+        """More tables of a special report, shown before the list of runs."""
+        return []
+
+    def further_drawings(self) -> Iterable[Drawing]:
+        """More pictures of a special report."""
+        return ()
 
     def tables(self) -> list[Table]:
         """Every table of the report, in order."""
@@ -169,7 +229,7 @@ class Report:
     @cached_property
     def _tables(self) -> list[Table]:
         results = results_table(
-            self.results, self.keys, self.metrics, self.statistic, self.baselines
+            self.results, self.keys, self.metrics, self.better, self.statistic, self.baselines
         )
         found = [results] if self.differences.empty else [results, self._difference_table()]
         if unfinished := sum(not run.finished for run in self.runs):
@@ -178,7 +238,7 @@ class Report:
             )
             for table in found:
                 table.notes.append(note)
-        return [*found, *paper_tables(self.verdicts), self._runs_table()]
+        return [*found, *self.further_tables(), self._runs_table()]
 
     def _difference_table(self) -> Table:
         """Paired differences to the baseline with their 95 % intervals."""
@@ -210,61 +270,6 @@ class Report:
             rounds = f"{len(run.history)} of {run.config['rounds']}"
             rows.append([text(label), str(run.seed), rounds, seconds, str(run.folder)])
         return Table("Runs", ["run", "seed", "rounds", "seconds", "folder"], rows)
-
-
-def report(
-    paths: str | Path | Iterable[str | Path],
-    baseline: str | None = None,
-    statistic: str = "final",
-    targets: Sequence[float] = (),
-    metrics: Sequence[str] = (),
-    smooth: bool = False,
-) -> Report:
-    """Read runs and compare them.
-
-    Args:
-        paths: folders of runs, of sweeps, or above them.
-        baseline: overrides that make a row a baseline, such as ``algorithm=fedavg``. Rounds until
-            its best global accuracy are counted, too.
-        statistic: what to show: ``final``, ``best``, ``mean_last5`` or ``at_best_validation``.
-        targets: global accuracies to which rounds, bytes and seconds are counted.
-        metrics: what to show; by default the headline accuracies, see ``Report.metrics``.
-        smooth: whether to smooth curves (Savitzky-Golay, window 13, order 3) and to count rounds to
-            targets on the smoothed ones as well; beside the paper on these alone.
-
-    Raises:
-        InputError: no run could be read, the baseline is that of no run or of all, or nothing
-            measured a metric or has the statistic.
-    """
-    if statistic not in STATISTICS:
-        raise InputError(f"statistic={statistic}: is none of {', '.join(STATISTICS)}")
-    given = [paths] if isinstance(paths, str | Path) else paths
-    runs, problems = read_runs(map(Path, given))
-    if not runs:
-        raise InputError("\n".join(problems) or "no folder given")
-    kept, repeated = _without_repeats(runs)
-    labels = label_runs(kept)
-    pairs = parse_baseline(baseline, kept, labels) if baseline else ()
-    _, alone = find_baselines(labels, pairs)
-    measures = Measures(tuple(targets), tuple(metrics), smooth)
-    made = Report(kept, [*problems, *repeated, *alone], pairs, measures, statistic)
-    measured = set(made.values["metric"]) if len(made.values) else set()
-    if missing := [name for name in metrics if name not in measured]:
-        known = ", ".join(sorted(measured | {name for run in runs for name in run.history[-1]}))
-        raise InputError(f"metrics={','.join(missing)}: not measured; there are: {known}")
-    if not measured:
-        raise InputError("no run measured a headline metric")
-    if statistic not in set(made.values["statistic"]):
-        raise InputError(f"statistic={statistic}: no run has it")
-    not_reached = [t for t in targets if f"{ROUNDS_TO}{t:g}" not in measured]
-    made.problems.extend(f"target {each:g}: no run reached it" for each in not_reached)
-    return made
-
-
-def make_report(runs: Sequence[Run]) -> Report:
-    """A report over runs that were read; of runs with the same config and seed over the longest."""
-    kept, repeated = _without_repeats(runs)
-    return Report(kept, repeated)
 
 
 def _without_repeats(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from fedexp.config.keys import flatten
 from fedexp.errors import InputError
 from fedexp.state import run_folder
 from fedexp.tracking.jsonl import parse_metrics
@@ -29,6 +30,7 @@ class Run:
         history: the metrics of every round that was finished, in order.
         summary: ``summary.json``; None if the run is not finished.
         wandb_id: the run's id in W&B.
+        headlines: metric -> ``higher`` or ``lower``, whichever is better, of its headline metrics.
     """
 
     folder: Path
@@ -38,6 +40,7 @@ class Run:
     history: list[dict[str, float]]
     summary: Mapping[str, Any] | None
     wandb_id: str
+    headlines: Mapping[str, str]
 
     @property
     def seed(self) -> int:
@@ -52,7 +55,7 @@ class Run:
     @cached_property
     def values(self) -> dict[str, Any]:
         """Every key of the config joined by dots, and every group -> option (these win)."""
-        return run_folder.flatten(self.config) | dict(self.choices)
+        return flatten(self.config) | dict(self.choices)
 
 
 def read_runs(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
@@ -105,7 +108,16 @@ def read_run(folder: Path) -> Run:
     if not history:
         raise InputError(f"{folder}: no round was finished")
     given = tuple(overrides)
-    return Run(folder, identity.config, choices, given, history, summary, identity.wandb_id)
+    return Run(
+        folder,
+        identity.config,
+        choices,
+        given,
+        history,
+        summary,
+        identity.wandb_id,
+        identity.headlines,
+    )
 
 
 def run_folders(path: Path) -> list[Path]:
@@ -154,9 +166,10 @@ def _is_config(config: object) -> bool:
     """Whether it has the keys that a report cannot do without."""
     if not isinstance(config, Mapping):
         return False
-    evaluation = config.get("evaluation")
     numbers = (config.get("seed"), config.get("rounds"))
-    return all(isinstance(each, int) for each in numbers) and isinstance(evaluation, Mapping)
+    return all(isinstance(each, int) for each in numbers) and isinstance(
+        config.get("measure"), Mapping
+    )
 
 
 def _launch(folder: Path, summary: Mapping[str, Any] | None) -> tuple[list[str], dict[str, Any]]:

@@ -9,33 +9,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from fedexp.drawing.client_bars import bars
+from fedexp.drawing.data_figure import read_numbers
+from fedexp.drawing.heatmaps import draw_similarity
+from fedexp.drawing.panels import bar_below, legend_below, name_axes, panels
+from fedexp.drawing.style import COLORS, REFERENCE
 from fedexp.reporting.labels import Label, short_texts
-from fedexp.reporting.style import (
-    COLORS,
-    PUBLISHED,
-    bar_below,
-    legend_below,
-    name_axes,
-    pages,
-    panels,
-)
+from fedexp.reporting.pages import pages
 
 if TYPE_CHECKING:
     from fedexp.reporting.runs import Run
 
-Arrays = Mapping[str, NDArray[Any]]
-Saved = Mapping[str, tuple[int, Arrays]]
+Numbers = Mapping[str, NDArray[Any]]
+Saved = Mapping[str, tuple[int, Numbers]]
 """Configuration -> the round in which arrays were saved, and the arrays."""
 
 _PANELS = 6
 
 
-def saved_figures(
+def side_by_side(
     configurations: Mapping[Label, Sequence[Run]],
     name: str,
     draw: Callable[[Saved], Figure | None],
@@ -60,27 +55,18 @@ def _draw_saved(draw: Callable[[Saved], Figure | None], paths: Mapping[str, Path
     return draw(read_saved(paths))
 
 
-def read_saved(paths: Mapping[str, Path]) -> dict[str, tuple[int, Arrays]]:
+def read_saved(paths: Mapping[str, Path]) -> dict[str, tuple[int, Numbers]]:
     """The content of the files, of which damaged ones are left out."""
-    found: dict[str, tuple[int, Arrays]] = {}
+    found: dict[str, tuple[int, Numbers]] = {}
     for text, path in paths.items():
         with suppress(OSError, ValueError):
-            found[text] = (int(path.stem.rpartition("_")[2]), _read(path))
+            found[text] = (int(path.stem.rpartition("_")[2]), read_numbers(path))
     return found
 
 
 def _last(folder: Path, name: str) -> Path | None:
     files = (path for kind in ("csv", "npz") for path in folder.glob(f"{name}_[0-9]*.{kind}"))
     return max(files, default=None)
-
-
-def _read(path: Path) -> Arrays:
-    """The columns of a table, or the arrays of an ``.npz``."""
-    if path.suffix == ".csv":
-        table = pd.read_csv(path)
-        return {str(name): table[name].to_numpy() for name in table.columns}
-    with np.load(path, allow_pickle=False) as file:
-        return {key: file[key] for key in file.files}
 
 
 def similarity_panels(saved: Saved) -> Figure | None:
@@ -98,7 +84,7 @@ def similarity_panels(saved: Saved) -> Figure | None:
         if len(groups) == len(matrix):
             order = np.argsort(groups, kind="stable")
             matrix = matrix[np.ix_(order, order)]
-        cells.imshow(matrix, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
+        draw_similarity(cells, matrix)
         cells.grid(visible=False)
         name_axes(cells, "class", "class", f"{name}, round {round_number}")
     bar_below(figure, axes[0].images[0], "cosine similarity")
@@ -117,8 +103,8 @@ def entropy_panels(saved: Saved) -> Figure | None:
     figure, axes = panels(len(known))
     for cells, (name, (round_number, arrays)) in zip(axes, known.items(), strict=True):
         order = np.argsort(arrays["true_nats"], kind="stable")
-        _bars(cells, arrays["true_nats"][order], -0.42, 0, color=PUBLISHED, label="true")
-        _bars(cells, arrays["estimated_nats"][order], 0, 0.42, color=COLORS[1], label="estimated")
+        bars(cells, arrays["true_nats"][order], -0.42, 0, color=REFERENCE, label="true")
+        bars(cells, arrays["estimated_nats"][order], 0, 0.42, color=COLORS[1], label="estimated")
         name_axes(
             cells,
             "clients, by true entropy",
@@ -153,13 +139,5 @@ def selection_panels(saved: Saved) -> Figure | None:
     return figure
 
 
-def _with_columns(saved: Saved, *columns: str) -> dict[str, tuple[int, Arrays]]:
+def _with_columns(saved: Saved, *columns: str) -> dict[str, tuple[int, Numbers]]:
     return {name: each for name, each in saved.items() if {*columns} <= each[1].keys()}
-
-
-def _bars(axes: Axes, heights: NDArray[Any], left: float, right: float, **style: Any) -> None:
-    """A bar from i + ``left`` to i + ``right`` for each height, as one outline with gaps."""
-    edges = np.add.outer(np.arange(len(heights)), [left, right]).ravel()
-    outline = np.zeros(2 * len(heights) - 1)
-    outline[::2] = heights
-    axes.stairs(outline, edges, fill=True, **style)

@@ -15,8 +15,7 @@ from scipy.special import stdtrit
 from fedexp.reporting.baseline import Baselines
 from fedexp.reporting.labels import Label
 from fedexp.reporting.runs import Run
-from fedexp.tracking.headlines import (
-    HEADLINES,
+from fedexp.tracking.statistics import (
     first_round_with,
     headline_statistics,
     rounds_to_best_of,
@@ -57,7 +56,7 @@ class Measures:
     """What is computed of each run beside the headline metrics.
 
     Attributes:
-        targets: global accuracies, beside those of ``evaluation.targets``.
+        targets: global accuracies, beside those of ``measure.global.targets``.
         metrics: names of other metrics, such as ``geometry/classifier_angle``.
         smooth: whether to count rounds to targets on the smoothed curve as well.
     """
@@ -77,7 +76,7 @@ def run_statistics(run: Run, measures: Measures | None = None) -> dict[str, dict
         ``rounds_to_smoothed/<target>``.
     """
     asked = measures or Measures()
-    found = headline_statistics(run.history)
+    found = headline_statistics(run.history, run.headlines)
     for metric in asked.metrics:
         if metric not in found and (values := _measured(run.history, metric)):
             found[metric] = {"final": values[-1]}
@@ -254,11 +253,6 @@ def statistic_shown(metric: str, statistic: str) -> str:
     return "final" if metric.startswith(COSTS_TO) else statistic
 
 
-def smaller_is_better(metric: str) -> bool:
-    """Whether a smaller value of the metric is better: losses, deviations, costs."""
-    return metric.startswith(COSTS_TO) or HEADLINES.get(metric) is min
-
-
 def _values(label: Label) -> tuple[str, ...]:
     return tuple(value for _, value in label)
 
@@ -268,5 +262,5 @@ def _measured(history: Iterable[Mapping[str, float]], metric: str) -> list[float
 
 
 def _own_targets(run: Run) -> Sequence[float]:
-    targets: Sequence[float] = run.config["evaluation"].get("targets") or ()
+    targets: Sequence[float] = (run.config["measure"].get("global") or {}).get("targets") or ()
     return targets

@@ -9,8 +9,7 @@ from rich.console import Console
 
 from fedexp.errors import InputError
 from fedexp.reporting.labels import text
-from fedexp.reporting.paper_table import paper_tables
-from fedexp.reporting.report import Report, make_report
+from fedexp.reporting.report import Report
 from fedexp.reporting.runs import Run, read_run, run_folders
 from fedexp.reporting.statistics import COSTS_TO
 from fedexp.reporting.table import results_table
@@ -19,12 +18,13 @@ from fedexp.reporting.terminal import print_table
 FILE_NAME = "sweep.csv"
 
 
-def report_sweep(folder: Path, log_name: str) -> bool:
+def report_sweep(folder: Path, log_name: str, kind: type[Report] = Report) -> bool:
     """Print the tables over the jobs in ``folder`` and write ``folder/sweep.csv``.
 
     Args:
         folder: the sweep's folder.
         log_name: the name of a job's log file, to which a failed job is referred.
+        kind: of the report, which may have further tables.
 
     Returns:
         Whether no job failed.
@@ -32,10 +32,10 @@ def report_sweep(folder: Path, log_name: str) -> bool:
     finished, failed = jobs(folder)
     console = Console(highlight=False, markup=False, soft_wrap=True)
     if finished:
-        made = make_report(finished)
+        made = kind.over(finished)
         write_table(made, folder / FILE_NAME)
-        print_table(results_table(made.results, made.keys, made.metrics), console)
-        for table in paper_tables(made.verdicts):
+        print_table(results_table(made.results, made.keys, made.metrics, made.better), console)
+        for table in made.further_tables():
             print_table(table, console)
         for problem in made.problems:
             console.print(problem)

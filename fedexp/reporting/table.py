@@ -17,7 +17,6 @@ from fedexp.reporting.statistics import (
     ROUNDS_TO,
     SECONDS_TO,
     SMOOTHED_ROUNDS_TO,
-    smaller_is_better,
     statistic_shown,
 )
 
@@ -53,6 +52,7 @@ def results_table(
     over_seeds: pd.DataFrame,
     keys: Sequence[str],
     metrics: Sequence[str],
+    better: Mapping[str, str],
     statistic: str = "final",
     baselines: Baselines | None = None,
 ) -> Table:
@@ -65,6 +65,7 @@ def results_table(
         over_seeds: of ``statistics.over_seeds``.
         keys: the label's keys.
         metrics: the columns.
+        better: metric -> ``higher`` or ``lower``; a metric that is not in it gets no marks.
         statistic: which one to show.
         baselines: label -> that of the row it is compared with.
     """
@@ -85,22 +86,30 @@ def results_table(
     for column, metric in enumerate(metrics, start=len(keys) + 1):
         for members in groups.values():
             found = {n: cells[labels[n], metric] for n in members if (labels[n], metric) in cells}
-            marks |= {(n, column): mark for n, mark in rank(found, metric).items()}
+            marks |= {
+                (n, column): mark for n, mark in rank(found, direction(metric, better)).items()
+            }
     notes = [f"Values: {statistic}; mean ± standard deviation over seeds."]
     if 1 in seeds:
         notes.append("n = 1: one seed; nothing there is marked as best.")
     return Table("Results", [*keys, "n", *metrics], rows, marks, notes, keys=max(1, len(keys)))
 
 
-def rank(found: Mapping[int, Values], metric: str) -> dict[int, Mark]:
-    """The best and the second of several means; nothing if one of them is of a single seed.
+def direction(metric: str, better: Mapping[str, str]) -> str | None:
+    """Which values of the metric are better, ``higher`` or ``lower``; None if nothing says so."""
+    return "lower" if metric.startswith(COSTS_TO) else better.get(metric)
 
-    Means that are equal in the digits shown are equal.
+
+def rank(found: Mapping[int, Values], better: str | None) -> dict[int, Mark]:
+    """The best and the second of several means, of which ``higher`` or ``lower`` ones are better.
+
+    Nothing if one of them is of a single seed, or if ``better`` is None. Means that are equal in
+    the digits shown are equal.
     """
     finite = {n: round(row["mean"], 4) for n, row in found.items() if math.isfinite(row["mean"])}
-    if len(finite) < 2 or any(row["seeds"] < 2 for row in found.values()):
+    if better is None or len(finite) < 2 or any(row["seeds"] < 2 for row in found.values()):
         return {}
-    sign = 1 if smaller_is_better(metric) else -1
+    sign = 1 if better == "lower" else -1
     ordered = sorted(set(finite.values()), key=lambda value: sign * value)
     names: dict[float, Mark] = dict(zip(ordered[:2], ("best", "second"), strict=False))
     return {n: names[value] for n, value in finite.items() if value in names}
@@ -127,6 +136,13 @@ def number(value: float, metric: str) -> str:
     if metric.startswith(SECONDS_TO):
         return f"{value:.4g} s"
     return f"{value:.4f}"
+
+
+def signed(value: float, metric: str) -> str:
+    """A difference with its sign; empty if there is none."""
+    if math.isnan(value):
+        return ""
+    return ("-" if value < 0 else "+") + number(abs(value), metric)
 
 
 def _cells(

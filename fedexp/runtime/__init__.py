@@ -1,1 +1,1 @@
-"""One run from its checked config to its folder, and what ends it early."""
+"""One run, from its checked config to its results, and the reasons that end it early."""

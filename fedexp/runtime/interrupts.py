@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, SIGUSR1 and SIGUSR2 while a round is being trained."""
+"""Handling of Ctrl-C, SIGTERM, SIGUSR1 and SIGUSR2 during a round."""
 
 import multiprocessing
 import os
@@ -21,12 +21,10 @@ class Interrupts:
     """Defers the first SIGINT, SIGTERM, SIGUSR1 or SIGUSR2 while the block runs.
 
     A second SIGINT or SIGTERM acts as it does outside the block; a second SIGUSR1 or SIGUSR2 does
-    nothing.
-
-    Does nothing outside the main thread, where Python allows no signal handlers.
+    nothing. Outside the main thread, where Python allows no signal handlers, nothing is deferred.
 
     Args:
-        announce: print what the first one will do.
+        announce: print a notice at the first signal.
 
     Attributes:
         received: the deferred signal; None if there was none.
@@ -59,7 +57,7 @@ class Interrupts:
         self.received = signal.Signals(number)
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, self._before[each])
-        if self._announce and not in_worker():  # else its parent prints it
+        if self._announce and not in_worker():  # a worker's parent prints the notice
             os.write(2, NOTICE)  # print is not safe in a signal handler
 
 
@@ -67,7 +65,7 @@ class Interrupts:
 def exit_on_interrupt(folder: Path) -> Iterator[None]:
     """On Ctrl-C or SIGTERM, print in one line how to resume the run in ``folder``, and exit.
 
-    In a worker the KeyboardInterrupt passes through: its parent prints and exits.
+    In a worker the KeyboardInterrupt passes through; the worker's parent prints and exits.
     """
     try:
         yield
@@ -82,7 +80,7 @@ def exit_on_interrupt(folder: Path) -> Iterator[None]:
 
 def in_worker() -> bool:
     """Whether this process is a worker of a sweep with several jobs at a time."""
-    # The ranks of a run are child processes, too, but look as if torchrun had started them.
+    # A run's ranks are child processes, too, but they have the variables of torchrun.
     return (
         multiprocessing.current_process().name != "MainProcess"
         and launcher.this_process().started_by == "user"

@@ -1,7 +1,8 @@
-"""What ends a run, or a whole sweep, after a round that is not the last: the time, or a signal.
+"""Ends a run, or a whole sweep, before its last round: at a time limit or a signal.
 
-The processes of a sweep share one clock, and a file in the sweep's folder by which any of them ends
-all. Both are named in the environment, which worker processes and ranks inherit.
+The processes of a sweep share one deadline, and one file in the sweep's folder. Any process can end
+all of them by writing this file. Worker processes and ranks inherit the deadline and the file's
+path in their environment.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ STOPPING = tuple(
     for name in ("SIGTERM", "SIGUSR1", "SIGUSR2")
     if name in signal.Signals.__members__
 )
-"""Signals with which SLURM announces the end of a job; submitit asks it for SIGUSR2."""
+"""Signals by which SLURM announces the end of a job; submitit asks for SIGUSR2."""
 
 _DEADLINE = "FEDEXP_DEADLINE"  # seconds since the epoch
 _MINUTES = "FEDEXP_MINUTES"
@@ -27,10 +28,10 @@ _STOP_FILE = "FEDEXP_STOP_FILE"
 
 
 class TimeLimit:
-    """The time that a run may take, counted from here, or in a sweep from the sweep's start.
+    """The time limit of a run, counted from its creation, or in a sweep from the sweep's start.
 
     Args:
-        minutes: null is no limit.
+        minutes: the limit; None for no limit.
     """
 
     def __init__(self, minutes: float | None) -> None:
@@ -38,7 +39,7 @@ class TimeLimit:
         self._deadline = time.monotonic() + 60 * minutes if minutes is not None else None
 
     def reason_to_stop(self) -> str | None:
-        """Why the run should end after this round; None if it need not."""
+        """Why the run should end after this round; None if it should go on."""
         if _STOP_FILE in os.environ:
             return reason_to_stop_sweep()
         if self._deadline is not None and time.monotonic() >= self._deadline:
@@ -48,7 +49,7 @@ class TimeLimit:
 
 @contextmanager
 def limited_sweep(folder: Path, minutes: float | None) -> Iterator[None]:
-    """A sweep in ``folder`` whose jobs all end when the time is up, or at a signal."""
+    """In this block, all jobs of the sweep in ``folder`` end at the time limit or at a signal."""
     path = folder.resolve() / ".stop"
     path.unlink(missing_ok=True)
     os.environ[_STOP_FILE] = str(path)
@@ -67,7 +68,7 @@ def limited_sweep(folder: Path, minutes: float | None) -> Iterator[None]:
 
 
 def reason_to_stop_sweep() -> str | None:
-    """Why the sweep of this process should end; None if it need not, or if there is no sweep."""
+    """Why this process's sweep should end; None if it should go on, or if there is no sweep."""
     if (name := os.environ.get(_STOP_FILE)) is None:
         return None
     if _DEADLINE in os.environ and time.time() >= float(os.environ[_DEADLINE]):
@@ -85,10 +86,10 @@ def stop_sweep(reason: str) -> None:
 
 
 def end_job_or_sweep(reason: str) -> None:
-    """Once a job of a sweep has stopped: end the others, unless the job alone got a signal.
+    """After a job of a sweep has stopped, end the other jobs, unless only this job got a signal.
 
-    In a cluster's queue each job has a time limit of its own. There the signal, which training
-    deferred until the round was saved, now goes to submitit, which queues the job again and exits.
+    In a cluster's queue each job has its own time limit. There the signal, deferred until the round
+    was saved, now goes to submitit, which queues the job again and exits.
     """
     alone = reason in signal.Signals.__members__ and reason_to_stop_sweep() is None
     if alone and "SUBMITIT_EXECUTOR" in os.environ:
@@ -102,5 +103,5 @@ def _stop_at_signal(number: int, frame: FrameType | None) -> None:
 
 
 def how_to_go_on(reason: str, done: str, folder: Path) -> str:
-    """The line with which a stopped run or sweep ends."""
+    """The last line of a stopped run or sweep."""
     return f"{reason}: {done}; to go on, add resume={folder} (or resume=auto) to the same command"

@@ -1,7 +1,7 @@
 """Ctrl-C in a sweep whose jobs share several processes (``hydra/launcher=joblib``).
 
-joblib kills its processes at a Ctrl-C. Here each running job finishes its round and saves it,
-waiting jobs do not start, and then the sweep ends as a single run does.
+joblib kills its processes at a Ctrl-C. With this module each running job finishes and saves its
+round, waiting jobs do not start, and then the sweep ends like a single run.
 """
 
 import _thread
@@ -23,7 +23,7 @@ _MASKS = hasattr(signal, "pthread_sigmask")  # a POSIX system
 
 
 class _State:
-    """The state of this process; not in the callbacks, as Hydra copies them.
+    """The state of this process; not in the callbacks, because Hydra copies those.
 
     Attributes:
         interrupts: in the parent, the number of Ctrl-Cs.
@@ -37,10 +37,10 @@ class _State:
 def block_interrupts() -> None:
     """Block Ctrl-C and the signals in STOPPING in the parent of a sweep until its jobs are done.
 
-    A terminal, or SLURM, sends them to every process, and in the parent, or in a worker that is
-    idle or starting, they would end the pool. So they are blocked here, and workers inherit that.
-    Each job unblocks Ctrl-C (``unblock_interrupts``), and the third one interrupts the parent, too.
-    The others reach the jobs by way of the parent, which stops the sweep.
+    A terminal or SLURM sends these signals to every process. They would end the pool if they
+    reached the parent, or a worker that is idle or starting. So the parent blocks them, and the
+    workers inherit this. Each job unblocks Ctrl-C (``unblock_interrupts``). The third Ctrl-C also
+    interrupts the parent. At the other signals the parent stops the sweep.
     """
     if _MASKS:
         resource_tracker.ensure_running()  # starting it later would unblock the signal
@@ -71,7 +71,7 @@ def _count_interrupts() -> None:
 
 @contextmanager
 def unblock_interrupts() -> Iterator[None]:
-    """Ctrl-C interrupts the block; one that was blocked before does so at its start."""
+    """Let Ctrl-C interrupt the block; an earlier, blocked Ctrl-C interrupts its start."""
     if not _MASKS:
         yield
         return
@@ -89,5 +89,5 @@ def record_interrupt() -> None:
 
 
 def was_interrupted() -> bool:
-    """Whether a job of this worker was interrupted, so that it starts no other."""
+    """Whether a job of this worker was interrupted; then the worker starts no other job."""
     return _State.interrupted

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from fedexp.core.client_protocol import Client
 from fedexp.core.description import Description
-from fedexp.core.messages import Tensors, Update
+from fedexp.core.messages import PartUpdate, Tensors
 from fedexp.core.part import Memory, Part, Setting
-from fedexp.core.shown_clients import ALL_CLIENTS, evenly_spaced
-from fedexp.samplers.figures import times_chosen_bars
+from fedexp.drawing.shown_clients import ALL_CLIENTS, evenly_spaced
 from fedexp.samplers.heterogeneity import label_entropy
+from fedexp.samplers.times_chosen_figure import times_chosen_bars
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,7 +65,7 @@ class Sampler(Part):
         """Server: the clients of this round; one that is drawn several times is listed as often."""
         raise NotImplementedError
 
-    def aggregate(self, updates: Sequence[Update]) -> None:
+    def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Count the draws."""
         for update in updates:
             self.times_chosen[update.client] += update.draws

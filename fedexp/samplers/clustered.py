@@ -6,7 +6,7 @@ import numpy as np
 from scipy.cluster.hierarchy import fcluster
 from torch import Tensor
 
-from fedexp.core.compatibility import DRAWS_BY_SIZE, DRAWS_REPEATEDLY
+from fedexp.compatibility.traits import DRAWS_BY_SIZE, DRAWS_REPEATEDLY
 from fedexp.core.randomness import numpy_generator
 from fedexp.samplers.angles import angles_between
 from fedexp.samplers.clusters import LinkageOn, ward_tree

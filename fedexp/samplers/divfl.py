@@ -12,7 +12,7 @@ from scipy.spatial.distance import cdist
 from torch import Tensor
 
 from fedexp.core.client_protocol import Client
-from fedexp.core.messages import Tensors, Update
+from fedexp.core.messages import Tensors
 from fedexp.core.randomness import numpy_generator
 from fedexp.samplers.last_updates import LastUpdates
 
@@ -103,7 +103,7 @@ class DivFL(LastUpdates):
     def observe(self, answers: Mapping[int, Tensors]) -> None:
         """With ``ideal``: compute the distances of the gradients, and drop the gradients."""
         if answers:
-            self.store({client: answer["gradient"] for client, answer in answers.items()})
+            self.replace({client: answer["gradient"] for client, answer in answers.items()})
             self.updates = {}
 
     def select(self, round: int) -> list[int]:
@@ -113,6 +113,6 @@ class DivFL(LastUpdates):
         chosen = facility_location(self.distances, self.cohort_size, generator)
         return sorted(self.eligible[chosen].tolist())
 
-    def extract(self, update: Update, current: Tensors) -> Tensors:
+    def extract(self, weights: Tensors, current: Tensors) -> Tensors:
         """With ``last_update``: the update."""
-        return super().extract(update, current) if self.signal == "last_update" else {}
+        return super().extract(weights, current) if self.signal == "last_update" else {}

@@ -16,34 +16,30 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
+from fedexp.compatibility.traits import DRAWS_BY_SIZE
 from fedexp.core.client_protocol import Client
-from fedexp.core.compatibility import DRAWS_BY_SIZE
 from fedexp.core.description import Description
 from fedexp.core.forward import Forward
-from fedexp.core.messages import Tensors, Update
+from fedexp.core.messages import PartUpdate, Tensors
 from fedexp.core.part import Memory, Setting
 from fedexp.core.randomness import numpy_generator
-from fedexp.core.shown_clients import evenly_spaced
+from fedexp.drawing.shown_clients import evenly_spaced
 from fedexp.samplers.base import MOST_SHOWN, Sampler
 from fedexp.samplers.client_clusters import ClientClusters
 from fedexp.samplers.clusters import LinkageOn
 from fedexp.samplers.correlation import spearman
-from fedexp.samplers.figures import entropy_bars, entropy_scatter, membership_heatmap
+from fedexp.samplers.entropy_figures import entropy_bars, entropy_scatter, membership_heatmap
 from fedexp.samplers.heterogeneity import (
     Profiles,
     by_mean_entropy,
-    cluster_probabilities,
     draw_cohort,
     estimated_entropy,
     label_entropy,
-    pairwise_distance,
 )
 from fedexp.samplers.signals import SignalName, find_signal, flat_update, head_weights
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-__all__ = ["HiCS", "cluster_probabilities", "estimated_entropy", "pairwise_distance"]
 
 
 class HiCS(Sampler):
@@ -171,18 +167,18 @@ class HiCS(Sampler):
         """gamma_t = gamma_0 (1 - t/T), never negative."""
         return self.gamma_0 * max(0.0, 1 - round / self.rounds)
 
-    def extract(self, update: Update, current: Tensors) -> Tensors:
+    def extract(self, weights: Tensors, current: Tensors) -> Tensors:
         """What is read from the weights: the signal, and the head's update if angles need it."""
-        found = self.source.extract(update, current)
+        found = self.source.extract(weights, current)
         if self.head_names:
-            found["head_update"] = flat_update(update, current, self.head_names)
+            found["head_update"] = flat_update(weights, current, self.head_names)
         return found
 
-    def aggregate(self, updates: Sequence[Update]) -> None:
+    def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Store the signals of the cohort."""
         super().aggregate(updates)
         for update in updates:
-            self._store(update.client, update.extras["sampler"])
+            self._store(update.client, update.extras)
 
     def metrics(self) -> dict[str, float]:
         """How many clusters there were, and how well the estimates rank the clients.
@@ -232,7 +228,7 @@ class HiCS(Sampler):
 
     def report(self, client: Client, memory: Memory) -> Tensors:
         """The signal [C], if it is not in the weights."""
-        return self.source.report(client)
+        return self.source.report(client, client.measured(self))
 
     def _warm_up_order(self) -> np.ndarray:
         """[n] all clients with data, in the order of their first selection."""

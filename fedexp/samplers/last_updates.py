@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedexp.core.messages import Tensors, Update
+from fedexp.core.messages import PartUpdate, Tensors
 from fedexp.core.part import Setting
 from fedexp.errors import InputError
 from fedexp.samplers.base import Sampler
@@ -61,21 +61,20 @@ class LastUpdates(Sampler):
         zeros = torch.zeros(len(self.eligible), 1)
         self.distances = self.distance(zeros, zeros).fill_diagonal_(0)
 
-    def extract(self, update: Update, current: Tensors) -> Tensors:
+    def extract(self, weights: Tensors, current: Tensors) -> Tensors:
         """The update, [D]."""
-        return {"update": self.flatten({n: update.weights[n] - current[n] for n in self.names})}
+        return {"update": self.flatten({n: weights[n] - current[n] for n in self.names})}
 
-    def aggregate(self, updates: Sequence[Update]) -> None:
+    def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Replace the updates of the cohort."""
         super().aggregate(updates)
-        extracts = {update.client: update.extras["sampler"] for update in updates}
-        self.store({c: extract["update"] for c, extract in extracts.items() if extract})
+        self.replace({each.client: each.extras["update"] for each in updates if each.extras})
 
     def flatten(self, tensors: Tensors) -> Tensor:
         """One tensor for each shared parameter as one vector [D], float32."""
         return torch.cat([tensors[name].flatten().float() for name in self.names])
 
-    def store(self, vectors: Mapping[int, Tensor]) -> None:
+    def replace(self, vectors: Mapping[int, Tensor]) -> None:
         """Replace these clients' updates by ``vectors`` [D], and recompute their distances."""
         if not vectors:
             return

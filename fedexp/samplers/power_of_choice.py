@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from pydantic import PositiveInt
 
+from fedexp.compatibility.traits import DRAWS_BY_SIZE
 from fedexp.core.client_protocol import Client
-from fedexp.core.compatibility import DRAWS_BY_SIZE
 from fedexp.core.messages import Tensors
 from fedexp.core.part import Setting
 from fedexp.core.randomness import numpy_generator

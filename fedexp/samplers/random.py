@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from fedexp.core.compatibility import DRAWS_BY_SIZE, UNIFORM_COHORTS
+from fedexp.compatibility.traits import DRAWS_BY_SIZE, UNIFORM_COHORTS
 from fedexp.core.randomness import numpy_generator
 from fedexp.samplers.base import Sampler
 

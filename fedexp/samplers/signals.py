@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedexp.core.client_protocol import Client
 from fedexp.core.forward import Forward
-from fedexp.core.messages import Tensors, Update
+from fedexp.core.messages import Tensors
 from fedexp.core.part import Setting
 from fedexp.errors import InputError
 
@@ -21,7 +21,7 @@ class Signal:
     This base class takes nothing from clients.
     """
 
-    def extract(self, update: Update, current: Tensors) -> Tensors:
+    def extract(self, weights: Tensors, current: Tensors) -> Tensors:
         """Server: ``signal`` [C], if it is in the weights that are sent anyway."""
         return {}
 
@@ -29,8 +29,8 @@ class Signal:
         """Client: what to sum over the steps of local training."""
         return {}
 
-    def report(self, client: Client) -> Tensors:
-        """Client: ``signal`` [C], if it must be sent."""
+    def report(self, client: Client, measured: Tensors) -> Tensors:
+        """Client: ``signal`` [C], if it must be sent, from the sums of what was measured."""
         return {}
 
 
@@ -40,9 +40,9 @@ class WeightUpdate(Signal):
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def extract(self, update: Update, current: Tensors) -> Tensors:
+    def extract(self, weights: Tensors, current: Tensors) -> Tensors:
         """The update of the weight, averaged over the features if there are any."""
-        step = _step(update, current, self.name)
+        step = _step(weights, current, self.name)
         return {"signal": step if step.dim() == 1 else step.mean(dim=1)}
 
 
@@ -54,9 +54,9 @@ class VirtualBias(Signal):
         shares = torch.softmax(batch.logits.float(), dim=1)
         return {"residual": batch.mean(F.one_hot(batch.targets, shares.shape[1]) - shares)}
 
-    def report(self, client: Client) -> Tensors:
+    def report(self, client: Client, measured: Tensors) -> Tensors:
         """The learning rate times the sum of the residuals."""
-        return {"signal": client.learning_rate * client.measured["sampler"]["residual"]}
+        return {"signal": client.learning_rate * measured["residual"]}
 
 
 def find_signal(name: SignalName, setting: Setting) -> Signal:
@@ -93,13 +93,13 @@ def head_weights(setting: Setting) -> list[str]:
     return _matrices(setting) + _biases(setting)
 
 
-def flat_update(update: Update, current: Tensors, names: list[str]) -> Tensor:
+def flat_update(weights: Tensors, current: Tensors, names: list[str]) -> Tensor:
     """Local minus global of the weights ``names`` as one vector, float32."""
-    return torch.cat([_step(update, current, name).flatten() for name in names])
+    return torch.cat([_step(weights, current, name).flatten() for name in names])
 
 
-def _step(update: Update, current: Tensors, name: str) -> Tensor:
-    return (update.weights[name] - current[name]).float()
+def _step(weights: Tensors, current: Tensors, name: str) -> Tensor:
+    return (weights[name] - current[name]).float()
 
 
 def _biases(setting: Setting) -> list[str]:

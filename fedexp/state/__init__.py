@@ -1,1 +1,1 @@
-"""What is kept: each client's own state, checkpoints, the run's folder."""
+"""Persistent state: each client's own state, checkpoints and the run's folder."""

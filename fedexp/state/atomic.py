@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all: a reader never sees half of one."""
+"""Atomic writing of files: a reader never sees a half-written file."""
 
 import os
 import secrets
@@ -9,10 +9,10 @@ from pathlib import Path
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """A temporary path beside ``path``, with its suffix, to write the new content to.
+    """Yield a temporary path beside ``path``, with the same suffix, for the new content.
 
-    The file there is renamed to ``path`` when the block ends and removed if it raises. Several
-    processes may write the same ``path`` at a time; the last one to finish wins.
+    The temporary file is renamed to ``path`` when the block ends, or removed if the block raises.
+    Several processes may write the same ``path`` at once; the last one to finish wins.
     """
     temporary = path.with_name(f".{secrets.token_hex(4)}.{path.name}")
     try:

@@ -1,14 +1,14 @@
-"""Checkpoints, from which a killed run resumes to the same bits, and the final global model.
+"""Checkpoints, from which a killed run resumes with identical results; the final global model.
 
 A checkpoint is a folder, ``checkpoints/round_0010``:
 
 * ``server.pt``: the global weights and the state of the parts' server halves;
-* ``evaluator.pt``, if it has a state: the best global model so far;
+* ``measures.pt``: the state of the measures, if they have one;
 * ``clients/<number>.pt``: each client's state;
-* ``fixed/<socket>/<name>.pt``: what a part's server half keeps and never changes, if there is any;
-  the same file in all checkpoints that have it, by hard links where the disk allows them;
+* ``fixed/<socket>/<name>.pt``: server tensors of a part that never change, if it has any; all
+  checkpoints share one file through hard links, if the disk allows them;
 * ``metrics.jsonl``: the rounds so far;
-* ``checkpoint.json``: the round, what the run chose by trials, and the digests of these files.
+* ``checkpoint.json``: the round and the digests of these files.
 
 ``torch.load`` reads the ``.pt`` files with ``weights_only=True``. No state of random
 generators is needed: every draw is keyed by the seed, its purpose, the round and the client.
@@ -19,9 +19,8 @@ import os
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
@@ -40,21 +39,20 @@ LOGGER = logging.getLogger(__name__)
 
 _MANIFEST, _SERVER, _CLIENTS = "checkpoint.json", "server.pt", "clients"
 _FIXED = "fixed"
-_EVALUATOR = "evaluator.pt"
+_MEASURES = "measures.pt"
 _UNFINISHED = ".tmp"
 
 
 class _Manifest(BaseModel):
-    """``checkpoint.json``; ``files`` is name -> digest, ``chosen`` that of ``Checkpoint``."""
+    """``checkpoint.json``; ``files`` is name -> digest."""
 
     round: int
     seconds: float
     files: dict[str, str]
-    chosen: dict[str, int | str] = {}
 
 
 class Stateful(Protocol):
-    """Something whose state is saved."""
+    """An object whose state is saved."""
 
     def state_dict(self) -> dict[str, Any]:
         """The state; empty if there is none."""
@@ -70,14 +68,12 @@ class Checkpoint:
     Attributes:
         folder: its folder.
         round: the last round in it.
-        seconds: the run's time up to then.
-        chosen: name -> what the run chose by a trial and keeps, such as ``threads``.
+        seconds: the run's time up to that round.
     """
 
     folder: Path
     round: int
     seconds: float
-    chosen: Mapping[str, int | str] = field(default_factory=dict)
 
     @property
     def metrics(self) -> bytes:
@@ -87,25 +83,25 @@ class Checkpoint:
     def restore(
         self,
         server: Server,
-        evaluator: Stateful,
+        measures: Stateful,
         store: ClientStore,
         device: torch.device,
         local_clients: Callable[[Sequence[int]], Iterable[int]],
     ) -> None:
-        """Restore the server, the evaluator and the client states.
+        """Restore the server, the measures and the client states.
 
         Args:
-            server: gets its weights and the parts' state.
-            evaluator: gets its state, if it had any.
-            store: gets the states of this rank's clients.
-            device: of the evaluator's and the clients' tensors.
-            local_clients: selects this rank's clients among those given.
+            server: receives its weights and the parts' state.
+            measures: receive their state, if they had any.
+            store: receives the states of this rank's clients.
+            device: for the tensors of measures and clients.
+            local_clients: selects this rank's clients from the given ones.
         """
         server.load_state_dict(load(self.folder / _SERVER, torch.device("cpu")))
         fixed = (self.folder / _FIXED).glob("*")
         server.load_fixed_state({path.name: _FixedState(path) for path in fixed})
-        if (self.folder / _EVALUATOR).exists():
-            evaluator.load_state_dict(load(self.folder / _EVALUATOR, device))
+        if (self.folder / _MEASURES).exists():
+            measures.load_state_dict(load(self.folder / _MEASURES, device))
         files = {int(path.stem): path for path in (self.folder / _CLIENTS).iterdir()}
         for client in local_clients(sorted(files)):
             store.put(client, ClientState(**load(files[client], device)))
@@ -128,10 +124,9 @@ class Checkpoints:
         round: int,
         seconds: float,
         server: Server,
-        evaluator: Stateful,
+        measures: Stateful,
         states: Iterable[tuple[int, ClientState]],
         write: bool = True,
-        chosen: Mapping[str, int | str] = MappingProxyType({}),
     ) -> None:
         """Write a checkpoint, completely or not at all.
 
@@ -139,13 +134,12 @@ class Checkpoints:
             round: the last round in it.
             seconds: the run's time so far.
             server: its weights and the parts' state are saved.
-            evaluator: its state is saved, if it has any.
-            states: (client, state), one by one, so that RAM need not hold all.
+            measures: their state is saved, if they have any.
+            states: (client, state), one at a time, so that they need not all fit into RAM.
             write: whether this rank writes; others only iterate over ``states``.
-            chosen: that of ``Checkpoint``.
 
         Raises:
-            InputError: the disk is full, or fails; earlier checkpoints are unchanged.
+            InputError: the disk is full or fails; earlier checkpoints are unchanged.
         """
         if not write:
             deque(states, maxlen=0)
@@ -157,10 +151,10 @@ class Checkpoints:
             (unfinished / _CLIENTS).mkdir(parents=True)
             digests = {
                 name: write_file(unfinished / name, content)
-                for name, content in self._contents(server, evaluator, states)
+                for name, content in self._contents(server, measures, states)
             }
             digests |= self._write_fixed(unfinished, server)
-            manifest = _Manifest(round=round, seconds=seconds, files=digests, chosen=dict(chosen))
+            manifest = _Manifest(round=round, seconds=seconds, files=digests)
             _seal(unfinished, manifest)
             os.replace(unfinished, final)
             sync(self._folder)
@@ -185,17 +179,17 @@ class Checkpoints:
         return None
 
     def _contents(
-        self, server: Server, evaluator: Stateful, states: Iterable[tuple[int, ClientState]]
+        self, server: Server, measures: Stateful, states: Iterable[tuple[int, ClientState]]
     ) -> Iterator[tuple[str, bytes]]:
         yield METRICS, (self._run / METRICS).read_bytes()
         yield _SERVER, dump(server.state_dict())
-        if state := evaluator.state_dict():
-            yield _EVALUATOR, dump(state)
-        for client, of_client in states:
-            yield f"{_CLIENTS}/{client}.pt", dump(vars(of_client))
+        if state := measures.state_dict():
+            yield _MEASURES, dump(state)
+        for client, client_state in states:
+            yield f"{_CLIENTS}/{client}.pt", dump(vars(client_state))
 
     def _write_fixed(self, folder: Path, server: Server) -> dict[str, str]:
-        """Write the server's fixed state, or link what the newest checkpoint has of it.
+        """Write the server's fixed state, or link the files of the newest checkpoint.
 
         Returns name -> digest.
         """
@@ -213,12 +207,12 @@ class Checkpoints:
         return digests
 
     def _why_not(self, path: Path, error: OSError) -> str:
-        """The message that ``path`` cannot be written, and where the run can go on from."""
+        """The error line for a failed write, with the checkpoint to resume from."""
         saved = self._names()
-        before = f"; {self._folder / saved[0]} is whole" if saved else ""
+        before = f"; {self._folder / saved[0]} is complete" if saved else ""
         return (
-            f"checkpoint: {path} cannot be written ({error}){before}; make room and go on "
-            f"by resume={self._run}"
+            f"checkpoint: {path} cannot be written ({error}){before}; free some space and resume "
+            f"with resume={self._run}"
         )
 
     def _names(self) -> list[str]:
@@ -227,7 +221,7 @@ class Checkpoints:
         return sorted(found, key=lambda name: int(name.removeprefix("round_")), reverse=True)
 
     def _discard(self, path: Path) -> None:
-        """Delete it; a kill in between leaves nothing that looks like a checkpoint."""
+        """Delete a checkpoint; an interrupted deletion leaves no complete-looking one."""
         renamed = path.with_suffix(_UNFINISHED)
         os.replace(path, renamed)
         shutil.rmtree(renamed)
@@ -239,7 +233,7 @@ class Checkpoints:
 
 
 class _FixedState(Mapping[str, Tensors]):
-    """Name -> tensors of one part's fixed state, read from ``folder`` when accessed."""
+    """Name -> tensors of one part's fixed state; read from ``folder`` when accessed."""
 
     def __init__(self, folder: Path) -> None:
         self._files = {path.stem: path for path in folder.iterdir()}
@@ -278,7 +272,7 @@ def _seal(folder: Path, manifest: _Manifest) -> None:
 
 
 def _files(folder: Path) -> dict[str, str]:
-    """Name -> digest of the files of this checkpoint; empty if it is none, or damaged."""
+    """File name -> digest; empty if ``folder`` has no checkpoint or a damaged one."""
     try:
         return _Manifest.model_validate_json((folder / _MANIFEST).read_bytes()).files
     except (OSError, ValueError):
@@ -293,7 +287,7 @@ def _verified(folder: Path) -> Checkpoint:
             raise ValueError(f"{name} has changed")
     if folder.name != _name(manifest.round):
         raise ValueError(f"{_MANIFEST} has changed")
-    return Checkpoint(folder, manifest.round, manifest.seconds, manifest.chosen)
+    return Checkpoint(folder, manifest.round, manifest.seconds)
 
 
 def _name(round: int) -> str:

@@ -1,4 +1,4 @@
-"""Files of a checkpoint: tensors, digests, hard links, and what is flushed to disk."""
+"""Files of a checkpoint: tensors, digests, hard links and flushing to disk."""
 
 import hashlib
 import io
@@ -10,15 +10,15 @@ import torch
 
 
 def dump(value: Any) -> bytes:
-    """What ``load`` reads, a tensor or containers of tensors and numbers."""
-    # Not directly into the file, as PyTorch then hides why writing failed.
+    """Serialise a tensor, or containers of tensors and numbers, for ``load``."""
+    # Not directly into a file, because PyTorch would hide the reason of a failed write.
     content = io.BytesIO()
     torch.save(value, content)
     return content.getvalue()
 
 
 def load(path: Path, device: torch.device) -> Any:
-    """What ``dump`` was given, with its tensors on ``device``."""
+    """Inverse of ``dump``, with the tensors on ``device``."""
     return torch.load(path, weights_only=True, map_location=device)
 
 
@@ -34,7 +34,7 @@ def digest(content: bytes) -> str:
 
 
 def link_file(existing: Path, path: Path) -> bool:
-    """Make ``path`` a hard link; False if the file system has none."""
+    """Make ``path`` a hard link to ``existing``; False if the file system has no hard links."""
     try:
         os.link(existing, path)
     except OSError:
@@ -43,7 +43,7 @@ def link_file(existing: Path, path: Path) -> bool:
 
 
 def sync(path: Path) -> None:
-    """Flush this file, or this folder's entries, to disk."""
+    """Flush a file, or the list of files in a folder, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,51 +1,191 @@
-"""A mapping of many tensors, in RAM up to a bound and on disk beyond it."""
+"""A mapping with tensors as values, in RAM up to a bound and on disk beyond it."""
 
-from collections.abc import Iterator, MutableMapping
-from itertools import count
+import ctypes
+import io
+import shutil
+import tempfile
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
 
 from fedexp.core.messages import Tensors
-from fedexp.state.client_state import ClientState
-from fedexp.state.client_store import ClientStore
+from fedexp.errors import InputError
+from fedexp.state.atomic import write_atomically
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V", bound=Mapping[str, Any])
+
+_TRIM_EVERY = 2**28
+"""Bytes written to disk before freed memory is returned to the system (256 MiB)."""
 
 
-class RamAndDisk(MutableMapping[str, Tensors]):
-    """Name -> tensors, on the CPU; those written the longest time ago wait on disk.
+class RamAndDisk(MutableMapping[K, V]):
+    """Key -> tensors in nested dictionaries; the oldest values are moved to disk.
+
+    Reading a value does not move it. Values come back from disk unchanged to the bit, with the same
+    dtype, strides and device; tensors that shared memory within a value share it again.
 
     Args:
-        ram_bytes: the bound.
-        folder: for the tensors that exceed it, created at the first write; None uses a temporary
-            one. It is deleted together with this object.
+        ram_bytes: largest size of the values in RAM, or in the memory of the tensors' device.
+        folder: for this object's files only; created at the first write and deleted together with
+            this object. None uses a temporary folder.
+
+    Raises:
+        InputError: the folder cannot be used, or its disk is full; a value then stays in RAM.
     """
 
     def __init__(self, ram_bytes: float, folder: Path | None = None) -> None:
-        self._store = ClientStore("off", ram_bytes, folder)
-        self._places: dict[str, int] = {}
-        self._sizes: dict[str, int] = {}
-        self._unused = count()
+        self._ram_bytes = ram_bytes
+        self._ram: OrderedDict[K, V] = OrderedDict()  # the oldest first
+        self._ram_used = 0
+        self._sizes: dict[K, int] = {}  # of the values in RAM and on disk
+        self._files: _Files[K, V] = _Files(folder)
+        self._untrimmed = 0  # bytes written to disk since memory was last returned to the system
 
-    def __setitem__(self, name: str, tensors: Tensors) -> None:
-        if name in self:
-            del self[name]
-        self._places[name] = next(self._unused)
-        on_cpu = {key: value.detach().cpu() for key, value in tensors.items()}
-        self._sizes[name] = sum(value.nbytes for value in on_cpu.values())
-        self._store.put(self._places[name], ClientState(private=on_cpu))
+    def __setitem__(self, key: K, value: V) -> None:
+        if key in self:
+            del self[key]
+        self._ram[key] = value
+        self._sizes[key] = storage_bytes(value)
+        self._ram_used += self._sizes[key]
+        while self._ram_used > self._ram_bytes:
+            self._spill(next(iter(self._ram)))
+
+    def __getitem__(self, key: K) -> V:
+        if key not in self:
+            raise KeyError(key)
+        return self._ram[key] if key in self._ram else self._files.read(key)
+
+    def __delitem__(self, key: K) -> None:
+        if key not in self:
+            raise KeyError(key)
+        if key in self._ram:
+            self._drop(key)
+        else:
+            self._files.remove(key)
+        del self._sizes[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._sizes
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._sizes)
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def clear(self) -> None:
+        """Delete all values and the folder."""
+        self._ram.clear()
+        self._sizes.clear()
+        self._ram_used = 0
+        self._files.clear()
+
+    def is_in_ram(self, key: K) -> bool:
+        """Whether the value is in RAM."""
+        return key in self._ram
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all tensors, in RAM and on disk."""
+        """Bytes of all values, in RAM and on disk."""
         return sum(self._sizes.values())
 
-    def __getitem__(self, name: str) -> Tensors:
-        return self._store.private(self._places[name]) or {}
+    def _spill(self, key: K) -> None:
+        self._files.write(key, self._ram[key])
+        self._untrimmed += self._sizes[key]
+        self._drop(key)
+        if self._untrimmed >= _TRIM_EVERY:
+            self._untrimmed = 0
+            _return_freed_memory()
 
-    def __delitem__(self, name: str) -> None:
-        self._store.discard(self._places.pop(name))
-        del self._sizes[name]
+    def _drop(self, key: K) -> None:
+        del self._ram[key]
+        self._ram_used -= self._sizes[key]
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
 
-    def __len__(self) -> int:
-        return len(self._places)
+class ServerTensors(RamAndDisk[str, Tensors]):
+    """Name -> tensors of a part's server half; holds copies of them on the CPU."""
+
+    def __setitem__(self, name: str, tensors: Tensors) -> None:
+        own = {key: value.detach().to("cpu", copy=True) for key, value in tensors.items()}
+        super().__setitem__(name, own)
+
+
+def storage_bytes(value: Any) -> int:
+    """Bytes of all tensors' storages in nested dictionaries; a shared storage counts once."""
+    storages = (tensor.untyped_storage() for tensor in _tensors(value))
+    return sum({each.data_ptr(): each.nbytes() for each in storages}.values())
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    else:
+        for each in value.values():
+            yield from _tensors(each)
+
+
+class _Files(Generic[K, V]):
+    """Values on disk, one file each."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._created: Path | None = None
+        self._removal: Callable[[], object] = lambda: None
+
+    def write(self, key: K, value: V) -> None:
+        # Not directly into the file: PyTorch would hide the reason of a failure.
+        content = io.BytesIO()
+        torch.save(value, content)
+        with self._disk():
+            write_atomically(self._path(key), content.getbuffer())
+
+    def read(self, key: K) -> V:
+        with self._disk(), self._path(key).open("rb") as file:
+            value: V = torch.load(file, weights_only=True)
+            return value
+
+    def remove(self, key: K) -> None:
+        with self._disk():
+            self._path(key).unlink()
+
+    def clear(self) -> None:
+        """Delete the folder with all files."""
+        self._removal()
+        self._created = None
+
+    def _path(self, key: K) -> Path:
+        if self._created is None:
+            folder = self._folder or Path(tempfile.mkdtemp(prefix="fedexp-clients-"))
+            folder.mkdir(parents=True, exist_ok=True)
+            self._removal = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            self._created = folder
+        return self._created / f"{key}.pt"
+
+    @contextmanager
+    def _disk(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            folder = self._created or self._folder or tempfile.gettempdir()
+            raise InputError(
+                f"clients.ram_gib: writing to {folder}, which takes the rest, failed ({error}); "
+                "free some space there or raise clients.ram_gib"
+            ) from error
+
+
+def _return_freed_memory() -> None:
+    """Return freed memory to the system; does nothing if the C library is not glibc.
+
+    Freed values leave memory fragmented: without this function, the process took nearly twice the
+    bound.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

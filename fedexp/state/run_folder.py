@@ -1,6 +1,6 @@
-"""A run's folder: its config, whether the run is finished, and whether a process works in it.
+"""A run's folder: its config, whether the run is finished, and whether a process is using it.
 
-Imports nothing slow, as the command line uses it before the job begins.
+The command line uses this module before the job begins, so it imports nothing slow.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from fedexp.config.keys import differences
 from fedexp.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,25 +28,21 @@ SUMMARY = "summary.json"
 METRICS = "metrics.jsonl"
 AUTO = "auto"
 
-RECORDS = ("tracking", "checkpoint", "limits", "resume")
-"""Keys of what is recorded and saved, and of when a run ends."""
-
-COSTS = ("engine", "clients.ram_gib", "data.cache")
-"""Keys of how fast a run is and where it keeps its data; results change by rounding at most."""
-
 
 @dataclass(frozen=True)
 class Identity:
     """The content of ``run.json``.
 
     Attributes:
-        config: the checked config of the last launch; what may not change is the first one's.
-        wandb_id: the run's id in W&B, the same for all launches.
-        known: whether an earlier launch wrote it.
+        config: the checked config of the latest launch.
+        wandb_id: the run's id in W&B; all launches share it.
+        headlines: metric for comparing runs -> ``higher`` or ``lower``, whichever is better.
+        known: whether an earlier launch wrote this file.
     """
 
     config: Mapping[str, Any]
     wandb_id: str
+    headlines: Mapping[str, str] = field(default_factory=dict)
     known: bool = True
 
 
@@ -57,52 +55,55 @@ def read(folder: Path) -> Identity | None:
 
 
 def check(folder: Path, config: Config) -> None:
-    """Raise InputError unless a run of ``config`` may start, or resume, in ``folder``."""
+    """Raise InputError unless a run of ``config`` may start or resume in ``folder``."""
     found = read(folder)
     if config.resume is None:
         if found or _size(folder / METRICS):
             raise InputError(
-                f"hydra.run.dir={folder}: already holds a run; name another folder, or go on "
-                f"with it by resume={folder}"
+                f"hydra.run.dir={folder}: already holds a run; name another folder, or resume "
+                f"the run with resume={folder}"
             )
     elif found is None:
         if _size(folder / METRICS):
-            raise InputError(f"resume={folder}: has no {FILE_NAME}, without which none goes on")
+            raise InputError(f"resume={folder}: has no {FILE_NAME}, so there is no run to resume")
     elif changed := differences(found.config, config.model_dump(mode="json")):
         raise InputError(
-            f"resume={folder}: the config has changed; that run had {', '.join(changed)}"
+            f"resume={folder}: the config has changed; the run had {', '.join(changed)}"
         )
     elif rounds_finished(folder) > config.rounds:
         raise InputError(f"rounds={config.rounds}: {folder} has {rounds_finished(folder)} already")
 
 
 @contextmanager
-def claim(folder: Path, config: Config) -> Iterator[Identity]:
-    """Lock ``folder`` for this process while the block runs; yields its ``run.json``.
+def claim(
+    folder: Path, config: Config, headlines: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Identity]:
+    """Lock ``folder`` for this process while the block runs; yields the folder's ``run.json``.
 
     Raises:
-        InputError: ``check`` fails, or another process is at work there.
+        InputError: ``check`` fails, or another process is using the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder / FILE_NAME, os.O_RDWR | os.O_CREAT, 0o666)
     with os.fdopen(descriptor, "rb+", buffering=0) as file:
         if not _lock(file):
-            raise InputError(f"{folder}: another process is at work there")
+            raise InputError(f"{folder}: another process is using this folder")
         check(folder, config)
         content = file.read()
         now = config.model_dump(mode="json") | {"resume": None}
         known = _parse(content)
-        new = Identity(now, secrets.token_hex(4), known=False)
-        found = replace(known, config=now) if known else new
-        text = json.dumps({"config": found.config, "wandb_id": found.wandb_id}).encode()
+        new = Identity(now, secrets.token_hex(4), headlines, known=False)
+        found = replace(known, config=now, headlines=headlines) if known else new
+        kept = {"config": now, "wandb_id": found.wandb_id, "headlines": dict(headlines)}
+        text = json.dumps(kept).encode()
         file.seek(0)
-        # Spaces over what was longer, in one call: a process that is killed leaves valid JSON.
+        # One write, padded with spaces over a longer old text: a kill still leaves valid JSON.
         file.write(text.ljust(len(content)))
         yield found
 
 
 def is_busy(folder: Path) -> bool:
-    """Whether a process is at work there."""
+    """Whether a process is using the folder."""
     with (folder / FILE_NAME).open("rb") as file:
         return not _lock(file)
 
@@ -123,15 +124,15 @@ def read_summary(folder: Path) -> dict[str, Any] | None:
 
 
 def objective(summary: Mapping[str, Any], metric: str) -> float:
-    """The last value of the headline ``metric``, NaN if no round measured it."""
+    """The last value of the headline ``metric``; NaN if no round measured it."""
     final = summary["metrics"].get(metric, {"final": None})["final"]
     return math.nan if final is None else float(final)
 
 
 def find_unfinished(root: Path, config: Config) -> Path | None:
-    """The newest run of this config two levels below ``root`` that has rounds left to do.
+    """The newest run of this config with rounds left to train, two levels below ``root``.
 
-    Skips runs that a process is at work on, and finished ones without a checkpoint.
+    Skips runs in use by another process, and finished runs without a checkpoint.
     """
     values = config.model_dump(mode="json")
     for path in sorted(root.glob(f"*/*/{FILE_NAME}"), reverse=True):
@@ -145,55 +146,13 @@ def find_unfinished(root: Path, config: Config) -> Path | None:
 
 
 def final_weights(folder: Path) -> Path:
-    """The file of the final global weights."""
+    """Path of the final global weights."""
     return folder / CHECKPOINTS / "final.pt"
 
 
 def has_checkpoint(folder: Path) -> bool:
     """Whether there is a checkpoint, complete or damaged."""
     return any((folder / CHECKPOINTS).glob("round_*"))
-
-
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """``key=old value`` of the keys in which two configs differ, except those that may change.
-
-    See ``may_change``.
-    """
-    before, now = flatten(old), flatten(new)
-    return [
-        f"{key}={before.get(key, '(nothing)')}"
-        for key in sorted(before.keys() | now.keys())
-        if before.get(key, _ABSENT) != now.get(key, _ABSENT) and not may_change(key)
-    ]
-
-
-_ABSENT = object()
-
-
-def may_change(key: str) -> bool:
-    """Whether a resumed run may have another value: of its length, its records and its costs."""
-    return is_below(key, ("rounds", *RECORDS, *COSTS))
-
-
-def is_below(key: str, groups: Iterable[str]) -> bool:
-    """Whether a key such as ``tracking.wandb.mode`` is one of these or below one of them."""
-    return any(key == each or key.startswith(f"{each}.") for each in groups)
-
-
-def override_key(override: str) -> str:
-    """The key of an override such as ``+partition.beta=0.1``."""
-    return override.lstrip("+~").partition("=")[0]
-
-
-def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested keys joined by dots."""
-    flat: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            flat |= flatten(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat
 
 
 def _parse(content: bytes) -> Identity | None:
@@ -208,7 +167,7 @@ def _size(path: Path) -> int:
 
 
 def _lock(file: BinaryIO) -> bool:
-    """Take a lock that ends with the process, however it ends; False if another process has it."""
+    """Lock the file until this process ends; False if another process has locked it."""
     try:
         import fcntl
     except ImportError:  # not a POSIX system

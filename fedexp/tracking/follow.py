@@ -67,6 +67,7 @@ def follow(
         overrides=launch.overrides,
         sweep=launch.sweep,
         run_id=run.wandb_id,
+        headlines=run.headlines,
         resumed=run.known,
         past=past,
     )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fedexp.state import run_folder
+from fedexp.config.keys import COSTS, RECORDS, is_below, override_key
 from fedexp.tracking.tracker import RunInfo
 
 _LONGEST = 128  # W&B refuses longer names
 _SKEW = ("beta", "classes_per_client")  # the value of a partition that its name carries
 _NAMED = ("algorithm", "data", "partition", "seed", *(f"partition.{key}" for key in _SKEW))
-_SILENT = (*run_folder.RECORDS, *run_folder.COSTS, "objective", "data.root", "hydra", "paper")
+_SILENT = (*RECORDS, *COSTS, "objective", "data.root", "hydra", "paper")
 
 
 def run_name(run: RunInfo) -> str | None:
@@ -49,8 +49,8 @@ def _partition(run: RunInfo) -> str:
 
 def _changes(run: RunInfo) -> Iterator[str]:
     for override in run.overrides:
-        key = run_folder.override_key(override)
-        if key in _NAMED or run_folder.is_below(key.replace("/", "."), _SILENT):
+        key = override_key(override)
+        if key in _NAMED or is_below(key.replace("/", "."), _SILENT):
             continue
         value = override.partition("=")[2]
         yield value if key in run.choices else f"{key.rpartition('.')[2]}{_text(value)}"

@@ -6,17 +6,16 @@ import platform
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
 
+from fedexp.config.keys import RECORDS
 from fedexp.core.messages import Tensors
 from fedexp.state.atomic import write_atomically
-from fedexp.state.run_folder import RECORDS
 from fedexp.state.run_folder import SUMMARY as FILE_NAME
-from fedexp.tracking.headlines import best_round, headline_statistics, rounds_to
 from fedexp.tracking.jsonl import encode
+from fedexp.tracking.statistics import best_round, headline_statistics, rounds_to
 
 MEMORY = ("cost/client_memory_bytes", "cost/stored_parameters", "cost/server_memory_bytes")
 """The metrics of what is stored; a summary has the largest value of each over the rounds."""
@@ -26,31 +25,34 @@ _PACKAGES = ("fedexp", "torch", "lightning", "hydra-core", "numpy")
 
 def summarize(
     history: Sequence[Mapping[str, float]],
+    headlines: Mapping[str, str],
+    targets: Sequence[float],
     config: Mapping[str, Any],
     overrides: Sequence[str],
     choices: Mapping[str, str | None],
     weights: Tensors,
     device: str,
+    threads: int,
     wall_time_s: float,
-    computed_with: Mapping[str, int | str] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """The content of ``summary.json``.
 
     Args:
         history: the metrics of every round, in order.
+        headlines: metric -> ``higher`` or ``lower``, whichever is better.
+        targets: accuracies, for ``rounds_to``.
         config: the whole experiment as a plain nested dict.
         overrides: the command line's changes to it.
         choices: config group -> option.
         weights: the final global weights.
         device: what they were trained on.
+        threads: PyTorch's number of threads in each process.
         wall_time_s: seconds from start to end.
-        computed_with: threads and processes, and the engine that ``engine=auto`` chose.
     """
     best = best_round(history)
     chosen = {} if best is None else {"best_round": best}
     return {
-        "metrics": headline_statistics(history)
-        | rounds_to(config["evaluation"]["targets"], history),
+        "metrics": headline_statistics(history, headlines) | rounds_to(targets, history),
         "total": {
             name: _total(history, name) for name in ("cost/download_bytes", "cost/upload_bytes")
         },
@@ -68,7 +70,7 @@ def summarize(
         "weights_digest": digest(weights),
         "versions": _versions(),
         "device": device,
-        "computed_with": dict(computed_with),
+        "threads": threads,
         "wall_time_s": wall_time_s,
     }
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fedexp.tracking.figures import pixels
+from fedexp.drawing.data_figure import pixels
 from fedexp.tracking.tracker import Record, RunInfo, Tracker
 
 

@@ -40,12 +40,14 @@ class Record:
         metrics: name -> value, for example ``global/accuracy``; what was not measured is absent.
         per_class: class name -> accuracy of the global model; empty when not measured.
         figures: name -> figure, for example ``heatmap/partition``.
+        tables: name -> table, for example ``clients``: column name -> values.
     """
 
     round: int
     metrics: Mapping[str, float] = field(default_factory=dict)
     per_class: Mapping[str, float] = field(default_factory=dict)
     figures: Mapping[str, Figure] = field(default_factory=dict)
+    tables: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class RunInfo:
         sweep: name of the sweep that the run is a job of; None outside a sweep.
         run_id: eight hexadecimal digits, the same whenever this run is resumed; None if unknown.
         resumed: whether the run was started before.
+        headlines: metric -> ``higher`` or ``lower``, whichever is better, of the metrics by which
+            runs are compared.
         past: the rounds that a resumed run already has, in order, without figures.
     """
 
@@ -72,6 +76,7 @@ class RunInfo:
     sweep: str | None = None
     run_id: str | None = None
     resumed: bool = False
+    headlines: Mapping[str, str] = field(default_factory=dict)
     past: Sequence[Record] = ()
 
     @property

@@ -9,8 +9,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedexp.config.schema import Wandb
+from fedexp.drawing.data_figure import pixels
 from fedexp.state.run_folder import final_weights
-from fedexp.tracking.figures import pixels, saved_figures
+from fedexp.tracking.figure_files import saved_figures
 from fedexp.tracking.jsonl import PER_CLASS
 from fedexp.tracking.run_name import columns, run_name
 from fedexp.tracking.tracker import Record, RunInfo, Tracker
@@ -148,6 +149,9 @@ def _row(record: Record, saved: Mapping[str, Path] = MappingProxyType({})) -> di
     row |= {name: wandb.Image(str(path)) for name, path in saved.items()}
     if (record.figures or saved) and record.per_class:
         row[PER_CLASS] = _table(record.per_class)
+    for name, table in record.tables.items():
+        rows: list[Any] = [list(each) for each in zip(*table.values(), strict=True)]
+        row[name] = wandb.Table(columns=list(table), data=rows)
     return row
 
 

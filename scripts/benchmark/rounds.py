@@ -10,21 +10,22 @@ from torch import Tensor, nn
 
 from benchmark.jobs import RAW
 from fedexp.cli.command import config_folder
-from fedexp.cli.resume import to_dict
+from fedexp.config.composed import to_dict
 from fedexp.config.schema import Config, validate
 from fedexp.data.federated import FederatedData
+from fedexp.data.load import load_data
 from fedexp.distributed.processes import make_fabric
 from fedexp.federation import Federation
 from fedexp.runtime.assembly import assemble
-from fedexp.runtime.plan import load_data, plan
+from fedexp.runtime.plan import plan
 from fedexp.tracking.tracker import Trackers
 
 NEVER = 10**6
 ALWAYS = [
     "algorithm=fedavg",
-    "evaluation.personal=off",
-    f"evaluation.every={NEVER}",
-    f"tracking.heatmap_every={NEVER}",
+    "measure.personal=null",
+    f"measure.global.every={NEVER}",
+    f"measure.prototypes.every={NEVER}",
     f"rounds={NEVER}",
 ]
 Run = Callable[[int], None]
@@ -59,7 +60,7 @@ def raw_round(overrides: list[str]) -> Run:
     own = [each for each in overrides if each != RAW]
     config, federation = configure(own), prepare(own)
     planned = plan(config)
-    data: FederatedData = federation.engine.resources.data
+    data: FederatedData = federation.data
     model = nn.Sequential(
         planned.backbone(input_shape=planned.description.input_shape),
         nn.Linear(planned.feature_dim, planned.description.num_classes),

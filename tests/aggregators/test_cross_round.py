@@ -11,7 +11,7 @@ import torch
 from federations import compose, federate
 
 from fedexp.aggregators.cross_round import CrossRound, Totals, best_combination
-from fedexp.core.messages import Tensors, Update
+from fedexp.core.messages import PartUpdate, Tensors, Update
 from fedexp.core.part import Setting
 from fedexp.core.randomness import numpy_generator
 from fedexp.errors import InputError
@@ -47,7 +47,7 @@ def update(client: int, loss: float, n: int = 1, **weights: Any) -> Update:
     return Update(client, n, tensors, {"aggregator": {"loss": torch.tensor(loss)}})
 
 
-def merged(part: CrossRound, current: Tensors, updates: Sequence[Update]) -> Tensors:
+def merged(part: CrossRound, current: Tensors, updates: Sequence[PartUpdate]) -> Tensors:
     for each in updates:
         part.add(each, current)
     return part.merge(current)
@@ -154,7 +154,7 @@ def test_it_takes_the_steps_of_an_independent_server(memory: int, batches: int) 
         ages.add(old > 0)
     assert ages == ({False} if memory == 1 else {True, False})
     assert all(len(each) <= memory for each in part.server_state()["losses"].values())
-    assert len(part.fixed_state()) == sum(map(len, part.server_state()["losses"].values()))
+    assert len(part.store or {}) == sum(map(len, part.server_state()["losses"].values()))
 
 
 def test_old_models_that_agree_beat_new_ones_that_do_not() -> None:

@@ -12,7 +12,7 @@ from fedexp.aggregators.clipping import NormClipped
 from fedexp.aggregators.coordinatewise import Median, TrimmedMean
 from fedexp.aggregators.gathered import rounded_down
 from fedexp.aggregators.krum import Krum, krum_scores, squared_distances
-from fedexp.core.messages import Tensors, Update
+from fedexp.core.messages import PartUpdate, Tensors, Update
 from fedexp.core.sockets import Aggregator
 
 
@@ -21,7 +21,7 @@ def update(client: int, *w: float, n: int = 1, seen: int = 0, draws: int = 1) ->
     return Update(client, n, weights, draws=draws)
 
 
-def merged(aggregator: Aggregator, current: Tensors, updates: Sequence[Update]) -> Tensors:
+def merged(aggregator: Aggregator, current: Tensors, updates: Sequence[PartUpdate]) -> Tensors:
     for each in updates:
         aggregator.add(each, current)
     return aggregator.merge(current)
@@ -101,7 +101,7 @@ def test_krums_distances_are_of_all_float_weights() -> None:
     torch.manual_seed(0)
     weights = [{"a": torch.randn(3, 2), "b": torch.randn(4)} for _ in range(5)]
     current = {"a": torch.randn(3, 2), "b": torch.randn(4)}
-    found = squared_distances([Update(k, 1, w) for k, w in enumerate(weights)], current)
+    found = squared_distances([PartUpdate(k, 1, w) for k, w in enumerate(weights)], current)
     flat = torch.stack([torch.cat([w["a"].flatten(), w["b"]]) for w in weights]).double()
     np.testing.assert_allclose(found, torch.cdist(flat, flat).square(), atol=1e-6)
 

@@ -6,7 +6,7 @@ import pytest
 
 from fedexp.cli.command import config_folder
 from fedexp.cli.help import config_groups, paper_tables
-from fedexp.cli.tables import tables
+from fedexp.papers.sweep import table_presets
 
 SOURCES = [{"path": config_folder(), "schema": "file"}]
 
@@ -29,9 +29,15 @@ def test_groups_without_a_choice_are_left_out() -> None:
     assert not {"evaluation", "tracking"} & {*names}
 
 
+def test_the_measures_are_listed() -> None:
+    lines = config_groups(SOURCES, ["hydra"]).splitlines()
+    (listed,) = (line for line in lines if line.startswith("measure: "))
+    assert {"forgetting", "membership", "personal"} <= set(listed[len("measure: ") :].split(", "))
+
+
 def test_tables_have_a_line_each_and_figures_one_for_each_paper() -> None:
     lines = paper_tables(SOURCES).splitlines()
-    names = [name for name, _ in tables([Path(config_folder())])]
+    names = [name for name, _ in table_presets([Path(config_folder())])]
     own = [name for name in names if "/table" in name]
     assert [line.split()[0] for line in lines[: len(own)]] == own
     figures = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines[len(own) :]}

@@ -32,6 +32,8 @@ MISTAKES = {
     "algoritm=fedprox": "Could not override 'algoritm'. Did you mean algorithm?",
     "xyz=3": "Could not override 'xyz'.",
     "rounds=[": "rounds=[: no viable alternative at input '['",
+    "evaluation.personal_every=1": "Could not override 'evaluation.personal_every'. "
+    "It is now measure.personal.every",
     "head=null": "head=null: Config group override must be a string or a list. Got NoneType",
 }
 

@@ -67,8 +67,13 @@ def search(
         search_space=None,
         custom_search_space=None,
     )
+    validation = {"_target_": "fedexp.measures.validation.Validation", "every": 1}
     sweeper.config = OmegaConf.create(
-        {"objective": metric, "hydra": {"sweep": {"dir": str(folder)}}}
+        {
+            "objective": metric,
+            "measure": {"validation": validation},
+            "hydra": {"sweep": {"dir": str(folder)}},
+        }
     )
     sweeper.hydra_context = SimpleNamespace(config_loader=None)  # type: ignore[assignment]
     fake = FakeLauncher(objective)
@@ -148,7 +153,7 @@ def test_a_shipped_space_is_on_validation_data(space: str) -> None:
 
 
 TINY = ["clients.count=4", "clients.per_round=2", "local.epochs=1", "rounds=1", "model=mlp"]
-TINY += ["evaluation.personal=off", "tracking.wandb.mode=disabled", "data.subset=300"]
+TINY += ["measure.personal=null", "tracking.wandb.mode=disabled", "data.subset=300"]
 STUDY = ["-m", "hydra/sweeper=optuna", "search=fednh", "hydra.sweeper.n_trials=3", *TINY]
 
 

@@ -22,7 +22,7 @@ submitit = pytest.importorskip("submitit")
 launchers = pytest.importorskip("hydra_plugins.hydra_submitit_launcher.submitit_launcher")
 
 TINY = ["algorithm=fedavg", "clients.count=4", "clients.per_round=2", "local.epochs=1"]
-TINY += ["evaluation.personal=off", "tracking.wandb.mode=disabled", "data.subset=300"]
+TINY += ["measure.personal=null", "tracking.wandb.mode=disabled", "data.subset=300"]
 
 
 def composed(folder: Path, launcher: str) -> DictConfig:

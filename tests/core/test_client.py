@@ -63,7 +63,7 @@ def test_engine_and_trainer_give_equal_bits(overrides: list[str]) -> None:
 
 
 def test_seat_copies_in_place_and_leaves_other_names() -> None:
-    module = federate("clients.count=4", "clients.per_round=2").engine.resources.module
+    module = federate("clients.count=4", "clients.per_round=2").module
     before = {name: w.clone() for name, w in module.weights.items()}
     pointers = {name: w.data_ptr() for name, w in module.weights.items()}
     changed = next(iter(before))
@@ -108,7 +108,7 @@ def test_the_loss_gradient_is_in_train_mode_and_keeps_running_statistics() -> No
 
 
 def test_train_only_freezes_the_rest() -> None:
-    module = federate("clients.count=4", "clients.per_round=2").engine.resources.module
+    module = federate("clients.count=4", "clients.per_round=2").module
     module.train_only(("head.",))
     assert names(module.trained_parameters()) == {"head.linear.weight", "head.linear.bias"}
     module.train_only(("",))

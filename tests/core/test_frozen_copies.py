@@ -98,7 +98,7 @@ def test_set_copies_in_place_what_is_named() -> None:
 
 def test_frozen_copies_are_not_part_of_the_model() -> None:
     plain, moon = (federate(*SMALL, f"loss={name}") for name in ("cross_entropy", "moon"))
-    one, other = plain.engine.resources.module, moon.engine.resources.module
+    one, other = plain.module, moon.module
     assert one.weights.keys() == other.weights.keys()
     assert dict(one.named_parameters()).keys() == dict(other.named_parameters()).keys()
     assert plain.server.weights.keys() == moon.server.weights.keys()
@@ -143,7 +143,7 @@ def test_it_is_the_global_model_with_the_global_head(head: str, model: list[str]
     if model == ["model=mlp"]:
         federation.run_round(1)
     server = federation.engine.resources.load_global(federation.server.broadcast(2)).eval()
-    x = next(federation.engine.resources.data.test.batches(16))[0]
+    x = next(federation.data.test.batches(16))[0]
     with torch.no_grad():
         z = server.backbone(x)
         logits = server.head(z)
@@ -179,7 +179,7 @@ def test_engine_and_trainer_give_equal_bits() -> None:
             fit_with_trainer(module, epochs=1, batch_size=16, clip=None)
         else:
             list(federation.engine.train([1], federation.server.broadcast(2)))
-        trained.append(dict(federation.engine.resources.module.weights))
+        trained.append(dict(federation.module.weights))
     assert equal(*trained)
 
 
@@ -213,7 +213,7 @@ LOSSES = [
 def test_two_clients_stacked_give_what_each_gives(loss: str, head: str) -> None:
     federation = federate(*SMALL, f"loss={loss}", f"head={head}", "clients.per_round=6")
     federation.run_round(1)
-    objective = Objective(federation.engine.resources.module)
+    objective = Objective(federation.module)
 
     def value_and_slopes(parameters: Tensors, buffers: Tensors, batch: Batch) -> Any:
         def value(parameters: Tensors) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from fedexp.core.client import ClientModule
 from fedexp.core.functional import functional, functional_head
-from fedexp.core.messages import Message
+from fedexp.core.messages import Message, PartMessage
 from fedexp.core.part import Setting
 from fedexp.core.sockets import Personalization, Regularizer
 from fedexp.federation import Federation
@@ -23,13 +23,13 @@ def after_a_round(*overrides: str) -> Federation:
     return federation
 
 
-def begun(federation: Federation, client: int, message: Message) -> ClientModule:
+def begun(federation: Federation, client: int, message: PartMessage) -> ClientModule:
     """The resident module, adapted to a client that is about to train."""
     resources = federation.engine.resources
     module = resources.load_global(message)
-    module.begin_turn(resources.data.clients[client], message.round)
-    for part in resources.parts.values():
-        part.begin(module, message, {})
+    module.begin_turn(federation.data.clients[client], message)
+    for name, part in resources.parts.items():
+        part.begin(module, message.to(name), {})
     return module.train()
 
 
@@ -49,7 +49,7 @@ def test_it_is_the_global_model_whatever_the_module_is_now(head: str) -> None:
         for parameter in module.parameters():
             parameter.add_(1)
     before = {name: value.clone() for name, value in module.state_dict().items()}
-    found = functional(module, message)({}, inputs())
+    found = module.global_model()({}, inputs())
     assert module.training
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
     expected = federation.engine.resources.load_global(message).eval()(inputs())

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedexp.core.messages import Update
+from fedexp.core.messages import PartUpdate
 from fedexp.core.prototypes import (
     Metric,
     class_prototypes,
@@ -176,8 +176,8 @@ def test_reports_are_stacked_in_the_order_of_client_numbers() -> None:
     updates = []
     for client in (7, 2, 5):
         report = {"prototypes": torch.full((2, 3), client), "counts": torch.tensor([client, 0])}
-        updates.append(Update(client, 1, {}, {"loss": report}))
-    prototypes, counts = stack_reports(updates, "loss")
+        updates.append(PartUpdate(client, 1, {}, report))
+    prototypes, counts = stack_reports(updates)
     assert prototypes.shape == (3, 2, 3)
     assert prototypes[:, 0, 0].tolist() == [2, 5, 7]
     assert counts.tolist() == [[2, 0], [5, 0], [7, 0]]

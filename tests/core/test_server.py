@@ -1,10 +1,14 @@
 """What the server's halves see, by hand: two clients with two numbers each."""
 
+import copy
+from collections.abc import Sequence
+
 import pytest
 import torch
+from federations import take_step
 
 from fedexp.aggregators.average import Average
-from fedexp.core.messages import Tensors, Update
+from fedexp.core.messages import PartUpdate, Tensors, Update
 from fedexp.core.part import Part
 from fedexp.core.server import Server
 
@@ -33,13 +37,13 @@ class Extracting(Part):
 
     moves: dict[int, dict[str, float]]
 
-    def extract(self, update: Update, current: Tensors) -> Tensors:
-        return {"move": (update.weights["w"] - current["w"]).squeeze()}
+    def extract(self, weights: Tensors, current: Tensors) -> Tensors:
+        return {"move": (weights["w"] - current["w"]).squeeze()}
 
-    def aggregate(self, updates: list[Update]) -> None:  # type: ignore[override]
-        assert all(each.weights == {} and not each.extras["regularizer"] for each in updates)
+    def aggregate(self, updates: Sequence[PartUpdate]) -> None:
+        assert all(each.weights == {} for each in updates)
         self.moves = {
-            each.client: {name: value.item() for name, value in each.extras["sampler"].items()}
+            each.client: {name: value.item() for name, value in each.extras.items()}
             for each in updates
         }
 
@@ -48,11 +52,14 @@ class Extracting(Part):
 def server() -> Server:
     aggregator = Average("uniform")
     parts = {"regularizer": Summing(), "sampler": Extracting(), "aggregator": aggregator}
-    return Server({"w": torch.tensor([1.0])}, aggregator, parts)
+    return Server({"w": torch.tensor([1.0])}, parts)
 
 
 def test_sums_extracts_and_corrections(server: Server) -> None:
-    server.aggregate([update(0, 2.0, 0.5), update(1, 4.0, 1.5)])
+    server.add(update(0, 2.0, 0.5))
+    server.add(update(1, 4.0, 1.5))
+    assert server.weights["w"].item() == 1
+    assert server.step() == 2
     assert server.weights["w"].item() == 3 + (0.5 + 1.5) / 2
     assert server.parts["regularizer"].seen == (1.0, 3.0, 2)  # type: ignore[attr-defined]
     moves = {0: {"s": 0.5, "move": 1.0}, 1: {"s": 1.5, "move": 3.0}}
@@ -61,10 +68,39 @@ def test_sums_extracts_and_corrections(server: Server) -> None:
 
 
 def test_a_client_drawn_twice_counts_double(server: Server) -> None:
-    server.aggregate([update(0, 2.0, 0.0, draws=2), update(1, 5.0, 0.0)])
+    take_step(server, [update(0, 2.0, 0.0, draws=2), update(1, 5.0, 0.0)])
     assert server.weights["w"].item() == 3
 
 
 def test_without_updates_nothing_is_corrected(server: Server) -> None:
-    server.aggregate([])
+    assert server.step() == 0
     assert server.weights["w"].item() == 1
+    assert server.metrics() == {}
+    assert not hasattr(server.parts["regularizer"], "seen")
+    assert not hasattr(server.parts["sampler"], "moves")
+
+
+def test_the_weighted_average_of_two_clients_and_then_a_skipped_round() -> None:
+    """(1 * 2 + 3 * 6) / 4 = 5, which stays in a round without updates."""
+    server = Server({"w": torch.tensor([1.0])}, {"aggregator": Average("samples")})
+    server.add(Update(0, 10, {"w": torch.tensor([2.0])}))
+    server.add(Update(1, 30, {"w": torch.tensor([6.0])}))
+    assert server.step() == 2
+    assert server.weights["w"].item() == 5
+    assert server.step() == 0
+    assert server.weights["w"].item() == 5
+
+
+def test_two_processes_have_the_weights_of_one(server: Server) -> None:
+    """Each adds one update, and both get the sums and the items of both."""
+    other = copy.deepcopy(server)
+    server.add(update(1, 4.0, 1.5))
+    other.add(update(0, 2.0, 0.5))
+    shares = [each.contribution() for each in (server, other)]
+    assert shares[0].sums.keys() == shares[1].sums.keys()
+    sums = {name: sum(share.sums[name].double() for share in shares) for name in shares[0].sums}
+    for each in (server, other):
+        each.set_reduced(sums, [share.items for share in shares])
+        assert each.step() == 2
+        assert each.weights["w"].item() == 3 + (0.5 + 1.5) / 2
+        assert list(each.parts["sampler"].moves) == [0, 1]  # type: ignore[attr-defined]

@@ -54,15 +54,3 @@ def test_it_sees_what_a_functional_call_puts_in() -> None:
     inner.tensor_index = TensorIndex(inner)  # type: ignore[assignment]
     weight = torch.rand(2)
     assert functional_call(inner, {"weight": weight}, ())["weight"] is weight
-
-
-def test_a_buffer_may_give_its_place_to_another_tensor() -> None:
-    whole = module()
-    tensor_index = TensorIndex(whole, fixed=["top"])
-    assert [name for name, _ in tensor_index.buffers()] == [
-        name for name, _ in whole.named_buffers() if name != "top"
-    ]
-    mean = torch.rand(3)
-    tensor_index.set_buffer("1.0.mean", mean)
-    assert whole.get_buffer("1.0.mean") is mean
-    assert dict(tensor_index.everything())["1.0.mean"] is mean

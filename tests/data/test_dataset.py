@@ -44,7 +44,7 @@ def test_what_fits_is_taken() -> None:
         (
             Split(torch.zeros(1, 1, 2, 2), torch.tensor([0]), overlap=1),
             split(0),
-            "the training split of toy has overlapping samples, but does not say whose they are",
+            "the training split of toy has overlapping samples, but no users",
         ),
     ],
 )
@@ -121,7 +121,7 @@ def test_tokens_have_targets_or_are_ignored() -> None:
         (PER_TOKEN, tagged(0, 1, 1, kind=torch.int32), r"has targets of \(1, 3\) torch.int32"),
         (PER_TOKEN, tagged(0, 1, 5), "has the target 5; targets are 0 to 1"),
         (PER_TOKEN, tagged(0, -1, 1), "has the target -1; targets are 0 to 1"),
-        (PER_TOKEN, tagged(*[IGNORED] * 3), "has sequences of which no token is scored"),
+        (PER_TOKEN, tagged(*[IGNORED] * 3), "has sequences without a scored token"),
     ],
 )
 def test_targets_that_do_not_fit_are_one_line(

@@ -17,12 +17,12 @@ from fedexp.data.federated import ClientData
 from fedexp.data.partition_table import write_partition
 from fedexp.data.synthetic import Synthetic
 from fedexp.errors import InputError
+from fedexp.measures.partition import partition_picture
 from fedexp.runtime.plan import plan
 from fedexp.testing import check_part
-from fedexp.tracking.pictures import partition_picture
 
 SYNTHETIC = ["data=synthetic", "model=logistic", "data.size_max=80", "data.test_clients=20"]
-TRAINING = ["local.epochs=1", "local.batch_size=16", "evaluation.personal=off"]
+TRAINING = ["local.epochs=1", "local.batch_size=16", "measure.personal=null"]
 
 
 class Numbered(DrawnSource):
@@ -61,7 +61,7 @@ def test_two_threads_may_draw() -> None:
             list(pool.map(lambda _: [clients[k] for k in range(50)], range(8)))
     finally:
         sys.setswitchinterval(interval)
-    kept = sum(each.federation.train.inputs.nbytes for each in clients._kept.values())
+    kept = sum(each.population.train.inputs.nbytes for each in clients._kept.values())
     assert clients._used == kept
 
 
@@ -94,9 +94,7 @@ def test_class_counts_are_known_of_some_and_found_for_the_others() -> None:
     found = data.classes_of(torch.tensor([5, 20, 0, 30]))  # client 5 trains on 5 of its 7
     assert found.tolist() == [[2, 2, 1], [6, 5, 5], [1, 0, 0], [8, 8, 8]]
     assert source.drawn == [5]
-    with pytest.raises(
-        InputError, match=r"^data.test_clients=4: the classes of only so many of 31"
-    ):
+    with pytest.raises(InputError, match=r"^data.test_clients=4: the class counts of all 31"):
         data.class_counts  # noqa: B018
     small, _ = population(3)
     assert small.class_counts.tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
@@ -105,7 +103,7 @@ def test_class_counts_are_known_of_some_and_found_for_the_others() -> None:
 def test_the_last_clients_are_kept_up_to_a_bound() -> None:
     data, source = population(31)
     source.drawn.clear()
-    eight = data.clients[6].federation.train.inputs.nbytes  # 6 samples of two float32
+    eight = data.clients[6].population.train.inputs.nbytes  # 6 samples of two float32
     clients = DrawnClients(31, data._draw, kept_bytes=2 * eight)
     for client in (6, 6, 5, 6, 4, 5, 30, 30, 6):
         assert clients[client].client == client
@@ -136,7 +134,7 @@ def test_a_round_draws_its_cohort_once(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = ["clients.count=100000", "clients.per_round=4", "rounds=2", "engine=vectorized"]
     sampler = ["sampler=hics", "sampler.warm_up_rounds=1"]
     federation = federate(*SYNTHETIC, *TRAINING, *sizes, *sampler)
-    federation.figures(federation.server.broadcast(0))
+    federation.measures.before_training(federation.server.broadcast(0), federation.server)
     assert len(drawn) == 20
     for round in (1, 2):
         drawn.clear()
@@ -145,7 +143,7 @@ def test_a_round_draws_its_cohort_once(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(drawn) == 4 or round == 2
     assert record.metrics["sampler/entropy_spearman"] <= 1
     assert {"sampler/times_chosen", "sampler/entropy"} <= set(record.figures)
-    assert len(federation.engine.resources.store.clients_with_state) == 0
+    assert len(federation.store.clients_with_state) == 0
 
 
 def test_engines_agree_and_a_resumed_run_ends_with_the_same_bits() -> None:
@@ -154,7 +152,7 @@ def test_engines_agree_and_a_resumed_run_ends_with_the_same_bits() -> None:
         *SYNTHETIC,
         *["clients.count=5000", "clients.per_round=4", "data.subset=null"],
         *["sampler=hics", "sampler.warm_up_rounds=1", "regularizer=control_variates"],
-        *["evaluation.personal=off", "optimizer.momentum=0"],
+        *["measure.personal=null", "optimizer.momentum=0"],
     )
 
 
@@ -166,22 +164,43 @@ def test_flipped_labels_and_stragglers_of_drawn_clients() -> None:
     )
     engine = federation.engine
     message = federation.server.broadcast(1)
-    whole: ClientData = engine.resources.data.clients[3]
+    whole: ClientData = federation.data.clients[3]
     faulty = engine.training_data(3, message)
     assert faulty.labels.tolist() == (9 - whole.labels).tolist()
     assert len(faulty.local_batches(1, 16)) < len(whole.local_batches(1, 16))
-    assert torch.equal(whole.labels, engine.resources.data.clients[3].labels)
+    assert torch.equal(whole.labels, federation.data.clients[3].labels)
+
+
+ALL = "needs the samples of all clients at once, which synthetic lacks"
 
 
 @pytest.mark.parametrize(
     ("override", "line"),
     [
-        ("partition=iid", "partition=iid: should be natural"),
-        ("partition.test_split=classes", "partition.test_split=classes: should be users"),
-        ("partition.long_tail=10", "partition.long_tail=10.0: should be null"),
-        ("data.subset=100", "data.subset=100: should be null"),
-        ("data.validation=0.1", "data.validation=0.1: should be 0"),
-        ("evaluation.membership.attack=loss", "evaluation.membership.attack=loss: should be off"),
+        (
+            "partition=iid",
+            f"partition=iid: {ALL}; should be natural",
+        ),
+        (
+            "partition.test_split=classes",
+            f"partition.test_split=classes: {ALL}; should be users",
+        ),
+        (
+            "partition.long_tail=10",
+            f"partition.long_tail=10.0: {ALL}; should be null",
+        ),
+        (
+            "data.subset=100",
+            f"data.subset=100: {ALL}; should be null",
+        ),
+        (
+            "data.validation=0.1",
+            f"data.validation=0.1: {ALL}; should be 0",
+        ),
+        (
+            "+measure=membership",
+            "measure.membership: needs the samples of all clients at once, which ",
+        ),
         ("data.size_min=1", "data.size_min=1: should be greater than or equal to 2"),
         ("data.alpha=-1", "data.alpha=-1: should be greater than or equal to 0"),
     ],

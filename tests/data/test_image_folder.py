@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 
 from fedexp.data import image_decoding
+from fedexp.data.cache import cached_images
 from fedexp.data.image_folder import ImageFolder, channel_statistics
-from fedexp.data.tensor_cache import cached_array
 from fedexp.errors import InputError
 
 ARGUMENTS: dict[str, Any] = {
@@ -297,7 +297,7 @@ def test_large_sets_are_memory_mapped(
     both: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
     expected = reader(both).load(tmp_path / "small")
-    monkeypatch.setattr(image_decoding, "cached_array", partial(cached_array, map_above=0))
+    monkeypatch.setattr(image_decoding, "cached_images", partial(cached_images, map_above=0))
     found = reader(both).load(tmp_path / "large")
     assert torch.equal(found.train.inputs, expected.train.inputs)
     assert torch.equal(found.test.inputs, expected.test.inputs)
@@ -362,11 +362,15 @@ def enlarge(root: Path) -> None:
             {},
             r"^data\.root=.*test/dog is a class folder without images \(\.jpg",
         ),
-        (add_test_class, {}, r"/test: has classes that train/ has not: fish$"),
+        (add_test_class, {}, r"/test: has classes that are not in train/: fish$"),
         (truncate, {}, r"train/dog/ann_3\.PNG: cannot be read as an image \(.+\)$"),
         (replace_by_text, {}, r"test/cat/cid_5\.png: cannot be read as an image \(.+\)$"),
         (replace_first_by_text, {}, r"train/cat/ann_1\.png: cannot be read as an image \(.+\)$"),
-        (remove_test_classes, {}, r"/test: holds no class folder; without it, data\.test_fraction"),
+        (
+            remove_test_classes,
+            {},
+            r"/test: holds no class folder; without test/, data\.test_fraction",
+        ),
         (link_to_nothing, {}, r"train/cat/gone\.png: cannot be read \(No such file"),
         (widen_pixels, {}, r"train/dog/deep\.tiff: cannot be read as an image \(pixels of 32 bits"),
         (enlarge, {}, r"test/cat/cid_5\.png: is 8x6, others are 4x5; set data\.image_size="),

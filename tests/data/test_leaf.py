@@ -160,7 +160,7 @@ def test_a_file_that_is_not_leaf_s_is_one_line(
     else:
         path.parent.mkdir()
         path.write_text(content if isinstance(content, str) else json.dumps(content))
-    with pytest.raises(InputError, match=f"{path} is not a file of LEAF: {message}") as caught:
+    with pytest.raises(InputError, match=f"{path} is not a LEAF file: {message}") as caught:
         READERS[name](tmp_path).load(tmp_path / "cache")
     assert "\n" not in str(caught.value)
 
@@ -174,7 +174,7 @@ def test_labels_beyond_the_classes_are_refused(tmp_path: Path) -> None:
 
 def test_users_too_small_to_split_are_one_line(tmp_path: Path) -> None:
     write_json(tmp_path / "all_data" / "all_data.json", {"a": digits(0, 1)})
-    with pytest.raises(InputError, match=r"^data\.root=.*: no user has samples to train and to te"):
+    with pytest.raises(InputError, match=r"^data\.root=.*: no user has training and test"):
         femnist(tmp_path).load(tmp_path / "cache")
 
 

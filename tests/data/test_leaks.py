@@ -21,7 +21,7 @@ from fedexp.config.build import build
 from fedexp.config.schema import Config
 from fedexp.data.dataset import Source
 from fedexp.data.leaf import ALPHABET
-from fedexp.runtime.plan import load_data
+from fedexp.data.load import load_data
 
 USERS, SAMPLES = 6, 20
 CLIENTS = 3

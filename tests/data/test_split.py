@@ -175,7 +175,7 @@ def test_stratified_draws_other_samples_with_another_seed() -> None:
 
 @pytest.mark.parametrize("size", [2, 7])
 def test_stratified_rejects_impossible_sizes(size: int) -> None:
-    message = rf"^data.subset={size}: must be between 3 \(one sample a class\) and 6 \(the whole"
+    message = rf"^data.subset={size}: must be between 3 \(one sample per class\) and 6 \(the whole"
     with pytest.raises(InputError, match=message):
         stratified(np.array([0, 0, 1, 1, 4, 4]), size, seed=0)
 

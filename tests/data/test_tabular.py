@@ -198,7 +198,7 @@ def test_test_rows_of_another_kind_are_one_line(tmp_path: Path) -> None:
             read(path, target="label", test_path=written(tmp_path, tests, "test.csv"))
 
 
-SIZES = ["clients.count=3", "clients.per_round=3", "local.epochs=1", "evaluation.personal_every=1"]
+SIZES = ["clients.count=3", "clients.per_round=3", "local.epochs=1", "measure.personal.every=1"]
 SIZES += ["model.hidden=[16]", "model.feature_dim=8"]
 
 

@@ -101,8 +101,8 @@ def test_short_roles_are_left_out(play: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"min_samples": 1000}, r"data\.min_samples=1000: no role of .* and a sequence to test on"),
-        ({"min_samples": 1000, "split": "users"}, r"data\.min_samples=1000: .* needs two"),
+        ({"min_samples": 1000}, r"data\.min_samples=1000: no role has so many .* and a test seq"),
+        ({"min_samples": 1000, "split": "users"}, r"data\.min_samples=1000: .* needs two roles"),
         ({"sequence_length": 200}, r"data\.min_samples=10: no role"),
     ],
 )
@@ -119,8 +119,8 @@ def test_too_little_text_is_one_line(
     [
         (None, "cannot be read"),
         (b"\xff\xfe\x00", "is not text in UTF-8"),
-        (b"no role speaks here", "no role says anything"),
-        (b"ANN:\n\nBOB:\n\n", "no role says anything"),
+        (b"no role speaks here", "has no speeches"),
+        (b"ANN:\n\nBOB:\n\n", "has no speeches"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_one_line(

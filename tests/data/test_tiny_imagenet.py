@@ -102,7 +102,7 @@ def replace_by_a_larger_image(folder: Path) -> None:
     [
         (remove_a_class, r"n02: cannot be read \(No such file"),
         (empty_a_class, "n02: a class folder without images"),
-        (annotate_an_unknown_class, "val_annotations.txt: line 7 does not name"),
+        (annotate_an_unknown_class, "val_annotations.txt: line 7 has no image and class"),
         (remove_a_test_image, r"val_1\.JPEG: cannot be read"),
         (replace_by_a_larger_image, r"n01_1\.JPEG: is 70x64, .* data\.image_size"),
     ],

@@ -12,9 +12,10 @@ from natural_users import PLAY_OPTIONS, write_femnist, write_play, write_shakesp
 from fedexp.core.description import Description
 from fedexp.data.dataset import Dataset, Split
 from fedexp.data.federated import FederatedData
+from fedexp.data.load import load_data
 from fedexp.data.user_split import hold_out_ends, match_users, validation_split
 from fedexp.errors import InputError
-from fedexp.runtime.plan import load_data, plan
+from fedexp.runtime.plan import plan
 
 
 def split(users: list[str] | None, overlap: int = 0, size: int = 0) -> Split:
@@ -57,7 +58,7 @@ def test_a_client_without_test_samples_is_counted(caplog: pytest.LogCaptureFixtu
     ("train", "test", "message"),
     [
         (split(None, size=2), split(None, size=2), "has no user ids; use classes"),
-        (split(["a", "b"]), split(["c", "d"]), "has no sample of a client's users"),
+        (split(["a", "b"]), split(["c", "d"]), "has no samples of the clients' users"),
     ],
 )
 def test_no_test_samples_at_all_is_one_line(train: Split, test: Split, message: str) -> None:
@@ -181,7 +182,7 @@ def test_test_data_by_class_are_an_option(sets: dict[str, list[str]]) -> None:
 
 def test_users_that_are_in_one_split_only_are_one_line(sets: dict[str, list[str]]) -> None:
     apart = [*sets["text"], "data.split=users", "clients.count=2"]
-    with pytest.raises(InputError, match=r"^partition\.test_split=users: .* within each user"):
+    with pytest.raises(InputError, match=r"^partition\.test_split=users: .* data\.split=within"):
         load(*apart)
     data = load(*apart, "partition.test_split=classes")
     assert sum(len(client.test_index) for client in data.clients) > 0

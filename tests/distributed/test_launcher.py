@@ -55,7 +55,6 @@ def engine(devices: int, num_nodes: int = 1, processes_per_device: int = 1) -> E
         channels_last=False,
         compile=False,
         deterministic=False,
-        graph=False,
         processes_per_device=processes_per_device,
         balance="samples",
     )

@@ -17,17 +17,19 @@ from federations import compose
 
 import fedexp
 from fedexp.core.messages import Tensors
+from fedexp.core.reducible import Contribution
+from fedexp.data.load import load_data
 from fedexp.distributed.processes import make_fabric, spawn
-from fedexp.distributed.ranks import Contribution, ranks_of
+from fedexp.distributed.ranks import ranks_of
 from fedexp.errors import InputError
 from fedexp.runtime.assembly import assemble
-from fedexp.runtime.plan import load_data, plan
+from fedexp.runtime.plan import plan
 from fedexp.tracking.tracker import Tracker
 
 ROUNDS = 3
 SMALL = [
     *["clients.count=6", "clients.per_round=4", "local.epochs=1", "data.subset=300"],
-    *[f"rounds={ROUNDS}", "local.grad_clip=10", "evaluation.step_cosine=true"],
+    *[f"rounds={ROUNDS}", "local.grad_clip=10", "+measure=step_cosine"],
 ]
 LOOK_AHEAD = [
     "regularizer.outer_steps=2",
@@ -49,8 +51,8 @@ METHODS: dict[str, list[str]] = {
     "fednh in a stack": ["algorithm=fednh", "engine=vectorized", "engine.clients_per_chunk=2"],
     "power of choice": ["sampler=power_of_choice"],
     "divfl": ["sampler=divfl", "personalization=fedper"],
-    "ditto, nothing remembered": ["algorithm=ditto", "evaluation.personal=off"],
-    "moon of the cohort": ["algorithm=moon", "evaluation.personal=cohort"],
+    "ditto, nothing remembered": ["algorithm=ditto", "measure.personal=null"],
+    "moon of the cohort": ["algorithm=moon", "measure.personal.of=cohort"],
     "clustered": ["sampler=clustered", "aggregator=uniform"],
     "median": ["aggregator=median"],
     "krum": ["aggregator=krum"],
@@ -192,7 +194,8 @@ def test_a_rank_that_dies_ends_the_run_with_its_number(
 def test_a_run_in_two_processes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "run"
     tiny = ["rounds=2", "clients.count=4", "clients.per_round=2", "local.epochs=1"]
-    quiet = ["tracking.wandb.mode=disabled", "tracking.feature_clients=[0,1,2,3]"]
+    quiet = ["tracking.wandb.mode=disabled", "+measure=features"]
+    quiet += ["measure.features.clients=[0,1,2,3]", "measure.features.global_model=false"]
     result = fedexp.run([*tiny, *quiet, "engine.devices=2", f"hydra.run.dir={folder}"])
     alone = fedexp.run([*tiny, *quiet, f"hydra.run.dir={tmp_path / 'alone'}"])
     assert sorted(path.name for path in folder.iterdir()) == sorted(

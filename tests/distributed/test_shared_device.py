@@ -58,11 +58,11 @@ def test_too_few_gpus_are_one_line(two_gpus: None) -> None:
 
 def test_a_cpu_is_refused(two_gpus: None) -> None:
     config = compose("engine.device=cpu", "engine.processes_per_device=4").engine
-    with pytest.raises(InputError, match=r"engine\.processes_per_device=4: is for GPUs"):
+    with pytest.raises(InputError, match=r"engine\.processes_per_device=4: is for CUDA GPUs"):
         make_fabric(config)
 
 
 def test_without_a_gpu_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(InputError, match=r"engine\.processes_per_device=2: is for GPUs"):
+    with pytest.raises(InputError, match=r"engine\.processes_per_device=2: is for CUDA GPUs"):
         make_fabric(compose("engine.processes_per_device=2").engine)

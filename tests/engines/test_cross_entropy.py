@@ -93,4 +93,5 @@ def test_nothing_is_recorded_before_the_last_epoch(monkeypatch: pytest.MonkeyPat
     federation = federate(*SMALL)
     (update,) = federation.engine.train([0], federation.server.broadcast(1))
     assert len(calls) == -(-update.num_samples // 16)
-    assert federation.engine.resources.module.cross_entropies is None
+    assert update.metrics["cross_entropy"] == 0
+    assert not federation.module.turn.in_last_epoch

@@ -22,8 +22,7 @@ OPTIMIZERS = {
 
 def one_optimizer_for_all_rounds(federation: Federation, name: str, rounds: int) -> list[Tensors]:
     """Client 0's weights after each round, by an independent loop from the initial weights."""
-    resources = federation.engine.resources
-    module = resources.module
+    module = federation.module
     start = {name: value.clone() for name, value in federation.server.weights.items()}
     model = nn.ModuleDict({"backbone": module.backbone, "head": module.head})
     if name == "sgd":
@@ -35,7 +34,7 @@ def one_optimizer_for_all_rounds(federation: Federation, name: str, rounds: int)
     found = []
     for round in range(1, rounds + 1):
         model.load_state_dict(start)
-        batches = resources.data.clients[0].local_batches(round, 16)
+        batches = federation.data.clients[0].local_batches(round, 16)
         for _ in range(2):
             for inputs, targets in batches:
                 optimizer.zero_grad()
@@ -78,8 +77,8 @@ def test_engines_agree(overrides: list[str]) -> None:
     for round in (1, 2, 3):
         for federation in (serial, vectorized, trainer):
             federation.run_round(round)
-    states = dict(serial.engine.resources.store.states())
-    for client, state in vectorized.engine.resources.store.states():
+    states = dict(serial.store.states())
+    for client, state in vectorized.store.states():
         for model in ("optimizer", "personal_optimizer"):
             expected, found = states[client].memory(model), state.memory(model)
             assert found.keys() == expected.keys()
@@ -93,14 +92,14 @@ def test_engines_agree(overrides: list[str]) -> None:
 def test_nothing_is_kept_by_default() -> None:
     federation = federate(*SMALL)
     federation.run_round(1)
-    for _, state in federation.engine.resources.store.states():
+    for _, state in federation.store.states():
         assert "optimizer" not in state.memories
 
 
 def test_a_separate_model_has_a_separate_optimizer() -> None:
     federation = federate(*SMALL, KEEP, "algorithm=ditto", *OPTIMIZERS["sgd"])
     federation.run_round(1)
-    for _, state in federation.engine.resources.store.states():
+    for _, state in federation.store.states():
         shared, personal = state.memory("optimizer"), state.memory("personal_optimizer")
         assert shared.keys() == personal.keys() > set()
         assert any(not torch.equal(shared[key], personal[key]) for key in shared)
@@ -110,11 +109,11 @@ def test_a_quarantined_client_keeps_the_state_that_it_had() -> None:
     federation = federate(*SMALL, KEEP, *OPTIMIZERS["sgd"])
     message = federation.server.broadcast(1)
     list(federation.engine.train([0], message))
-    before = dict(federation.engine.resources.store.memory(0, "optimizer"))
+    before = dict(federation.store.memory(0, "optimizer"))
     copies = {key: value.clone() for key, value in before.items()}
     broken = Message(2, {name: value * torch.nan for name, value in message.weights.items()})
     list(federation.engine.train([0], broken))
-    after = federation.engine.resources.store.memory(0, "optimizer")
+    after = federation.store.memory(0, "optimizer")
     assert after.keys() == copies.keys()
     assert all(torch.equal(after[key], copies[key]) for key in copies)
 

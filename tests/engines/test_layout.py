@@ -39,7 +39,7 @@ CNN = ["model=resnet10", "model.norm=group"]
     [(CNN, True), ([*CNN, "engine.channels_last=false"], False), (["model=mlp"], None)],
 )
 def test_the_default_follows_it(overrides: list[str], last: bool | None) -> None:
-    weights = federate(*IMAGES, *overrides).engine.resources.module.weights.values()
+    weights = federate(*IMAGES, *overrides).module.weights.values()
     kernels = [
         weight for weight in weights if weight.dim() == 4 and weight.shape[1] > 1 < weight.shape[2]
     ]
@@ -48,10 +48,11 @@ def test_the_default_follows_it(overrides: list[str], last: bool | None) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("mode", ["true", "reduce-overhead"])
 @pytest.mark.parametrize("engine", ["serial", "vectorized"])
-def test_compiled_steps_are_the_same_steps(engine: str) -> None:
+def test_compiled_steps_are_the_same_steps(engine: str, mode: str) -> None:
     method = [*IMAGES, "algorithm=fednh", f"engine={engine}"]
-    plain, compiled = federate(*method), federate(*method, "engine.compile=true")
+    plain, compiled = federate(*method), federate(*method, f"engine.compile={mode}")
     for federation in (plain, compiled):
         federation.run_round(1)
     for name, weight in plain.server.weights.items():
@@ -59,7 +60,7 @@ def test_compiled_steps_are_the_same_steps(engine: str) -> None:
 
 
 def test_no_second_derivatives_of_compiled_code() -> None:
-    with pytest.raises(InputError, match=r"engine\.compile=true: .*which this regularizer needs"):
+    with pytest.raises(InputError, match=r"engine\.compile: .*which this regularizer needs"):
         plan(compose("algorithm=fedptr", "engine.compile=true"))
 
 
@@ -68,5 +69,5 @@ def test_no_compiler_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError("no C++ compiler found\nTraceback ...")
 
     monkeypatch.setattr(torch, "compile", fail)
-    with pytest.raises(InputError, match=r"^engine\.compile=true: .*no C\+\+ compiler found\)$"):
+    with pytest.raises(InputError, match=r"^engine\.compile: .*no C\+\+ compiler found\)$"):
         federate("engine.compile=true")

@@ -10,6 +10,7 @@ from fedexp.core.part import Memory
 from fedexp.core.sockets import Personalization, Phase
 from fedexp.engines.serial import Serial
 from fedexp.federation import Federation
+from fedexp.measures.scoring.scoring import Scoring
 
 SMALL = ["clients.count=6", "clients.per_round=4", "data.subset=300", "local.epochs=2"]
 
@@ -60,11 +61,11 @@ def test_another_seed_gives_another_run() -> None:
 def test_an_error_names_the_client_and_the_round() -> None:
     federation = federate(*SMALL)
 
-    class Broken(type(federation.engine.resources.module.loss)):  # type: ignore[misc]
+    class Broken(type(federation.module.loss)):  # type: ignore[misc]
         def forward(self, batch: Any) -> Any:
             raise RuntimeError("boom")
 
-    federation.engine.resources.module.loss = Broken()
+    federation.module.loss = Broken()
     with pytest.raises(RuntimeError, match="boom") as caught:
         list(federation.engine.train([3], federation.server.broadcast(2)))
     assert caught.value.__notes__ == ["while training client 3 in round 2"]
@@ -91,21 +92,21 @@ def test_private_weights_stay_with_their_client(monkeypatch: pytest.MonkeyPatch)
     engine: Any = federation.engine
     assert isinstance(engine, Serial)
     part = engine.resources.personalization
-    untrained = engine.resources.module.weights["head.linear.weight"].clone()
+    untrained = federation.module.weights["head.linear.weight"].clone()
 
     message = federation.server.broadcast(1)
     assert not any(name.startswith("head.") for name in message.weights)
     (first,) = engine.train([0], message)
     assert first.weights.keys() == message.weights.keys()
     assert first.nbytes == sum(w.numel() * 4 for w in message.weights.values())
-    own = engine.resources.module.weights["head.linear.weight"].clone()
+    own = federation.module.weights["head.linear.weight"].clone()
     assert not torch.equal(own, untrained)
 
     list(engine.train([1], message))
     assert torch.equal(part.head_at_start, untrained)  # a newcomer starts from the common head
     list(engine.train([0], message))
     assert torch.equal(part.head_at_start, own)  # client 0 finds its own head again
-    assert engine.resources.store.memory(0, "personalization")["visits"] == 2
+    assert federation.store.memory(0, "personalization")["visits"] == 2
 
 
 def test_each_phase_moves_only_its_own_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,16 +122,16 @@ def test_each_phase_moves_only_its_own_parameters(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("personal", "remembered"), [("all", [0, 1, 2, 3]), ("cohort", [2, 3]), ("off", [])]
+    ("personal", "remembered"), [(".of=all", [0, 1, 2, 3]), (".of=cohort", [2, 3]), ("=null", [])]
 )
 def test_whose_latest_model_is_remembered(personal: str, remembered: list[int]) -> None:
-    federation = federate(*SMALL, f"evaluation.personal={personal}")
+    federation = federate(*SMALL, f"measure.personal{personal}")
     for cohort in ([0, 1], [2, 3]):
         updates = list(federation.engine.train(cohort, federation.server.broadcast(1)))
-    found = dict(federation.engine.evaluate_personal(federation.server.broadcast(1)))
+    found = dict(Scoring(federation.engine).score_personal(federation.server.broadcast(1)))
     assert list(found) == remembered
-    if personal == "all":
-        model = federation.engine.resources.store.model(3)
+    if personal == ".of=all":
+        model = federation.store.model(3)
         assert equal(model, updates[1].weights)
 
 
@@ -138,7 +139,7 @@ def test_channels_last_is_the_same_computation_in_another_layout() -> None:
     small = [*SMALL, "data.subset=60", "model=convnet", "model.width=8", "model.depth=2"]
     plain = federate(*small, "engine.channels_last=false")
     turned = federate(*small, "engine.channels_last=true")
-    kernel = turned.engine.resources.module.weights["backbone.0.0.weight"]
+    kernel = turned.module.weights["backbone.0.0.weight"]
     assert kernel.is_contiguous(memory_format=torch.channels_last)
     for federation in (plain, turned):
         federation.run_round(1)
@@ -149,7 +150,7 @@ def test_channels_last_is_the_same_computation_in_another_layout() -> None:
 def test_mixed_precision_is_for_the_backbone_alone() -> None:
     small = [*SMALL, "head=prototype", "loss=rpcl_cpdr"]
     full, mixed = federate(*small), federate(*small, "engine.precision=bf16-mixed")
-    module = mixed.engine.resources.module
+    module = mixed.module
     seen: dict[str, set[torch.dtype]] = {"backbone": set(), "head": set(), "logits": set()}
     module.backbone.register_forward_hook(lambda _, __, z: seen["backbone"].add(z.dtype))
     module.head.register_forward_pre_hook(lambda _, inputs: seen["head"].add(inputs[0].dtype))

@@ -12,20 +12,21 @@ from typing import Any
 
 import pytest
 import torch
-from federations import compose, federate
+from federations import compose, federate, take_step
 from lightning.fabric import Fabric
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedexp.core.messages import Message
+from fedexp.data.load import load_data
 from fedexp.federation import Federation
 from fedexp.runtime.assembly import assemble
-from fedexp.runtime.plan import load_data, plan
+from fedexp.runtime.plan import plan
 from fedexp.tracking.tracker import Trackers
 
 META = torch.device("meta")
 SMALL = ["clients.count=3", "clients.per_round=2", "data.subset=90", "local.epochs=2"]
-SMALL += ["evaluation.every=100", "evaluation.personal=off", "objective=train/loss"]
+SMALL += ["measure.global.every=100", "measure.personal=null", "objective=train/loss"]
 SMALL += ["+optimizer.fused=false"]  # there is no such kernel for the device meta
 ETF = ["head=etf", "head.adapt=true"]
 PARTS = [
@@ -99,7 +100,6 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr("fedexp.engines.turn.on_host", on_host)
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # not for meta
-    monkeypatch.setattr("fedexp.runtime.assembly.Evaluator", lambda *_: None)  # reads test labels
     return rows
 
 
@@ -126,13 +126,14 @@ def train_two_rounds(waits: list[int], *overrides: str) -> list[str]:
     Returns the places of copies from the CPU.
     """
     real, federation = federate(*overrides), on_meta(*overrides)
-    real.server.aggregate(real.engine.train([0, 1], real.server.broadcast(1)))
+    take_step(real.server, real.engine.train([0, 1], real.server.broadcast(1)))
     waits.clear()
     with CopiesFromCpu() as copies:
         for round in (2, 3):
             message = sent(real.server.broadcast(round))
             copies.found.clear()  # of ``sent``, and of what is moved once
-            list(federation.quarantine.finite(federation.engine.train([0, 1], message), round))
+            for update in federation.engine.train([0, 1], message):
+                assert federation.quarantine.accepts(update, round)
     return copies.found
 
 

@@ -20,7 +20,7 @@ def play(tmp_path: Path) -> list[str]:
     write_play(tmp_path / "play.txt")
     sizes = ["clients.count=3", "clients.per_round=3", "local.epochs=2", "local.batch_size=16"]
     data = ["data=text", f"data.path={tmp_path / 'play.txt'}", "partition=natural"]
-    each = ["data.targets=each", "evaluation.personal=off", "algorithm=fedavg"]
+    each = ["data.targets=each", "measure.personal=null", "algorithm=fedavg"]
     return [*data, *PLAY_OPTIONS, *SMALL_LSTM, *sizes, *each]
 
 
@@ -61,7 +61,7 @@ def test_a_step_is_that_of_torch_s_loss(play: list[str]) -> None:
     federation = federate(*play, *plain, *first, *whole)
     before = {name: value.clone() for name, value in federation.server.weights.items()}
     federation.run_round(1)
-    data, module = federation.engine.resources.data, federation.engine.resources.module
+    data, module = federation.data, federation.module
     inputs, targets = data.train.gather(data.clients[0].train_index)
     assert IGNORED in targets
     leaves = {name: value.clone().requires_grad_() for name, value in before.items()}
@@ -81,7 +81,7 @@ def test_scores_are_those_of_the_scored_tokens(play: list[str], engine: str) -> 
     metrics = federation.run_round(1).metrics
     assert "geometry/feature_angle" in metrics
     assert "geometry/feature_angle_global_existing" not in metrics
-    data, module = federation.engine.resources.data, federation.engine.resources.module
+    data, module = federation.data, federation.module
     module.load(federation.server.weights)
     for name, samples in {"global": data.test, "validation": data.validation}.items():
         right, losses = 0, []
@@ -96,37 +96,30 @@ def test_scores_are_those_of_the_scored_tokens(play: list[str], engine: str) -> 
         assert metrics[f"{name}/loss"] == pytest.approx(torch.stack(losses).mean().item(), rel=1e-5)
 
 
-NEEDS = "needs one class a sample, but in play each token has a target"
+NEEDS = "needs one class for each sample, which play lacks"
 
 
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("head=cosine", rf"^head: Cosine {NEEDS}; head=linear does not$"),
-        ("loss=logit_calibration", rf"^loss: LogitCalibration {NEEDS}; loss=cross_entropy d"),
-        ("algorithm=fednh", rf"^head: Prototype {NEEDS}"),
-        ("algorithm=fedsc", rf"^loss: RpclCpdr {NEEDS}"),
-        ("algorithm=creff", rf"^head: Retrained {NEEDS}"),
-        ("sampler=hics", rf"^sampler: HiCS {NEEDS}; sampler=random does not$"),
-        ("personalization=fedrod", rf"^personalization: FedROD {NEEDS}"),
-        ("partition=dirichlet", rf"^partition: dirichlet {NEEDS}; take natural or iid$"),
+        ("head=cosine", rf"^head \(Cosine\): {NEEDS}; take another head$"),
+        ("loss=logit_calibration", rf"^loss \(LogitCalibration\): {NEEDS}; take another loss$"),
+        ("algorithm=fednh", rf"^head \(Prototype\): {NEEDS}"),
+        ("algorithm=fedsc", rf"^loss \(RpclCpdr\): {NEEDS}"),
+        ("algorithm=creff", rf"^head \(Retrained\): {NEEDS}"),
+        ("sampler=hics", rf"^sampler \(HiCS\): {NEEDS}; take another sampler$"),
+        ("personalization=fedrod", rf"^personalization \(FedROD\): {NEEDS}"),
+        ("partition=dirichlet", rf"^partition=dirichlet: {NEEDS}; take natural or iid$"),
         (
             "partition.long_tail=10",
-            rf"^partition\.long_tail=10\.0: should be null, since another value {NEEDS}$",
+            rf"^partition\.long_tail=10\.0: {NEEDS}; should be null$",
         ),
+        ("+measure=features", r"^measure\.features: needs one class for each sample, which "),
         (
-            "evaluation.personal=all",
-            rf"^evaluation\.personal=all: should be off, since another value {NEEDS}$",
+            "+measure=loss_surface",
+            r"^measure\.loss_surface: needs one class for each sample, which ",
         ),
-        ("tracking.feature_global=true", r"^tracking\.feature_global=true: should be false, since"),
-        (
-            "tracking.loss_surface.rounds=[1]",
-            r"^tracking\.loss_surface\.rounds=\[1\]: should be \[\], since",
-        ),
-        (
-            "evaluation.membership.attack=loss",
-            r"^evaluation\.membership\.attack=loss: should be off, since",
-        ),
+        ("+measure=membership", r"^measure\.membership: needs one class for each sample, which "),
     ],
 )
 def test_what_needs_one_class_a_sample_is_refused_in_one_line(
@@ -136,13 +129,19 @@ def test_what_needs_one_class_a_sample_is_refused_in_one_line(
         federate(*play, override)
 
 
+def test_personal_models_cannot_be_scored(play: list[str]) -> None:
+    play.remove("measure.personal=null")
+    with pytest.raises(InputError, match=r"^measure\.personal: needs one class for each sample"):
+        federate(*play)
+
+
 def test_flipped_labels_are_refused(play: list[str]) -> None:
-    with pytest.raises(InputError, match=f"^faults: Injected {NEEDS}; faults=none does not$"):
+    with pytest.raises(InputError, match=r"^faults\.attack=label_flip: needs one class for each"):
         federate(*play, "faults=byzantine", "faults.attack=label_flip")
     weights_after(federate(*play, "faults=byzantine", "faults.attack=sign_flip"), 1)
 
 
 def test_clients_of_equal_size_from_any_roles(play: list[str]) -> None:
     federation = federate(*play, "partition=iid", "data.subset=60")
-    assert federation.engine.resources.data.sizes.tolist() == [20, 20, 20]
+    assert federation.data.sizes.tolist() == [20, 20, 20]
     assert 0 <= federation.run_round(1).metrics["global/accuracy"] <= 1

@@ -20,7 +20,7 @@ def small(tmp_path: Path) -> list[str]:
     data = ["data=text", f"data.path={tmp_path / 'play.txt'}", "partition=natural"]
     # An ETF and equidistant prototypes need as many features as there are characters.
     model = [*SMALL_LSTM, "model.hidden=24", "model.layers=1"]
-    return [*data, *PLAY_OPTIONS, *model, *sizes, "evaluation.personal_every=1"]
+    return [*data, *PLAY_OPTIONS, *model, *sizes, "measure.personal.every=1"]
 
 
 METHODS = ["fedavg", "fedprox", "scaffold", "moon", "fednh", "fedgela", "fedsc", "fedrod"]
@@ -72,8 +72,8 @@ def test_hics_chooses_by_the_head_s_classes(small: list[str]) -> None:
     ("override", "message"),
     [
         ("model=mlp", "^model: mlp takes numbers, .* use model=char_lstm"),
-        ("data.augment=flip", r"^data\.augment=flip: .* token sequences; use none"),
-        ("algorithm=fedptr", "^regularizer: learns synthetic inputs, which tokens"),
+        ("data.augment=flip", r"^data\.augment=flip: needs images, .* should be none"),
+        ("algorithm=fedptr", "^regularizer: learns synthetic inputs, but tokens"),
     ],
 )
 def test_what_tokens_cannot_do_is_one_line(small: list[str], override: str, message: str) -> None:
@@ -109,5 +109,7 @@ class TorchRecurrent(nn.Module):
 def test_own_recurrent_models_run_in_serial_and_are_refused_stacked(small: list[str]) -> None:
     own = [*small, "model._target_=test_tokens.TorchRecurrent"]
     weights_after(federate(*own), 1)
-    with pytest.raises(InputError, match=r"^engine=vectorized: backbone\.lstm is GRU .* engine=s"):
+    with pytest.raises(
+        InputError, match=r"^engine=vectorized: backbone\.lstm is a recurrent layer .* engine=s"
+    ):
         federate(*own, "engine=vectorized")

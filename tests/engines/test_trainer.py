@@ -68,16 +68,16 @@ def test_callbacks_and_options_reach_the_trainer() -> None:
     message = federation.server.broadcast(1)
     list(federation.engine.train([0, 1, 2], message))
     assert Counting.fits == 3
-    assert federation.engine.resources.module.steps == 1
+    assert federation.module.steps == 1
 
 
 @pytest.mark.parametrize(
     ("override", "line"),
     [
-        ("+engine.options.devices=2", r"engine\.options\.devices: is set by fedexp"),
+        ("+engine.options.devices=2", r"engine\.options\.devices: fedexp sets"),
         ("+engine.options.nonsense=2", r"engine\.options: .*nonsense"),
         ("engine.callbacks=[{_target_:no.such.Callback}]", r"engine\.callbacks: .*no\.such"),
-        ("engine.callbacks=[{_target_:builtins.dict}]", r"engine\.callbacks: .* no lightning"),
+        ("engine.callbacks=[{_target_:builtins.dict}]", r"engine\.callbacks: .* not a lightning"),
     ],
 )
 def test_invalid_callbacks_and_options(override: str, line: str) -> None:

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 from federations import compose, federate
-from torch import Tensor
+from torch import Tensor, nn
 from torchvision.ops import StochasticDepth
 
 from fedexp.engines.vectorized import Vectorized
 from fedexp.errors import InputError
 from fedexp.federation import Federation
+from fedexp.runtime.plan import plan
 
 RAGGED = [
     "clients.count=6",
@@ -18,7 +19,7 @@ RAGGED = [
     "data.subset=200",
     "local.epochs=2",
     "partition.beta=0.5",
-    "evaluation.personal_every=1",
+    "measure.personal.every=1",
 ]
 LOOK_AHEAD = ["regularizer.ipc=1", "regularizer.outer_steps=2", "regularizer.image_lr=1"]
 PERSONAL = ["local", "fedper", "fedrep", "fedbabu", "fedrod", "ditto", "fedproto"]
@@ -121,7 +122,7 @@ def test_a_client_drawn_twice_trains_once_and_counts_twice() -> None:
 
 def test_dropout_differs_between_clients() -> None:
     federation = federate(*RAGGED, "engine=vectorized")
-    module = federation.engine.resources.module
+    module = federation.module
     dropped: list[Tensor] = []
 
     def drop(_: object, __: object, z: Tensor) -> Tensor:
@@ -154,25 +155,30 @@ def test_batchnorm_is_refused_in_one_line() -> None:
         federate(*small, "clients.per_round=2", "engine=vectorized")
 
 
+def keeps(input_shape: tuple[int, ...]) -> nn.Module:
+    """A backbone that draws no random number."""
+    return nn.Sequential(nn.Flatten(), StochasticDepth(0.0, "row"))
+
+
+def drops(input_shape: tuple[int, ...]) -> nn.Module:
+    """A backbone that leaves out a layer at random."""
+    return nn.Sequential(nn.Flatten(), StochasticDepth(0.1, "row"))
+
+
 def test_stochastic_depth_is_refused_in_one_line() -> None:
-    resources = federate(
-        "data.subset=60", "clients.count=2", "clients.per_round=2"
-    ).engine.resources
-    resources.module.backbone.append(StochasticDepth(0.0, "row"))
-    Vectorized(resources, None)  # draws no random number
-    resources.module.backbone.append(StochasticDepth(0.1, "row"))
-    with pytest.raises(InputError, match=r"engine=vectorized: backbone.3 is StochasticDepth"):
-        Vectorized(resources, None)
+    plan(compose("model=custom", "model._target_=test_vectorized.keeps", "engine=vectorized"))
+    with pytest.raises(InputError, match=r"engine=vectorized: backbone.1 is StochasticDepth"):
+        plan(compose("model=custom", "model._target_=test_vectorized.drops", "engine=vectorized"))
 
 
 def test_an_error_names_the_clients_and_the_round() -> None:
     federation = federate(*RAGGED, "engine=vectorized")
 
-    class Broken(type(federation.engine.resources.module.loss)):  # type: ignore[misc]
+    class Broken(type(federation.module.loss)):  # type: ignore[misc]
         def forward(self, batch: object) -> Tensor:
             raise RuntimeError("boom")
 
-    federation.engine.resources.module.loss = Broken()
+    federation.module.loss = Broken()
     with pytest.raises(RuntimeError, match="boom") as caught:
         list(federation.engine.train([3, 1], federation.server.broadcast(2)))
     assert any("clients" in note and "round 2" in note for note in caught.value.__notes__)
@@ -187,7 +193,7 @@ def test_a_stack_must_hold_at_least_one() -> None:
 def test_buffers_may_change_their_shape_between_rounds_without_evaluation() -> None:
     """FedSC's prototypes are empty in the first round; nothing loads the second before training."""
     options = ["clients.count=3", "clients.per_round=3", "data.subset=120", "local.epochs=1"]
-    options += ["algorithm=fedsc", "evaluation.every=10", "evaluation.personal=off"]
+    options += ["algorithm=fedsc", "measure.global.every=10", "measure.personal=null"]
     serial, stacked = (federate(*options, f"engine={e}") for e in ("serial", "vectorized"))
     for federation in (serial, stacked):
         for round in (1, 2):

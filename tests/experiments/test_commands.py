@@ -12,11 +12,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 import fedexp
 from fedexp.cli.command import config_folder
-from fedexp.cli.tables import Table, tables
+from fedexp.papers.sweep import TableSweep, table_presets
 
 CONF = Path(config_folder())
 README = (CONF / "experiment" / "README.md").read_text()
-TABLES = [name for name, _ in tables([CONF])]
+TABLES = [name for name, _ in table_presets([CONF])]
 COMMANDS = re.findall(r"\| `(fedexp(?:-partition)? [^`]*)` \|$", README, flags=re.M)
 
 
@@ -33,9 +33,9 @@ def jobs(command: str) -> list[list[str]]:
     }
     (name,) = typed.get("experiment", [""])
     if name not in TABLES:
-        return Table("", [typed]).jobs()
+        return TableSweep("", [typed]).jobs()
     sweeper = preset(name)["hydra"]["sweeper"]
-    table = Table.read(name, sweeper["params"], sweeper.get("parts", []))
+    table = TableSweep.read(name, sweeper["params"], sweeper.get("parts", []))
     for each in cells:
         table = table.only(yaml.safe_load(each.partition("=")[2]))
     return table.with_typed(
@@ -68,21 +68,24 @@ def test_the_last_job_of_each_command_composes(command: str) -> None:
 
 TINY = ["rounds=1", "clients.count=4", "clients.per_round=2", "local.epochs=1", "data.subset=200"]
 TINY += ["data=digits", "model=mlp", "tracking.wandb.mode=disabled", "engine.device=cpu"]
-TINY += ["evaluation.personal=all", "tracking.feature_classes=[]"]
 TINY += ["partition=dirichlet", "partition.min_size=1"]
-TINY += ["tracking.heatmap_every=1", "tracking.loss_surface.points=3", "evaluation.targets=[]"]
+TINY += ["measure.prototypes.every=1", "measure.global.targets=[]"]
+OF_MEASURES = {
+    "loss_surface": ["measure.loss_surface.rounds=[1]", "measure.loss_surface.points=3"],
+    "features": ["measure.features.classes=[]"],
+    "membership": ["measure.membership.shadows=4", "measure.membership.epochs=1"],
+}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [each for each in COMMANDS if each.startswith("fedexp ")])
 def test_the_first_job_of_each_command_runs_a_tiny_round(command: str, tmp_path: Path) -> None:
     job = jobs(command)[0]
-    replaced = {each.partition("=")[0] for each in TINY}
-    pictures = ("loss_surface.rounds", "feature_", "heatmap_zoom")
-    gone = ("partition.", "model.", "data.", *(f"tracking.{each}" for each in pictures))
+    added = [size for name, of in OF_MEASURES.items() if f"+measure={name}" in job for size in of]
+    replaced = {each.partition("=")[0] for each in [*TINY, *added]}
+    gone = ("partition.", "model.", "data.", "measure.prototypes.zoom")
     kept = [
         each for each in job if each.partition("=")[0] not in replaced and not each.startswith(gone)
     ]
-    small = [*kept, *TINY, "evaluation.membership.shadows=4", "evaluation.membership.epochs=1"]
-    done = fedexp.run([*small, f"hydra.run.dir={tmp_path}"])
+    done = fedexp.run([*kept, *TINY, *added, f"hydra.run.dir={tmp_path}"])
     assert done.summary["rounds"] == 1

@@ -8,6 +8,7 @@ from federations import compose
 from fedexp.cli.command import config_folder
 from fedexp.config.build import argument_names, locate
 from fedexp.config.schema import Config, common_keys
+from fedexp.papers.published import checked_rows
 
 CONF = Path(config_folder())
 EXPERIMENTS = sorted(
@@ -76,7 +77,7 @@ ONE_OF_EACH = ("fednh/cifar10_dir03", "hics/cifar100_setting2")
 
 
 def rows_can_be_run(experiment: str) -> None:
-    rows = compose(f"experiment={experiment}").paper
+    rows = checked_rows(compose(f"experiment={experiment}").paper)
     cells = {(*row.overrides, *method.split()) for row in rows for method in row.values}
     for cell in sorted(cells):
         assert strays(compose(f"experiment={experiment}", *cell)) == [], cell

@@ -124,8 +124,9 @@ def test_fedptr(data: str, skew: str) -> None:
         attacked = ("algorithm=fedavg", "algorithm=feddyn", "algorithm=fedptr")
         for attack, accuracies in published["table10"].items():
             rows = list(zip(attacked, accuracies, strict=True))
-            metric, both = f"membership/{attack}_accuracy", "evaluation.membership.attack=lira"
-            expected |= column("Table 10", metric, FINAL, rows, both)
+            metric = f"membership/{attack}_accuracy"
+            both = ("+measure=membership", "measure.membership.attack=lira")
+            expected |= column("Table 10", metric, FINAL, rows, *both)
     for table, numbers, method in fedptr_ablations(published, data, cell):
         expected |= column(table, GLOBAL, LAST5, numbers, f"algorithm={method}")
     assert in_preset(f"fedptr/{cell}") == pytest.approx(expected)
@@ -212,7 +213,7 @@ def test_fedgela(data: str, place: int) -> None:
     if data == "cifar10":
         target = round(rows["FedAvg"][place][1] / 100, 4)
         rounds = [(f"algorithm={m.lower()}", v[place]) for m, v in published["table9"].items()]
-        overrides = (f"evaluation.targets=[{target:g}]", f"rounds={100 if place < 3 else 200}")
+        overrides = (f"measure.global.targets=[{target:g}]", f"rounds={100 if place < 3 else 200}")
         expected |= column("Table 9", f"rounds_to/{target:g}", FINAL, rounds, *overrides, scale=1)
     assert in_preset(f"fedgela/{data}_{PLACES[place]}") == pytest.approx(expected)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import begin_client, federate
+from federations import begin_client, federate, take_step
 
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Setting
@@ -104,7 +104,7 @@ def test_flipped_labels_are_a_view() -> None:
     federation = federate(
         *SMALL, "faults=byzantine", "faults.byzantine=0.5", "faults.attack=label_flip"
     )
-    faults, data = federation.faults, federation.engine.resources.data
+    faults, data = federation.engine.resources.faults, federation.data
     assert isinstance(faults, Injected)
     assert len(faults.byzantine_clients) == 3
     for client in data.clients:
@@ -113,22 +113,21 @@ def test_flipped_labels_are_a_view() -> None:
         if client.client in faults.byzantine_clients:
             assert torch.equal(flipped[1], 9 - pair[1])
             assert torch.equal(seen.class_counts, torch.bincount(flipped[1], minlength=10))
-            assert seen.federation.train.inputs is data.train.inputs
-            assert seen.federation is faults.data(2, client).federation  # made once
+            assert seen.population.train.inputs is data.train.inputs
+            assert seen.population is faults.data(2, client).population  # made once
         else:
             assert seen is client
         assert torch.equal(flipped[0], pair[0])
-    assert federation.evaluator.data.clients[min(faults.byzantine_clients)].class_counts.equal(
-        data.class_counts[min(faults.byzantine_clients)]
-    )
+    byzantine = min(faults.byzantine_clients)
+    assert data.clients[byzantine].class_counts.equal(data.class_counts[byzantine])
 
 
 def test_a_straggler_takes_the_first_steps_of_each_epoch() -> None:
     whole = federate(*SMALL, "local.batch_size=8")
     slow = federate(*SMALL, "local.batch_size=8", "faults=unreliable", "faults.straggle=1")
-    data = whole.engine.resources.data
+    data = whole.data
     for client in data.clients:
-        seen = slow.faults.data(4, client)
+        seen = slow.engine.resources.faults.data(4, client)
         assert seen.num_samples == client.num_samples
         full, cut = client.local_batches(4, 8), seen.local_batches(4, 8)
         assert len(cut) == max(1, len(full) // 2)
@@ -157,14 +156,14 @@ def test_dropped_and_broken_clients_have_no_effect() -> None:
     """The result of the round is that of the other clients alone."""
     options = ["faults.drop=0.4", "faults.nan=0.4", "faults.straggle=0"]
     faulty = federate(*SMALL, "clients.per_round=6", "faults=unreliable", *options)
-    faults, cohort = faulty.faults, faulty.sampler.select(1)
+    faults, cohort = faulty.engine.resources.faults, faulty.sampler.select(1)
     assert isinstance(faults, Injected)
     present = [client for client in cohort if not faults.drops_out(1, client)]
     finite = [client for client in present if not faults._is_broken(1, client)]
     assert 0 < len(finite) < len(present) < len(cohort)
 
     plain = federate(*SMALL, "clients.per_round=6")
-    plain.server.aggregate(plain.engine.train(finite, plain.server.broadcast(1)))
+    take_step(plain.server, plain.engine.train(finite, plain.server.broadcast(1)))
     metrics = faulty.run_round(1).metrics
     assert all(torch.equal(w, faulty.server.weights[n]) for n, w in plain.server.weights.items())
     assert metrics["faults/dropped"] == len(cohort) - len(present)
@@ -181,17 +180,17 @@ def test_a_round_without_updates_changes_nothing(
     algorithm: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     federation = federate(*SMALL, f"algorithm={algorithm}", "faults=unreliable", "faults.nan=0")
-    federation.faults.drop = 0.0  # type: ignore[attr-defined]
+    federation.engine.resources.faults.drop = 0.0  # type: ignore[attr-defined]
     federation.run_round(1)
     before = {name: value.clone() for name, value in federation.server.weights.items()}
-    federation.faults.drop = 1.0  # type: ignore[attr-defined]
+    federation.engine.resources.faults.drop = 1.0  # type: ignore[attr-defined]
     with caplog.at_level(logging.WARNING):
         metrics = federation.run_round(2).metrics
     assert "round 2: no update came in; the global model stays as it was" in caplog.text
     assert all(torch.equal(w, federation.server.weights[n]) for n, w in before.items())
     assert metrics["faults/dropped"] == 3
     assert "train/loss" not in metrics
-    federation.faults.drop = 0.0  # type: ignore[attr-defined]
+    federation.engine.resources.faults.drop = 0.0  # type: ignore[attr-defined]
     federation.run_round(3)
     assert any(not torch.equal(w, federation.server.weights[n]) for n, w in before.items())
 

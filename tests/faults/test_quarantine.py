@@ -1,5 +1,6 @@
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -7,7 +8,7 @@ from federations import federate
 
 from fedexp.core.messages import Tensors, Update
 from fedexp.errors import InputError
-from fedexp.faults.quarantine import Quarantine
+from fedexp.faults.quarantine import Quarantine, is_finite
 from fedexp.federation import Federation
 from fedexp.state.client_state import ClientState
 
@@ -29,6 +30,11 @@ def update(client: int, w: Sequence[float] = (1.0, 2.0), report: float = 0.0) ->
     return Update(client, 1, weights, {"head": {"r": torch.tensor(report)}})
 
 
+def arrived(*updates: Update) -> list[Update]:
+    """The updates with the mark that an engine gives them."""
+    return [replace(each, is_finite=is_finite(each)) for each in updates]
+
+
 @pytest.mark.parametrize(
     ("bad", "named"),
     [
@@ -43,36 +49,41 @@ def test_an_update_that_is_not_finite_is_left_out_and_named(
 ) -> None:
     quarantine = Quarantine("quarantine")
     with caplog.at_level(logging.WARNING):
-        passed = list(quarantine.finite([update(1), bad, update(9)], round=4))
-    assert [each.client for each in passed] == [1, 9]
+        passed = [
+            each.client
+            for each in arrived(update(1), bad, update(9))
+            if quarantine.accepts(each, 4)
+        ]
+    assert passed == [1, 9]
     message = f"round 4: the update of client 7 is not finite {named}; it is left out"
     assert [record.message for record in caplog.records] == [message]
     assert quarantine.clients == [7]
-    assert quarantine.metrics() == {"clients/quarantined": 1}
 
 
 def test_each_round_has_its_own_list() -> None:
     quarantine = Quarantine("quarantine")
-    assert list(quarantine.finite([update(1, report=torch.nan)], 1)) == []
-    assert len(list(quarantine.finite([update(1)], 2))) == 1
-    assert quarantine.metrics() == {"clients/quarantined": 0}
+    (bad,) = arrived(update(1, report=torch.nan))
+    assert not quarantine.accepts(bad, 1)
+    quarantine.begin_round()
+    assert quarantine.accepts(update(1), 2)
+    assert quarantine.clients == []
 
 
 def test_large_values_and_empty_updates_are_finite() -> None:
     largest = update(1, w=[torch.finfo().max, torch.finfo().min])
     nothing = Update(2, 1, {})
-    assert list(Quarantine("raise").finite([largest, nothing], 1)) == [largest, nothing]
+    assert all(Quarantine("raise").accepts(each, 1) for each in arrived(largest, nothing))
 
 
 def test_raise_names_the_client() -> None:
-    updates = Quarantine("raise").finite([update(5, report=torch.nan)], 2)
+    (bad,) = arrived(update(5, report=torch.nan))
     with pytest.raises(InputError, match="round 2: the update of client 5 is not finite"):
-        list(updates)
+        Quarantine("raise").accepts(bad, 2)
 
 
 def state_of(federation: Federation, client: int) -> Tensors:
     """A copy of the client's state."""
-    state = dict(federation.engine.resources.store.states()).get(client, ClientState())
+    state = dict(federation.store.states()).get(client, ClientState())
     groups = state.memories | {
         each: getattr(state, each) for each in ("private", "separate_model", "personal_model")
     }
@@ -88,7 +99,7 @@ def equal(a: Tensors, b: Tensors) -> bool:
 @pytest.mark.parametrize("overrides", WITH_MEMORY, ids=" ".join)
 def test_a_client_that_is_left_out_keeps_its_old_state(overrides: list[str], engine: str) -> None:
     federation = federate(*EVERYBODY, "partition=iid", *overrides, f"engine={engine}")
-    data = federation.engine.resources.data
+    data = federation.data
     inputs, sample = data.train.inputs, data.clients[2].train_index[0]
     federation.run_round(1)
     before = [state_of(federation, client) for client in range(4)]
@@ -107,10 +118,25 @@ def test_a_client_that_is_left_out_keeps_its_old_state(overrides: list[str], eng
 
 
 @pytest.mark.parametrize("engine", ["serial", "vectorized"])
+def test_the_engine_marks_an_update_and_the_loop_leaves_it_out(engine: str) -> None:
+    federation = federate(*EVERYBODY, "partition=iid", "algorithm=scaffold", f"engine={engine}")
+    message, data = federation.server.broadcast(1), federation.data
+    data.train.inputs[data.clients[2].train_index[0]] = torch.nan
+    federation.measures.begin_round(message)
+    trained = list(federation.engine.train(range(4), message))
+    assert {each.client for each in trained if not each.is_finite} == {2}
+    assert [client for client in range(4) if not state_of(federation, client)] == [2]
+    accepted = [each.client for each in federation.accepted(trained)]
+    assert sorted(accepted) == [0, 1, 3]
+    assert federation.quarantine.clients == [2]
+    assert federation.measures.exchange.upload_bytes == sum(each.nbytes for each in trained)
+
+
+@pytest.mark.parametrize("engine", ["serial", "vectorized"])
 def test_a_client_that_is_left_out_in_its_first_round_has_no_state(engine: str) -> None:
     faults = ["faults=unreliable", "faults.nan=1", "faults.drop=0", "faults.straggle=0"]
     federation = federate(*EVERYBODY, "algorithm=scaffold", *faults, f"engine={engine}")
     assert federation.run_round(1).metrics["clients/quarantined"] == 4
-    store = federation.engine.resources.store
+    store = federation.store
     assert [state_of(federation, client) for client in range(4)] == [{}] * 4
     assert list(store.memories("regularizer")) == store.clients_with_model == []

@@ -14,7 +14,7 @@ ROBUST = {
 
 def accuracy(*overrides: str) -> float:
     """Of FedAvg's global model on digits after 30 rounds, seed 0."""
-    federation = federate(*overrides, "evaluation.personal=off", "evaluation.every=30")
+    federation = federate(*overrides, "measure.personal=null", "measure.global.every=30")
     for round in range(1, 31):
         metrics = federation.run_round(round).metrics
     return metrics["global/accuracy"]

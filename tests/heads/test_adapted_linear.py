@@ -9,14 +9,15 @@ import torch.nn.functional as F
 from federations import federate
 from torch import Tensor
 
-from fedexp.core.messages import Message
+from fedexp.core.messages import PartMessage
 from fedexp.core.part import Setting
+from fedexp.heads.adaptation import adaptation
 from fedexp.heads.adapted_linear import AdaptedLinear
-from fedexp.heads.etf import adaptation
+from fedexp.measures.scoring.scoring import Scoring
 
 SMALL = ["clients.count=6", "clients.per_round=3", "local.epochs=1", "data.subset=400"]
 COUNTS = torch.tensor([6, 2, 0, 0])
-NOTHING = Message(1, {})
+NOTHING = PartMessage(1, {})
 
 
 def adapted(missing: str) -> AdaptedLinear:
@@ -69,8 +70,8 @@ def test_the_classifier_is_sent_and_the_adaptation_is_not() -> None:
     (update,) = federation.engine.train([0], message)
     assert {n for n in update.weights if n.startswith("head.")} == {"head.linear.weight"}
     assert message.nbytes == update.nbytes == plain.server.broadcast(1).nbytes
-    model = federation.engine.resources.store.model(0)
-    counts = federation.engine.resources.data.class_counts[0]
+    model = federation.store.model(0)
+    counts = federation.data.class_counts[0]
     torch.testing.assert_close(model["head.phi"], adaptation(counts))
 
 
@@ -78,17 +79,16 @@ def test_personal_models_keep_phi_and_the_global_one_has_none() -> None:
     federation = federate("algorithm=fedla", *SMALL, "partition.beta=0.1")
     federation.run_round(1)
     message = federation.server.broadcast(1)
-    resources = federation.engine.resources
-    head: Any = resources.module.head
-    ((inputs, labels),) = resources.data.test.batches(len(resources.data.test))
-    for client, predictions in federation.engine.evaluate_personal(message):
-        weights = resources.store.model(client)
-        phi = adaptation(resources.data.class_counts[client])
+    head: Any = federation.module.head
+    ((inputs, labels),) = federation.data.test.batches(len(federation.data.test))
+    for client, predictions in Scoring(federation.engine).score_personal(message):
+        weights = federation.store.model(client)
+        phi = adaptation(federation.data.class_counts[client])
         with torch.no_grad():
-            z = resources.module.backbone(inputs)
+            z = federation.module.backbone(inputs)
         expected = (phi * (z @ weights["head.linear.weight"].T)).argmax(dim=1) == labels
         assert torch.equal(predictions.correct, expected)
-    federation.engine.evaluate(message)
+    Scoring(federation.engine).score_global(message)
     assert torch.equal(head.phi, torch.ones(10))
 
 

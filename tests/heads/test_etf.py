@@ -5,18 +5,20 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import federate
+from federations import federate, take_step
 from torch import Tensor
 
-from fedexp.core.messages import Message
+from fedexp.core.messages import PartMessage
 from fedexp.core.part import Setting
 from fedexp.core.randomness import torch_generator
 from fedexp.errors import InputError
-from fedexp.heads.etf import ETF, Form, adaptation, population_gamma, simplex_etf
+from fedexp.heads.adaptation import Form, adaptation, population_gamma
+from fedexp.heads.etf import ETF, simplex_etf
+from fedexp.measures.scoring.scoring import Scoring
 
 SMALL = ["clients.count=6", "clients.per_round=6", "local.epochs=2"]
 COUNTS = torch.tensor([6, 2, 0, 0])
-NOTHING = Message(1, {})
+NOTHING = PartMessage(1, {})
 
 
 def etf(feature_dim: int = 5, num_classes: int = 4, **options: Any) -> ETF:
@@ -185,9 +187,9 @@ def test_phi_over_the_population_uses_the_counts_of_all_clients() -> None:
     federation = federate(
         "algorithm=fedgela", *SMALL, "head.phi=sqrt", "head.phi_normalization=population"
     )
-    counts = federation.engine.resources.data.class_counts
+    counts = federation.data.class_counts
     expected = phi_over_population(counts, "sqrt")
-    head: Any = federation.engine.resources.module.head
+    head: Any = federation.module.head
     for client in range(6):
         list(federation.engine.train([client], federation.server.broadcast(1)))
         assert head.phi.tolist() == pytest.approx(expected[client], rel=1e-5)
@@ -241,7 +243,7 @@ def test_affine_batchnorm_is_trained_and_averaged_by_samples() -> None:
     assert {f"head.batchnorm.{name}" for name in names} <= message.weights.keys()
     assert torch.equal(message.weights["head.batchnorm.weight"], torch.ones(64))
     updates = list(federation.engine.train([0, 1, 2], message))
-    federation.server.aggregate(updates)
+    take_step(federation.server, updates)
     total = sum(update.num_samples for update in updates)
     for name in names:
         trained = [update.weights[f"head.batchnorm.{name}"] for update in updates]
@@ -355,20 +357,19 @@ def test_personal_models_keep_their_adaptation_and_the_global_one_has_none() -> 
     excluding = ["head.missing=exclude", "partition.beta=0.1"]
     federation = federate("algorithm=fedgela", *SMALL, *excluding)
     federation.run_round(1)
-    resources = federation.engine.resources
-    head: Any = resources.module.head
-    labels = resources.data.test.labels
+    head: Any = federation.module.head
+    labels = federation.data.test.labels
     message = federation.server.broadcast(1)
     visited = []
-    for client, predictions in federation.engine.evaluate_personal(message):
-        counts = resources.data.class_counts[client]
+    for client, predictions in Scoring(federation.engine).score_personal(message):
+        counts = federation.data.class_counts[client]
         torch.testing.assert_close(head.phi, adaptation(counts))
         assert torch.equal(head.included, counts > 0)
         assert not predictions.correct[(counts == 0)[labels]].any()
         visited.append(client)
     assert visited == list(range(6))
     assert not head.included.all()
-    assert math.isfinite(federation.engine.evaluate(message).loss)
+    assert math.isfinite(Scoring(federation.engine).score_global(message).loss)
     assert torch.equal(head.phi, torch.ones(10))
     assert head.included.all()
 
@@ -398,7 +399,7 @@ def test_the_vectorized_engine_refuses_batchnorm() -> None:
     ids=["fedgela", "fedge", "batchnorm", "released", "exp over the population"],
 )
 def test_it_learns(overrides: list[str]) -> None:
-    federation = federate(*overrides, *SMALL, "evaluation.personal_every=2")
+    federation = federate(*overrides, *SMALL, "measure.personal.every=2")
     metrics = [federation.run_round(round).metrics for round in (1, 2)][-1]
     assert math.isfinite(metrics["train/loss"])
     assert math.isfinite(metrics["global/loss"])

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import federate
+from federations import federate, take_step
 from torch import Tensor
 
-from fedexp.core.messages import Message, Update
+from fedexp.core.messages import PartMessage, PartUpdate
 from fedexp.core.randomness import torch_generator
 from fedexp.heads.prototype import Prototype, maximin_prototypes, update_prototypes
 from fedexp.heads.sphere import Scale, orthogonal_directions, random_directions
@@ -180,14 +180,13 @@ def test_a_class_that_no_client_holds_keeps_its_prototype_bit_for_bit(weighting:
     torch.testing.assert_close(rows.norm(dim=1), torch.ones(4))
 
 
-def updates(head: Prototype, features: list[tuple[Tensor, Tensor]]) -> list[Update]:
+def updates(head: Prototype, features: list[tuple[Tensor, Tensor]]) -> list[PartUpdate]:
     """What clients with these features and labels report."""
     clients: list[Any] = [
         SimpleNamespace(features=lambda augment, pair=pair: pair) for pair in features
     ]
     return [
-        Update(number, 1, {}, {"head": head.report(client, {})})
-        for number, client in enumerate(clients)
+        PartUpdate(number, 1, {}, head.report(client, {})) for number, client in enumerate(clients)
     ]
 
 
@@ -200,7 +199,7 @@ FEATURES = [
 @pytest.mark.parametrize("renormalize", [False, True])
 def test_the_report_by_hand(renormalize: bool) -> None:
     head = prototype(renormalize_clients=renormalize)
-    report = updates(head, FEATURES)[0].extras["head"]
+    report = updates(head, FEATURES)[0].extras
     x, y = 0.3, 0.9  # the mean of (.6, .8) and (0, 1)
     length = math.hypot(x, y) if renormalize else 1
     assert report["prototypes"][0].tolist() == pytest.approx([x / length, y / length])
@@ -280,7 +279,7 @@ def test_a_round_without_updates_changes_nothing() -> None:
 def test_a_client_copies_what_it_receives() -> None:
     server, client = prototype(), prototype()
     sent = server.broadcast(1)
-    client.receive(Message(1, {}, {"head": sent}))
+    client.receive(PartMessage(1, {}, sent))
     assert torch.equal(client.prototypes(), sent["prototypes"])
     client.weight.zero_()  # another model is loaded
     assert torch.equal(server.broadcast(1)["prototypes"], sent["prototypes"])
@@ -292,7 +291,7 @@ def test_a_client_copies_what_it_receives() -> None:
 
 def test_no_gradient_reaches_the_prototypes_and_only_the_scale_is_averaged() -> None:
     federation = federate("algorithm=fednh", *SMALL)
-    head: Any = federation.engine.resources.module.head
+    head: Any = federation.module.head
     message = federation.server.broadcast(1)
     (update,) = federation.engine.train([0], message)
     assert {name for name in message.weights if name.startswith("head.")} == {"head.scale"}
@@ -307,7 +306,7 @@ def test_no_gradient_reaches_the_prototypes_and_only_the_scale_is_averaged() -> 
 def test_the_scale_is_the_cohorts_mean() -> None:
     federation = federate("algorithm=fednh", *SMALL)
     trained = list(federation.engine.train([0, 1, 2], federation.server.broadcast(1)))
-    federation.server.aggregate(trained)
+    take_step(federation.server, trained)
     scales = [update.weights["head.scale"].item() for update in trained]
     assert len(set(scales)) == 3
     assert federation.server.weights["head.scale"].item() == pytest.approx(sum(scales) / 3)
@@ -319,7 +318,7 @@ def test_the_global_model_has_the_new_prototypes_and_personal_models_those_they_
     federation.run_round(1)
     second = federation.server.broadcast(2).extras["head"]["prototypes"]
     assert not torch.allclose(first, second, atol=1e-3)
-    store = federation.engine.resources.store
+    store = federation.store
     for client in store.clients_with_model:
         assert torch.equal(store.model(client)["head.weight"], first)
     assert "head.weight" not in federation.server.weights
@@ -333,14 +332,14 @@ def test_prototypes_follow_the_features_of_the_cohort() -> None:
     message = federation.server.broadcast(1)
     old = message.extras["head"]["prototypes"].double()
     sums, trained = torch.zeros(10, old.shape[1], dtype=torch.float64), []
-    module = federation.engine.resources.module
+    module = federation.module
     for update in federation.engine.train([0, 3], message):
         trained.append(update)
         (x, y), *_ = module.data.batches(10_000)
         with torch.inference_mode():
             z = F.normalize(module.eval().backbone(x)).double()
         sums.index_add_(0, y, z)
-    federation.server.aggregate(trained)
+    take_step(federation.server, trained)
     held = torch.stack([u.extras["head"]["counts"] for u in trained]).sum(dim=0) > 0
     expected = torch.where(held.unsqueeze(1), F.normalize(0.9 * old + 0.1 * F.normalize(sums)), old)
     found = federation.server.broadcast(2).extras["head"]["prototypes"]
@@ -355,7 +354,7 @@ def test_class_means_are_of_augmented_images_on_request(image_tree: Path) -> Non
         federation = federate(*images, f"head.augmented_means={augmented}")
         message = federation.server.broadcast(1)
         (update,) = federation.engine.train([2], message)
-        module = federation.engine.resources.module.eval()
+        module = federation.module.eval()
         data, head = module.data, module.head
         assert isinstance(head, Prototype)
         draws = torch_generator(0, "prototype_features", 1, 2) if augmented else None
@@ -372,7 +371,7 @@ def test_class_means_are_of_augmented_images_on_request(image_tree: Path) -> Non
 def test_without_augmentation_all_parts_share_one_pass() -> None:
     federation = federate("algorithm=fednh", *SMALL)
     next(iter(federation.engine.train([0], federation.server.broadcast(1))))
-    module = federation.engine.resources.module
+    module = federation.module
     assert not module.data.is_augmented
     assert module.features(augment=torch_generator(0, "any")) is module.features()
 
@@ -385,7 +384,7 @@ def test_the_server_state_is_restored() -> None:
 
 
 def test_it_learns() -> None:
-    federation = federate("algorithm=fednh", *SMALL, "evaluation.personal_every=2")
+    federation = federate("algorithm=fednh", *SMALL, "measure.personal.every=2")
     metrics = [federation.run_round(round).metrics for round in (1, 2)][-1]
     assert math.isfinite(metrics["train/loss"])
     assert math.isfinite(metrics["global/loss"])

@@ -214,8 +214,8 @@ def reports(federation: Federation, *clients: int) -> dict[int, Tensors]:
 
 def loops_gradient(federation: Federation, client: int, label: int, augment: bool) -> Tensor:
     """Mean over draws of the class's gradient under the global model, in eval mode."""
-    head: Any = federation.engine.resources.module.head
-    data = federation.engine.resources.data.clients[client]
+    head: Any = federation.module.head
+    data = federation.data.clients[client]
     body = federation.engine.resources.load_global(federation.server.broadcast(1)).backbone.eval()
     own = (data.labels == label).nonzero().flatten()
     generator = torch_generator(0, "head_gradients", 1, client, label)
@@ -233,7 +233,7 @@ def loops_gradient(federation: Federation, client: int, label: int, augment: boo
 def test_a_report_by_loops(model: list[str]) -> None:
     federation = federate(*CREFF, *model, "head.draws=3", "head.draw_size=4")
     report = reports(federation, 2)[2]
-    counts = federation.engine.resources.data.clients[2].class_counts
+    counts = federation.data.clients[2].class_counts
     held = counts.nonzero().flatten().tolist()
     assert report.keys() == {"senders", *(f"gradient/{label}" for label in held)}
     assert report["senders"].tolist() == (counts > 0).float().tolist()
@@ -247,7 +247,7 @@ def test_a_draw_larger_than_the_class_is_the_whole_class() -> None:
     federation = federate(*CREFF)
     report = reports(federation, 1)[1]
     module = federation.engine.resources.load_global(federation.server.broadcast(1)).eval()
-    ((inputs, labels),) = federation.engine.resources.data.clients[1].batches(1000)
+    ((inputs, labels),) = federation.data.clients[1].batches(1000)
     assert labels.bincount().max() <= 64
     with torch.no_grad():
         z = module.backbone(inputs)
@@ -283,7 +283,7 @@ def test_draws_depend_on_client_and_round_not_on_the_order() -> None:
 
 @pytest.mark.parametrize("personalization", ["none", "finetune", "ditto"])
 def test_everything_but_the_global_model_is_fedavgs_to_the_bit(personalization: str) -> None:
-    options = [f"personalization={personalization}", "evaluation.personal_every=1"]
+    options = [f"personalization={personalization}", "measure.personal.every=1"]
     if personalization == "finetune":
         options.append("personalization.epochs=1")
     fedavg, creff = federate(*SMALL, *options), federate(*CREFF, *options)
@@ -294,7 +294,7 @@ def test_everything_but_the_global_model_is_fedavgs_to_the_bit(personalization: 
             if name.startswith(("personal/", "train/")):
                 assert one[name] == other[name], name
         assert one["global/loss"] != other["global/loss"]
-    states = [f.engine.resources.store.model(0) for f in (fedavg, creff)]
+    states = [f.store.model(0) for f in (fedavg, creff)]
     assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
 
 
@@ -302,7 +302,7 @@ def test_the_global_model_is_the_averaged_body_with_the_retrained_head() -> None
     federation = federate(*CREFF)
     metrics = federation.run_round(1).metrics
     module = federation.global_model(1)
-    test = federation.engine.resources.data.test
+    test = federation.data.test
     ((inputs, labels),) = test.batches(1000)
     classifier = federation.server.broadcast(1).extras["head"]["retrained"]
     with torch.no_grad():
@@ -317,10 +317,7 @@ def test_the_bytes_sent_are_counted() -> None:
     matrix = 4 * plain.server.weights["head.linear.weight"].numel()
     one, other = plain.run_round(1).metrics, creff.run_round(1).metrics
     cohort = creff.sampler.select(1)
-    held = sum(
-        int((creff.engine.resources.data.clients[client].class_counts > 0).sum())
-        for client in cohort
-    )
+    held = sum(int((creff.data.clients[client].class_counts > 0).sum()) for client in cohort)
     assert other["cost/download_bytes"] - one["cost/download_bytes"] == len(cohort) * matrix
     upload = other["cost/upload_bytes"] - one["cost/upload_bytes"]
     assert upload == held * matrix + len(cohort) * 10 * 4

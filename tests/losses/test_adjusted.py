@@ -9,10 +9,11 @@ from federations import federate
 from torch import Tensor
 
 from fedexp.core.forward import Forward
-from fedexp.core.messages import Message
+from fedexp.core.messages import PartMessage
 from fedexp.core.part import Setting
 from fedexp.errors import InputError
 from fedexp.losses.adjusted import Adjusted, BalancedSoftmax, LogitCalibration, RestrictedSoftmax
+from fedexp.measures.scoring.scoring import Scoring
 
 SMALL = ["clients.count=6", "clients.per_round=4", "data.subset=300", "local.epochs=1"]
 COUNTS = torch.tensor([16, 0, 81, 1])
@@ -27,7 +28,7 @@ def begun(loss: Adjusted, counts: Tensor = COUNTS) -> Adjusted:
     """The loss at a client with these class counts."""
     loss.setup(Setting(0, 1, len(counts), 3, 1, 1, counts.unsqueeze(0), {}))
     client: Any = SimpleNamespace(data=SimpleNamespace(class_counts=counts))
-    loss.begin(client, Message(1, {}), {})
+    loss.begin(client, PartMessage(1, {}), {})
     return loss
 
 
@@ -116,7 +117,7 @@ def test_a_class_that_the_head_leaves_out_stays_left_out(loss: Adjusted) -> None
 def test_the_global_model_is_not_adjusted(name: str) -> None:
     loss = begun(LOSSES[name]())
     assert value_and_slopes(loss, LOGITS, 0)[0] != pytest.approx(-math.log(softmax(LOGITS)[0]))
-    loss.receive(Message(2, {}))
+    loss.receive(PartMessage(2, {}))
     value, _ = value_and_slopes(loss, LOGITS, 0)
     assert value == pytest.approx(-math.log(softmax(LOGITS)[0]), rel=1e-5)
     assert value_and_slopes(loss, LOGITS, 1)[0] < math.inf
@@ -135,14 +136,14 @@ def test_evaluation_has_plain_logits(name: str) -> None:
     federation = federate(*SMALL, f"loss={name}")
     message = federation.server.broadcast(1)
     list(federation.engine.train([0], message))
-    module, test = federation.engine.resources.module, federation.engine.resources.data.test
+    module, test = federation.module, federation.data.test
     x = test.inputs[torch.arange(len(test))]
-    ((_, personal),) = federation.engine.evaluate_personal(message)
+    ((_, personal),) = Scoring(federation.engine).score_personal(message)
     with torch.no_grad():
         logits = module(x)
     assert personal.loss == pytest.approx(F.cross_entropy(logits, test.labels).item(), rel=1e-5)
     assert torch.equal(personal.correct, logits.argmax(1) == test.labels)
-    glob = federation.engine.evaluate(message)
+    glob = Scoring(federation.engine).score_global(message)
     with torch.no_grad():
         logits = module(x)
     assert glob.loss == pytest.approx(F.cross_entropy(logits, test.labels).item(), rel=1e-5)
@@ -160,10 +161,10 @@ def test_two_rounds(name: str, head: str) -> None:
 
 def test_clients_train_with_their_own_counts() -> None:
     federation = federate(*SMALL, "loss=balanced_softmax")
-    loss: Any = federation.engine.resources.module.loss
+    loss: Any = federation.module.loss
     for client in (0, 1):
         list(federation.engine.train([client], federation.server.broadcast(1)))
-        counts = federation.engine.resources.data.clients[client].class_counts.double()
+        counts = federation.data.clients[client].class_counts.double()
         torch.testing.assert_close(loss.shift.double(), (counts / counts.sum()).log())
 
 

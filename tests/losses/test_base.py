@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedexp.core.forward import Forward, Outputs, mean_over
-from fedexp.core.messages import Message
+from fedexp.core.messages import PartMessage
 from fedexp.core.part import Setting
 from fedexp.core.sockets import Loss
 from fedexp.losses.adjusted import Adjusted, BalancedSoftmax, LogitCalibration, RestrictedSoftmax
@@ -46,7 +46,7 @@ def aligned() -> Loss:
         "prototypes": torch.randn(CLASSES, DIM, generator=draw),
         "holds": torch.tensor([True, True, True, False]),
     }
-    loss.receive(Message(2, {}, {"loss": sent}))
+    loss.receive(PartMessage(2, {}, sent))
     return loss
 
 
@@ -54,7 +54,7 @@ def adjusted(loss: Adjusted) -> Loss:
     """The loss at a client that lacks class 0, the label of the padding."""
     loss.setup(SETTING)
     client: Any = SimpleNamespace(data=SimpleNamespace(class_counts=torch.tensor([0, 3, 9, 1])))
-    loss.begin(client, Message(1, {}), {})
+    loss.begin(client, PartMessage(1, {}), {})
     return loss
 
 

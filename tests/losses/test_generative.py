@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import begin_client, federate
+from federations import begin_client, federate, take_step
 from torch import Tensor, nn
 
 from fedexp.core.forward import Forward
-from fedexp.core.messages import Message, Tensors
+from fedexp.core.messages import PartMessage, Tensors
 from fedexp.core.part import Setting
 from fedexp.core.randomness import key, torch_generator, uniform
 from fedexp.errors import InputError
@@ -46,7 +46,7 @@ def make(a: float = 3.0, b: float = 2.0, decay: float = 0.5) -> Generative:
 def received(round: int = 2, **options: float) -> Generative:
     """A loss at a client that got a generator."""
     loss = make(**options)
-    loss.receive(Message(round, {}, {"loss": folded()}))
+    loss.receive(PartMessage(round, {}, folded()))
     return loss
 
 
@@ -107,7 +107,7 @@ def test_without_a_generator_it_is_cross_entropy() -> None:
     z = draw(6, DIM)
     batch = Forward(z, HEAD(z), LABELS, None, head=HEAD)
     assert loss(batch) > F.cross_entropy(HEAD(z), LABELS) + 0.1
-    loss.receive(Message(1, {}))
+    loss.receive(PartMessage(1, {}))
     torch.testing.assert_close(loss(batch), F.cross_entropy(HEAD(z), LABELS))
 
 
@@ -165,7 +165,7 @@ def test_the_first_round_is_fedavg_and_later_ones_are_not() -> None:
 @pytest.mark.parametrize("engine", ["serial", "vectorized"])
 def test_clients_report_what_they_trained_on(engine: str) -> None:
     federation = federate(*FEDGEN, f"engine={engine}")
-    clients = federation.engine.resources.data.clients
+    clients = federation.data.clients
     for update in federation.engine.train([0, 1, 2], federation.server.broadcast(1)):
         counts = clients[update.client].class_counts
         assert update.extras["loss"]["seen"].tolist() == (2 * counts).tolist()
@@ -173,13 +173,11 @@ def test_clients_report_what_they_trained_on(engine: str) -> None:
 
 def test_the_server_trains_the_generator_against_the_cohorts_heads() -> None:
     federation = federate(*FEDGEN)
-    loss: Any = federation.engine.resources.module.loss
-    generator = FeatureGenerator(
-        4, 8, 10, federation.engine.resources.module.head.linear.in_features
-    )
+    loss: Any = federation.module.loss
+    generator = FeatureGenerator(4, 8, 10, federation.module.head.linear.in_features)
     generator.load_state_dict(loss.server_state()["generator"])
     updates = list(federation.engine.train([4, 1, 3], federation.server.broadcast(1)))
-    federation.server.aggregate(updates)
+    take_step(federation.server, updates)
     heads = [
         partial(
             F.linear,
@@ -188,9 +186,7 @@ def test_the_server_trains_the_generator_against_the_cohorts_heads() -> None:
         )
         for update in sorted(updates, key=lambda update: update.client)
     ]
-    seen = torch.stack(
-        [2.0 * federation.engine.resources.data.clients[c].class_counts for c in (1, 3, 4)]
-    )
+    seen = torch.stack([2.0 * federation.data.clients[c].class_counts for c in (1, 3, 4)])
     training = GeneratorTraining(generator, 5, 16, 3e-4, 0.98, 0.01, 1.0)
     last = training.train(heads, seen, torch_generator(0, "train_generator", 0))
     sent = federation.server.broadcast(2).extras["loss"]
@@ -214,7 +210,7 @@ def test_every_step_has_draws_of_its_own() -> None:
     """What the engine passes as ``step`` counts from 0 over all epochs."""
     federation = federate(*FEDGEN)
     steps = []
-    module = federation.engine.resources.module
+    module = federation.module
     measure = module.loss.measure
 
     def spy(batch: Forward) -> Tensors:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import begin_client, federate
+from federations import begin_client, federate, take_step
 from torch import Tensor
 
 from fedexp.core.forward import Forward, Outputs
@@ -93,7 +93,7 @@ def equal(a: Tensors, b: Tensors) -> bool:
 
 
 def reference(federation: Federation, name: str) -> Tensors:
-    module = federation.engine.resources.module
+    module = federation.module
     return {n: buffer.clone() for n, buffer in module.frozen_copies[name].named_buffers()}
 
 
@@ -112,9 +112,9 @@ def test_previous_is_the_model_that_the_client_last_trained(head: str) -> None:
         updates = []
         for client in cohort:
             updates += list(engine.train([client], message))
-            module = engine.resources.module
+            module = federation.module
             trained[client] = {name: weight.clone() for name, weight in module.weights.items()}
-        federation.server.aggregate(updates)
+        take_step(federation.server, updates)
 
 
 def test_the_references_stay_while_the_model_moves() -> None:
@@ -129,7 +129,7 @@ def test_the_references_stay_while_the_model_moves() -> None:
         equal(old, reference(federation, name))
         for old, name in zip(before, ("global", "previous"), strict=True)
     )
-    assert not equal(before[0], dict(engine.resources.module.weights))
+    assert not equal(before[0], dict(federation.module.weights))
 
 
 def test_a_clients_first_round_is_fedavg() -> None:

@@ -11,7 +11,7 @@ from federations import federate
 from torch import Tensor
 
 from fedexp.core.forward import Forward
-from fedexp.core.messages import Message, Tensors, Update
+from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Setting
 from fedexp.errors import InputError
 from fedexp.losses.prototype_align import PrototypeAlign, Weighting, mean_prototypes
@@ -65,20 +65,20 @@ def make(
     return loss
 
 
-def update(client: int, counts: Sequence[int]) -> Update:
+def update(client: int, counts: Sequence[int]) -> PartUpdate:
     report = {"prototypes": draw(4, 2, seed=client), "counts": torch.tensor(counts)}
-    return Update(client, sum(counts), {}, {"loss": report})
+    return PartUpdate(client, sum(counts), {}, report)
 
 
 COHORT = [update(7, [3, 0, 2, 0]), update(2, [1, 4, 0, 0]), update(5, [0, 9, 0, 0])]
 
 
-def served(*cohorts: Sequence[Update], **options: Any) -> PrototypeAlign:
+def served(*cohorts: Sequence[PartUpdate], **options: Any) -> PrototypeAlign:
     """A loss that has aggregated these cohorts and received the result."""
     loss = make(**options)
     for cohort in cohorts:
         loss.aggregate(cohort)
-    loss.receive(Message(1, {}, {"loss": loss.broadcast(1)}))
+    loss.receive(PartMessage(1, {}, loss.broadcast(1)))
     return loss
 
 
@@ -88,7 +88,7 @@ def test_value_and_gradient_by_hand() -> None:
         "prototypes": torch.tensor([[0.0, 0.0], [0.0, 1.0], [9.0, 9.0], [9.0, 9.0]]),
         "holds": torch.tensor([True, True, False, True]),
     }
-    loss.receive(Message(2, {}, {"loss": sent}))
+    loss.receive(PartMessage(2, {}, sent))
     # differences (1, 2) and (2, 0), their mean squares 5/2 and 2; class 2 has no prototype
     z = torch.tensor([[1.0, 3.0], [2.0, 0.0], [4.0, 4.0]], requires_grad=True)
     logits = torch.zeros(3, 4, requires_grad=True)
@@ -102,7 +102,7 @@ def test_value_and_gradient_by_hand() -> None:
 
 
 def test_the_server_sends_the_same_mean_in_any_order_of_updates() -> None:
-    sent, reports = served(COHORT).broadcast(2), [one.extras["loss"] for one in COHORT]
+    sent, reports = served(COHORT).broadcast(2), [one.extras for one in COHORT]
     expected = torch.zeros(4, 2)
     for label in range(3):
         for report in reports:
@@ -142,7 +142,7 @@ def test_without_prototypes_it_is_cross_entropy() -> None:
     loss, batch = served(COHORT), Forward(draw(3, 2), draw(3, 4), torch.tensor([0, 1, 2]))
     plain = F.cross_entropy(batch.logits, batch.targets)
     assert loss(batch) > plain + 0.1
-    loss.receive(Message(1, {}))
+    loss.receive(PartMessage(1, {}))
     torch.testing.assert_close(loss(batch), plain)
 
 
@@ -154,7 +154,7 @@ def test_its_buffers_are_not_part_of_the_model() -> None:
 def test_uniform_weighting_reaches_the_server() -> None:
     sent = served(COHORT, weighting="uniform").broadcast(2)["prototypes"]
     # class 0 is held by clients 7 and 2, class 1 by 2 and 5, class 2 by 7 alone
-    own = {update.client: update.extras["loss"]["prototypes"] for update in COHORT}
+    own = {update.client: update.extras["prototypes"] for update in COHORT}
     torch.testing.assert_close(sent[0], (own[7][0] + own[2][0]) / 2)
     torch.testing.assert_close(sent[1], (own[2][1] + own[5][1]) / 2)
     torch.testing.assert_close(sent[2], own[7][2])
@@ -215,7 +215,7 @@ def test_the_bytes_sent_are_counted() -> None:
 def test_the_reports_are_the_class_means_of_the_trained_model() -> None:
     federation = federate(*SMALL, "loss=prototype_align")
     (sent,) = federation.engine.train([2], federation.server.broadcast(1))
-    module: Any = federation.engine.resources.module.eval()
+    module: Any = federation.module.eval()
     ((inputs, labels),) = module.data.batches(1000)
     with torch.no_grad():
         z = module.backbone(inputs)
@@ -236,7 +236,7 @@ def seen_in_the_last_epoch(federation: Any, client: int, lam: float) -> dict[int
     targets = message.extras["loss"]["prototypes"]
     parameters = [*backbone.parameters(), *head.parameters()]
     optimizer = torch.optim.SGD([p.requires_grad_() for p in parameters], 0.05, 0.9)
-    batches = federation.engine.resources.data.clients[client].local_batches(1, 8)
+    batches = federation.data.clients[client].local_batches(1, 8)
     for _ in range(2):
         seen: dict[int, list[Tensor]] = {}
         for x, y in batches:
@@ -263,7 +263,7 @@ def test_the_reports_may_be_the_class_means_of_the_last_epochs_steps(engine: str
     assert len(sizes) > 1  # clients come to their last epoch at different steps
     for update, means in zip(updates, expected, strict=True):
         report = update.extras["loss"]
-        counts = federation.engine.resources.data.clients[update.client].class_counts
+        counts = federation.data.clients[update.client].class_counts
         assert report["counts"].dtype == counts.dtype
         assert torch.equal(report["counts"], counts)
         assert set(means) == set(counts.nonzero().flatten().tolist())
@@ -275,16 +275,16 @@ def test_the_last_epochs_features_are_of_the_phase_that_is_last() -> None:
     """FedRep's head phase, of two epochs, is not counted."""
     federation = federate(*SMALL, *LAST_EPOCH, "algorithm=fedrep", "personalization.head_epochs=2")
     (update,) = federation.engine.train([3], federation.server.broadcast(1))
-    counts = federation.engine.resources.data.clients[3].class_counts
+    counts = federation.data.clients[3].class_counts
     assert torch.equal(update.extras["loss"]["counts"], counts)
 
 
 def test_the_options_of_fednhs_study_run_alike_in_both_engines() -> None:
     options = ["loss.weighting=uniform", "loss.first=random", "loss.lam=0.1"]
     options += ["loss.features=last_epoch"]
-    small = [*SMALL, "algorithm=fedproto", *options, "evaluation.personal_every=1"]
+    small = [*SMALL, "algorithm=fedproto", *options, "measure.personal.every=1"]
     serial, vectorized = federate(*small), federate(*small, "engine=vectorized")
-    plain = federate(*SMALL, "algorithm=fedproto", "evaluation.personal_every=1")
+    plain = federate(*SMALL, "algorithm=fedproto", "measure.personal.every=1")
     for round in (1, 2):
         one, other = serial.run_round(round).metrics, vectorized.run_round(round).metrics
         for name in ("train/loss", "personal/accuracy_uniform", "personal/accuracy_head_uniform"):
@@ -300,7 +300,7 @@ def test_a_large_weight_keeps_features_at_their_prototypes() -> None:
         federation.run_round(1)
         message = federation.server.broadcast(2)
         list(federation.engine.train([0], message))
-        z, y = federation.engine.resources.module.features()
+        z, y = federation.module.features()
         sent = message.extras["loss"]["prototypes"]
         distances.append(F.mse_loss(z, sent[y]).item())
     assert distances[1] < 0.5 * distances[0]

@@ -6,12 +6,12 @@ from typing import Any, Literal
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import begin_client, federate
+from federations import begin_client, federate, take_step
 from torch import Tensor
 from torch.func import grad, vmap
 
 from fedexp.core.forward import Forward
-from fedexp.core.messages import Message, Tensors, Update
+from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Setting
 from fedexp.core.prototypes import consistent_prototypes, relational_prototypes
 from fedexp.errors import InputError
@@ -38,20 +38,20 @@ def make(
     return loss
 
 
-def update(client: int, counts: Sequence[int]) -> Update:
+def update(client: int, counts: Sequence[int]) -> PartUpdate:
     report = {"prototypes": draw(4, 6, seed=client), "counts": torch.tensor(counts)}
-    return Update(client, sum(counts), {}, {"loss": report})
+    return PartUpdate(client, sum(counts), {}, report)
 
 
 COHORT = [update(7, [3, 0, 2, 0]), update(2, [1, 4, 0, 0]), update(5, [0, 9, 0, 0])]
 
 
-def served(*cohorts: Sequence[Update]) -> RpclCpdr:
+def served(*cohorts: Sequence[PartUpdate]) -> RpclCpdr:
     """A loss that has aggregated these cohorts and received the result."""
     loss = make()
     for cohort in cohorts:
         loss.aggregate(cohort)
-    loss.receive(Message(1, {}, {"loss": loss.broadcast(1)}))
+    loss.receive(PartMessage(1, {}, loss.broadcast(1)))
     return loss
 
 
@@ -61,7 +61,7 @@ def equal(a: Tensors, b: Tensors) -> bool:
 
 def test_the_server_sends_both_kinds_of_prototypes_from_reports_in_client_order() -> None:
     sent = served(COHORT).broadcast(2)
-    reports = [one.extras["loss"] for one in (COHORT[1], COHORT[2], COHORT[0])]
+    reports = [one.extras for one in (COHORT[1], COHORT[2], COHORT[0])]
     counts = torch.stack([report["counts"] for report in reports])
     relational, holds = relational_prototypes(
         torch.stack([report["prototypes"] for report in reports]), counts
@@ -145,7 +145,7 @@ def test_without_prototypes_it_is_cross_entropy() -> None:
     loss, batch = served(COHORT), Forward(draw(5, 6), draw(5, 4, seed=1), LABELS)
     plain = F.cross_entropy(batch.logits, batch.targets)
     assert not torch.equal(loss(batch), plain)
-    loss.receive(Message(1, {}))
+    loss.receive(PartMessage(1, {}))
     assert torch.equal(loss(batch), plain)
 
 
@@ -164,7 +164,7 @@ def test_its_buffers_are_not_part_of_the_model() -> None:
 def test_clients_can_be_stacked(normalizer: Literal["batch", "none", "dataset"]) -> None:
     loss = make(normalizer=normalizer)
     loss.aggregate(COHORT)
-    loss.receive(Message(2, {}, {"loss": loss.broadcast(2)}))
+    loss.receive(PartMessage(2, {}, loss.broadcast(2)))
     loss.spread = 1 + draw(3, 4).abs()
     z, y = draw(2, 5, 6), torch.stack([LABELS, LABELS.flip(0)])
     logits = draw(2, 5, 4, seed=1)
@@ -210,7 +210,7 @@ def test_the_cohort_may_change_its_size() -> None:
     seen = []
     for round, cohort in enumerate(([0, 1], [2, 3, 4], [5]), start=1):
         message = federation.server.broadcast(round)
-        federation.server.aggregate(federation.engine.train(cohort, message))
+        take_step(federation.server, federation.engine.train(cohort, message))
         seen.append(len(federation.server.broadcast(round).extras["loss"]["holds"]))
     assert seen == [2, 3, 3]
     assert all(weight.isfinite().all() for weight in federation.server.weights.values())
@@ -219,7 +219,7 @@ def test_the_cohort_may_change_its_size() -> None:
 def test_the_reports_are_the_class_means_of_the_trained_model() -> None:
     federation = federate(*SMALL, "algorithm=fedsc")
     (sent,) = federation.engine.train([2], federation.server.broadcast(1))
-    module = federation.engine.resources.module.eval()
+    module = federation.module.eval()
     ((inputs, labels),) = module.data.batches(1000)
     with torch.no_grad():
         z = module.backbone(inputs)
@@ -236,13 +236,13 @@ def test_the_dataset_normalizer_is_the_mean_distance_under_the_received_model() 
     engine: Any = federation.engine
     message = federation.server.broadcast(2)
     (update,) = engine.train([3], message)
-    spread = engine.resources.module.loss.spread.clone()
+    spread = federation.module.loss.spread.clone()
     assert not spread.requires_grad
 
     backbone = engine.resources.load_global(message).eval().backbone
     relational = message.extras["loss"]["relational"]
     features = []
-    for inputs, _ in engine.resources.data.clients[3].batches(1):
+    for inputs, _ in federation.data.clients[3].batches(1):
         with torch.no_grad():
             features.append(backbone(inputs)[0].tolist())
     assert len(features) == update.num_samples
@@ -255,7 +255,7 @@ def test_the_dataset_normalizer_takes_one_pass_in_eval_mode_without_gradient() -
     federation = federate(*SMALL, "algorithm=fedsc", "loss.normalizer=dataset")
     federation.run_round(1)
     engine: Any = federation.engine
-    module = engine.resources.module.train()
+    module = federation.module.train()
     passes = []
     module.backbone.register_forward_hook(
         lambda layer, _, z: passes.append((layer.training, z.requires_grad, len(z)))
@@ -267,9 +267,9 @@ def test_the_dataset_normalizer_takes_one_pass_in_eval_mode_without_gradient() -
 def test_the_dataset_normalizer_is_what_the_loss_divides_by() -> None:
     loss = make(cpdr_weight=0.0, normalizer="dataset")
     loss.aggregate(COHORT)
-    loss.receive(Message(2, {}, {"loss": loss.broadcast(2)}))
+    loss.receive(PartMessage(2, {}, loss.broadcast(2)))
     client: Any = SimpleNamespace(features=lambda: (draw(11, 6, seed=5), None))
-    loss.begin(client, Message(2, {}), {})
+    loss.begin(client, PartMessage(2, {}), {})
     z, logits = draw(5, 6), draw(5, 4, seed=1)
     losses = []
     for feature, label in zip(z, LABELS.tolist(), strict=True):

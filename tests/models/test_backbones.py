@@ -13,8 +13,8 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from fedexp.config import build as config_build
 from fedexp.errors import InputError
-from fedexp.models import feature_dim
 from fedexp.models.layers import flat_width
+from fedexp.models.shape import feature_dim
 
 CONF = Path(__file__).parents[2] / "conf" / "model"
 COLOUR, GREY, SMALL = (3, 32, 32), (1, 28, 28), (3, 8, 8)
@@ -385,7 +385,7 @@ def test_stacked_clients(
         (
             "torchvision",
             {"name": "squeezenet1_0"},
-            "model.name=squeezenet1_0: has no linear classifier to remove",
+            "model.name=squeezenet1_0: has no linear classifier; choose another network",
         ),
         ("mlp", {"feature_dim": 0}, "model.feature_dim=0: should be greater than 0"),
         ("mlp", {"hidden": [0]}, "model.hidden.0=0: should be greater than 0"),

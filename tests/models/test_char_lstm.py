@@ -14,9 +14,8 @@ from torch.func import functional_call, stack_module_state, vmap
 from fedexp.core.description import Description
 from fedexp.core.frozen_copies import FrozenCopy
 from fedexp.errors import InputError
-from fedexp.models import feature_dim
 from fedexp.models.lstm import LSTM
-from fedexp.models.shape import for_inputs, trains_on_one
+from fedexp.models.shape import feature_dim, for_inputs, trains_on_one
 
 TEXT = Description("play", (7,), tuple("abcde"), vocabulary=11)
 IMAGES = Description("digits", (1, 8, 8), ("0", "1"))
@@ -180,6 +179,6 @@ def test_features_of_each_token(fused: bool) -> None:
 
 
 def test_a_model_without_features_of_each_token_is_refused_in_one_line() -> None:
-    message = r"^model: char_lstm gives features of shape \[2, 256\] .* not \[B, 7, d\]"
+    message = r"^model: char_lstm has features of shape \[2, 256\] .* not \[B, 7, d\]"
     with pytest.raises(InputError, match=message):
         feature_dim(char_lstm(), (7,), per_token=True)

@@ -15,7 +15,7 @@ OWN = ["model=custom", "model._target_=own_networks.Small"]
 
 def test_a_network_from_outside_gives_features() -> None:
     federation = federate(*SMALL, *OWN, "+model.width=5")
-    module = federation.engine.resources.module
+    module = federation.module
     assert isinstance(module.backbone, Small)
     assert module.head(torch.zeros(2, 5)).shape == (2, 10)
     before = {name: value.clone() for name, value in federation.server.weights.items()}
@@ -70,11 +70,11 @@ def test_a_network_from_outside_gives_logits() -> None:
         ),
         (
             ["model=custom", "model._target_=own_networks.Pair", "+model.width=3"],
-            r"^model: Pair does not fit inputs of 1x8x8 \(it gives a tuple, not a tensor \[B, d\]",
+            r"^model: Pair does not fit inputs of 1x8x8 \(it returns a tuple, not a tensor",
         ),
         (
             ["model=custom", "model._target_=own_networks.not_a_network"],
-            r"^model\._target_: gives a list, no nn\.Module$",
+            r"^model\._target_: returns a list, no nn\.Module$",
         ),
     ],
 )

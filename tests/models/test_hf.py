@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from fedexp.core.description import Description
 from fedexp.errors import InputError
-from fedexp.models import feature_dim
-from fedexp.models.shape import for_inputs
+from fedexp.models.shape import feature_dim, for_inputs
 from fedexp.runtime.plan import plan
 
 transformers = pytest.importorskip("transformers")
@@ -175,7 +174,7 @@ def test_a_padding_mask_cannot_be_stacked() -> None:
             ["model.config={image_sise: 8}"],
             r"^model\.config\.image_sise: .* did you mean image_size",
         ),
-        (["model.name=bert"], r"^model\.name=bert: takes no images, .* take vit or another$"),
+        (["model.name=bert"], r"^model\.name=bert: takes no images, .* try vit$"),
         (["model.pooling=max"], r"^model\.pooling=max: "),
         (["model.weights=imagenet"], r"^model\.weights=imagenet: "),
         ([], r"^model: hf_model does not fit inputs of 1x8x8 \(.*\(16 x 16\)"),
@@ -188,7 +187,9 @@ def test_mistakes(overrides: list[str], message: str) -> None:
 
 
 def test_a_network_for_images_takes_no_tokens() -> None:
-    with pytest.raises(InputError, match=r"^model\.name=vit: takes no tokens, .* gpt2 or another$"):
+    with pytest.raises(
+        InputError, match=r"^model\.name=vit: takes no tokens, .* try bert or gpt2$"
+    ):
         feature_dim(for_inputs(factory("hf", name="vit", config=VIT), TEXT), (7,))
 
 

@@ -68,7 +68,7 @@ def test_only_a_b_and_the_head_are_sent_and_counted() -> None:
     weights = federation.server.weights
     assert {name: tuple(value.shape) for name, value in weights.items()} == SHAPES
     plain = federate(*SMALL).server.weights
-    module = federation.engine.resources.module
+    module = federation.module
     for layer in (0, 2):  # the same first weights as without
         original = module.get_parameter(f"backbone.1.{layer}.parametrizations.weight.original")
         assert torch.equal(original, plain[f"backbone.1.{layer}.weight"])
@@ -86,7 +86,7 @@ def test_fedavg_averages_a_and_b() -> None:
     one = ["clients.count=2", "clients.per_round=2", "local.epochs=1", "data.subset=80"]
     one += ["local.batch_size=100", "optimizer.momentum=0", "optimizer.weight_decay=0"]
     federation = federate(*one, LORA, "model.lora.alpha=6", "optimizer.lr=0.1")
-    module, message = federation.engine.resources.module, federation.server.broadcast(1)
+    module, message = federation.module, federation.server.broadcast(1)
     start = {name: value.clone() for name, value in message.weights.items()}
     first, second = (module.get_parameter(f"{name}.original") for name in (FIRST, SECOND))
     biases = [module.get_parameter(f"backbone.1.{layer}.bias") for layer in (0, 2)]
@@ -131,7 +131,7 @@ def test_other_layers_may_train_too() -> None:
 def test_it_learns() -> None:
     """More than the head alone, on features of random layers, which reaches 0.74."""
     options = ["partition=iid", "clients.count=4", "clients.per_round=2", "local.epochs=2"]
-    federation = federate("model.lora.rank=8", *options, "evaluation.personal=off")
+    federation = federate("model.lora.rank=8", *options, "measure.personal=null")
     for round in range(1, 6):
         record = federation.run_round(round)
     assert record.metrics["global/accuracy"] > 0.85

@@ -10,12 +10,13 @@ from torch import nn
 
 from fedexp.core.prototypes import class_prototypes
 from fedexp.errors import InputError
+from fedexp.measures.scoring.scoring import Scoring
 from fedexp.models.mixed import group_of
 from fedexp.runtime.plan import plan
 
 SMALL = ["clients.count=4", "clients.per_round=4", "local.epochs=1", "data.subset=120"]
 MIXED = ["model=mixed", "model.groups.large.model.width=4", "model.groups.small.model.hidden=[8]"]
-FEDPROTO = [*SMALL, *MIXED, "algorithm=fedproto", "evaluation.personal_every=1"]
+FEDPROTO = [*SMALL, *MIXED, "algorithm=fedproto", "measure.personal.every=1"]
 
 
 def test_groups_take_turns_as_their_shares_say() -> None:
@@ -32,7 +33,7 @@ def test_a_client_trains_its_own_backbone_and_sends_prototypes_only() -> None:
     assert federation.server.weights == {}
     assert record.metrics["cost/upload_bytes"] == 4 * (10 * 64 * 4 + 10 * 8)  # counts are int64
     for client in range(4):
-        model = resources.store.model(client)
+        model = federation.store.model(client)
         own, other = ("large", "small") if client % 2 else ("small", "large")
         assert model["backbone.group"] == client % 2
         for name, value in model.items():
@@ -45,14 +46,13 @@ def test_a_client_trains_its_own_backbone_and_sends_prototypes_only() -> None:
 def test_the_server_averages_prototypes_of_different_backbones() -> None:
     """Those of each client's own trained backbone over its data, by an independent pass."""
     federation = federate(*FEDPROTO)
-    resources = federation.engine.resources
     federation.run_round(1)
     sums, total = torch.zeros(10, 64), torch.zeros(10)
     for client in range(4):
-        module = resources.module.eval()
-        module.load(resources.store.model(client))
+        module = federation.module.eval()
+        module.load(federation.store.model(client))
         own = list(module.backbone.groups.values())[client % 2]  # type: ignore[union-attr,operator]
-        (inputs, labels), *_ = resources.data.clients[client].batches(1000)
+        (inputs, labels), *_ = federation.data.clients[client].batches(1000)
         with torch.no_grad():
             prototypes, counts = class_prototypes(own(inputs), labels, 10)
         sums += prototypes * counts[:, None]
@@ -65,13 +65,12 @@ def test_the_server_averages_prototypes_of_different_backbones() -> None:
 def test_each_client_is_evaluated_with_its_own_backbone() -> None:
     federation = federate(*SMALL, *MIXED, "personalization=local", "objective=train/loss")
     federation.run_round(1)
-    engine, resources = federation.engine, federation.engine.resources
-    test = resources.data.test
-    found = dict(engine.evaluate_personal(federation.server.broadcast(1)))
+    test = federation.data.test
+    found = dict(Scoring(federation.engine).score_personal(federation.server.broadcast(1)))
     inputs = torch.cat([x for x, _ in test.batches(1000)])
     for client, predictions in found.items():
-        module = resources.module.eval()
-        module.load(resources.store.model(client))
+        module = federation.module.eval()
+        module.load(federation.store.model(client))
         own = list(module.backbone.groups.values())[client % 2]  # type: ignore[union-attr,operator]
         with torch.no_grad():
             right = module.head(own(inputs)).argmax(dim=1) == test.labels
@@ -115,7 +114,7 @@ def test_mistakes(overrides: list[str], message: str) -> None:
 
 
 def test_different_networks_cannot_be_stacked() -> None:
-    with pytest.raises(InputError, match="engine=vectorized: model=mixed has different networks"):
+    with pytest.raises(InputError, match="engine=vectorized: this model has different networks"):
         federate(*FEDPROTO, "engine=vectorized")
 
 

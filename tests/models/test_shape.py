@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from fedexp.errors import InputError
-from fedexp.models import feature_dim
 from fedexp.models.cnn import conv2cifar, simple_cnn
 from fedexp.models.convnet import convnet
 from fedexp.models.mlp import mlp
 from fedexp.models.resnet import resnet
+from fedexp.models.shape import feature_dim, forward_flops
 from fedexp.models.zoo import torchvision_model
 
 CONV2CIFAR = partial(conv2cifar, feature_dim=192)
@@ -103,3 +103,16 @@ def test_it_draws_no_random_numbers(build: partial[nn.Module]) -> None:
 def test_it_allocates_nothing() -> None:
     """Four terabytes of weights would not fit."""
     assert feature_dim(partial(mlp, hidden=[10**6, 10**6], feature_dim=3, rectify=True), (2,)) == 3
+
+
+def test_operations_of_a_forward_pass_by_hand() -> None:
+    build = partial(mlp, hidden=[7], feature_dim=2, rectify=True)
+    assert forward_flops(build, (1, 3, 5), batch=4) == 2 * 4 * (15 * 7 + 7 * 2)
+
+
+@pytest.mark.parametrize("build", [CONV2CIFAR, partial(TORCHVISION, name="regnet_x_400mf")])
+def test_counting_operations_draws_no_random_numbers(build: partial[nn.Module]) -> None:
+    before = torch.get_rng_state()
+    one = forward_flops(build, (3, 32, 32), batch=1)  # also where BatchNorm could not train
+    assert forward_flops(build, (3, 32, 32), batch=3) == 3 * one > 0
+    assert torch.equal(torch.get_rng_state(), before)

@@ -10,7 +10,7 @@ from test_backbones import COLOUR, backbone, factory
 from torch import Tensor
 
 from fedexp.errors import InputError
-from fedexp.models import feature_dim
+from fedexp.models.shape import feature_dim
 from fedexp.runtime.plan import plan
 
 timm = pytest.importorskip("timm")
@@ -82,7 +82,12 @@ def test_mistakes(saved: tuple[Path, dict[str, Tensor]], tmp_path: Path) -> None
     with pytest.raises(
         InputError, match=r"model\.init=layer_default: would replace model\.weights"
     ):
-        plan(compose("model=timm", f"model.weights={path}", "model.init=layer_default"))
+        plan(
+            compose(
+                *("data=cifar10", "model=timm", "model.name=resnet10t"),
+                *(f"model.weights={path}", "model.init=layer_default"),
+            )
+        )
 
 
 def test_weights_of_timm_are_its_own_business(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +131,7 @@ def test_fine_tuning_the_last_stage(saved: tuple[Path, dict[str, Tensor]]) -> No
     federation = federate(
         *["model=timm", "model.name=resnet10t", f"model.weights={path}", "data.subset=40"],
         *["model.options={in_chans: 3}", "model.train=[head,layer4]", "clients.count=2"],
-        *["clients.per_round=2", "local.epochs=1", "evaluation.personal=off", "partition=iid"],
+        *["clients.per_round=2", "local.epochs=1", "measure.personal=null", "partition=iid"],
     )
     weights = federation.server.weights
     assert {".".join(name.split(".")[:3]) for name in weights} == {
@@ -135,7 +140,7 @@ def test_fine_tuning_the_last_stage(saved: tuple[Path, dict[str, Tensor]]) -> No
         "head.linear.bias",
     }
     federation.run_round(1)
-    module = federation.engine.resources.module
+    module = federation.module
     for name, value in state.items():
         if not name.startswith("fc."):
             same = torch.equal(module.state_dict()[f"backbone.1.{name}"], value)

@@ -101,7 +101,7 @@ def test_the_final_weights_hold_what_does_not_train(tmp_path: Path) -> None:
     options = [*SMALL, LAST, "rounds=1", "tracking.wandb.mode=disabled", "algorithm=fedavg"]
     result = fedexp.run([*options, f"hydra.run.dir={tmp_path / 'run'}"])
     saved = load_weights(final_weights(tmp_path / "run"))
-    module = federate(*SMALL, LAST).engine.resources.module
+    module = federate(*SMALL, LAST).module
     assert saved.keys() == module.state_dict().keys()
     assert torch.equal(saved["backbone.1.0.weight"], module.state_dict()["backbone.1.0.weight"])
     for name, value in result.model.weights.items():
@@ -123,7 +123,7 @@ def test_only_what_trains_is_optimised_sent_and_counted(
 
     monkeypatch.setattr(ClientModule, "optimizer_for", recorded)
     federation = federate(*SMALL, LAST, f"engine={engine}")
-    module = federation.engine.resources.module
+    module = federation.module
     first = {n: w.clone() for n, w in module.named_parameters()}
     record = federation.run_round(1)
     names = {"backbone.1.2.weight", "backbone.1.2.bias"}
@@ -168,10 +168,10 @@ def test_batchnorm_that_does_not_train_keeps_its_statistics_and_can_be_stacked()
     options = [*SMALL, *RESNET, "model.train=[head]", "head=cosine"]
     serial, vectorized = federate(*options), federate(*options, "engine=vectorized")
     for federation in (serial, vectorized):
-        before = {n: b.clone() for n, b in federation.engine.resources.module.named_buffers()}
+        before = {n: b.clone() for n, b in federation.module.named_buffers()}
         federation.run_round(1)
         assert federation.server.weights.keys() == {"head.weight", "head.scale"}
-        for name, buffer in federation.engine.resources.module.named_buffers():
+        for name, buffer in federation.module.named_buffers():
             assert torch.equal(buffer, before[name]), name
     torch.testing.assert_close(serial.server.weights, vectorized.server.weights)
 

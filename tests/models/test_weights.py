@@ -12,7 +12,7 @@ from torchvision import models
 
 import fedexp
 from fedexp.errors import InputError
-from fedexp.models import feature_dim
+from fedexp.models.shape import feature_dim
 
 ONE_ROUND = ["algorithm=fedavg", "model.hidden=[8]", "rounds=1", "data.subset=200"]
 MOBILENET = {"stem": "imagenet", "norm": "batch"}
@@ -183,10 +183,10 @@ def test_initial_weights_do_not_replace_given_ones(
 def test_a_run_starts_from_the_backbone_of_another(tmp_path: Path, lora: list[str]) -> None:
     first = fedexp.run([*ONE_ROUND, "tracking.wandb.mode=disabled", f"hydra.run.dir={tmp_path}"])
     given = f"model.start_from={tmp_path / 'checkpoints' / 'final.pt'}"
-    module = federate(*ONE_ROUND, given, *lora).engine.resources.module
+    module = federate(*ONE_ROUND, given, *lora).module
     images = torch.rand(2, 1, 8, 8)
     torch.testing.assert_close(module.backbone(images), first.model.backbone(images))
-    fresh = federate(*ONE_ROUND, *lora).engine.resources.module
+    fresh = federate(*ONE_ROUND, *lora).module
     assert torch.equal(module.head.linear.weight, fresh.head.linear.weight)  # type: ignore[union-attr,arg-type]
 
 
@@ -203,7 +203,7 @@ def test_a_run_starts_from_the_backbone_of_another(tmp_path: Path, lora: list[st
 def test_the_backbone_s_file_does_not_fit(tmp_path: Path, hidden: str | None, line: str) -> None:
     path = tmp_path / "backbone.pt"
     if hidden:
-        other = federate(*ONE_ROUND, f"model.hidden={hidden}").engine.resources.module.backbone
+        other = federate(*ONE_ROUND, f"model.hidden={hidden}").module.backbone
         torch.save(other.state_dict(), path)
     with pytest.raises(InputError, match=rf"^model\.start_from=.*: {line}"):
         federate(*ONE_ROUND, f"model.start_from={path}")

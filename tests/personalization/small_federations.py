@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from federations import federate
+from federations import federate, take_step
 from torch import nn
 
 from fedexp.core.messages import Message, Tensors
-from fedexp.engines.base import Engine
-from fedexp.engines.predictions import Predictions
 from fedexp.federation import Federation
+from fedexp.measures.scoring.predictions import Predictions
+from fedexp.measures.scoring.scoring import Scoring
 
 SMALL = ["clients.count=4", "clients.per_round=2", "data.subset=200", "local.epochs=1"]
 PERSONAL = [
@@ -60,7 +60,7 @@ def moved(before: Tensors, after: Tensors) -> set[str]:
 
 def personal(federation: Federation, round: int) -> dict[int, Predictions]:
     """Client -> what its personal model predicts after ``round``."""
-    return dict(federation.engine.evaluate_personal(federation.server.broadcast(round)))
+    return dict(Scoring(federation.engine).score_personal(federation.server.broadcast(round)))
 
 
 def alike(some: dict[int, Predictions], others: dict[int, Predictions]) -> bool:
@@ -71,15 +71,15 @@ def alike(some: dict[int, Predictions], others: dict[int, Predictions]) -> bool:
     )
 
 
-def gradient(engine: Engine, client: int, message: Message, weights: Tensors) -> Tensors:
+def gradient(federation: Federation, client: int, message: Message, weights: Tensors) -> Tensors:
     """The gradient of a client's mean cross-entropy over all its data, by plain PyTorch."""
-    module = engine.resources.load_global(message)
+    module = federation.engine.resources.load_global(message)
     module.load(weights)
     parameters = dict(module.backbone.named_parameters(prefix="backbone"))
     parameters |= dict(module.head.named_parameters(prefix="head"))
     for parameter in parameters.values():
         parameter.requires_grad_()
-    (batch,) = engine.resources.data.clients[client].batches(1000)
+    (batch,) = federation.data.clients[client].batches(1000)
     inputs, targets = batch
     loss: Any = nn.functional.cross_entropy(module.head(module.backbone(inputs)), targets)
     found = torch.autograd.grad(loss, list(parameters.values()))
@@ -89,7 +89,7 @@ def gradient(engine: Engine, client: int, message: Message, weights: Tensors) ->
 def train(federation: Federation, round: int, cohort: Sequence[int] = (0, 1)) -> None:
     """One round of this cohort, without evaluation."""
     message = federation.server.broadcast(round)
-    federation.server.aggregate(list(federation.engine.train(cohort, message)))
+    take_step(federation.server, federation.engine.train(cohort, message))
 
 
 ONE_STEP = ["local.batch_size=1000", "optimizer.momentum=0", "optimizer.weight_decay=0"]

@@ -30,7 +30,7 @@ REFUSED = {
 
 def try_two_rounds(personalization: str, *overrides: str) -> None:
     """They run, or are refused with a reason in ``REFUSED``."""
-    every_round = ["evaluation.personal_every=1", "local.grad_clip=10"]
+    every_round = ["measure.personal.every=1", "local.grad_clip=10"]
     for override in overrides:
         if reason := REFUSED.get((personalization, override)):
             with pytest.raises(InputError, match=reason):
@@ -56,7 +56,7 @@ def test_every_head(personalization: str, head: str) -> None:
 def test_every_sampler_where_little_or_nothing_is_shared(
     personalization: str, sampler: str
 ) -> None:
-    try_two_rounds(personalization, f"sampler={sampler}", "evaluation.step_cosine=true")
+    try_two_rounds(personalization, f"sampler={sampler}", "+measure=step_cosine")
 
 
 @pytest.mark.matrix

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from federations import take_step
 from small_federations import BATCHNORM, PERSONAL, alike, copy, equal, personal, personalized
 
 from fedexp.core.sockets import Phase
@@ -43,9 +44,10 @@ def test_private_weights_are_not_sent(personalization: str) -> None:
 def test_a_client_that_never_trained_has_no_personal_metric(personalization: str) -> None:
     federation = personalized(personalization)
     assert personal(federation, 0) == {}
-    federation.server.aggregate(federation.engine.train([2], federation.server.broadcast(1)))
+    take_step(federation.server, federation.engine.train([2], federation.server.broadcast(1)))
     assert list(personal(federation, 1)) == [2]
-    scores = federation.evaluator(federation.server.broadcast(30)).metrics
+    found = federation.measures.before_training(federation.server.broadcast(30), federation.server)
+    scores = found.result().metrics
     assert scores["personal/std"] == 0  # of one client; three zeros would spread
 
 
@@ -55,7 +57,7 @@ def test_evaluating_personal_models_changes_nothing(personalization: str) -> Non
     for round in (1, 2):
         for federation in (scored, never):
             message = federation.server.broadcast(round)
-            federation.server.aggregate(federation.engine.train([0, 1], message))
+            take_step(federation.server, federation.engine.train([0, 1], message))
         first, second = personal(scored, round), personal(scored, round)
         assert alike(first, second)
     assert equal(scored.server.weights, never.server.weights)
@@ -69,7 +71,7 @@ def test_the_order_of_the_cohort_changes_nothing(personalization: str) -> None:
         federation = personalized(personalization)
         for round in (1, 2):
             message = federation.server.broadcast(round)
-            federation.server.aggregate(federation.engine.train(cohort, message))
+            take_step(federation.server, federation.engine.train(cohort, message))
         ends.append((copy(federation.server.weights), personal(federation, 2)))
     assert equal(ends[0][0], ends[1][0])
     assert alike(ends[0][1], ends[1][1])
@@ -87,20 +89,20 @@ def test_nothing_global_is_measured_without_a_global_model(personalization: str)
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("objective=global/accuracy", r"objective=global/accuracy: there is no global model"),
-        ("evaluation.targets=[0.5]", r"evaluation\.targets=\[0\.5\]: there is no global model"),
-        ("evaluation.membership.attack=loss", r"membership\.attack=loss: there is no global"),
-        ("evaluation.personal=off", r"personal=off: objective=personal/accuracy_local is then not"),
+        ("objective=global/accuracy", r"^objective=global/accuracy: is not measured"),
+        ("measure.global.targets=[0.5]", r"^measure\.global\.targets=\[0\.5\]: "),
+        ("+measure=membership", r"^measure\.membership: needs a global model"),
+        ("measure.personal=null", r"^objective=personal/accuracy_local: is not measured"),
     ],
 )
 def test_keys_that_need_a_global_model_are_refused_without(override: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         personalized("fedper", override)
-    personalized("fedper", "objective=train/loss", "evaluation.personal=off")
+    personalized("fedper", "objective=train/loss", "measure.personal=null")
 
 
 def test_a_phase_sets_what_is_trained_and_what_is_in_eval_mode() -> None:
-    module = personalized("none", *BATCHNORM).engine.resources.module
+    module = personalized("none", *BATCHNORM).module
     module.eval()
     module.begin_phase(Phase(1, trainable=("head.",), eval_mode=("backbone.",)))
     assert module.training
@@ -117,10 +119,10 @@ def test_a_phase_sets_what_is_trained_and_what_is_in_eval_mode() -> None:
 def test_private_weights_of_a_new_client_are_the_initial_ones() -> None:
     federation = personalized("fedper")
     engine: Any = federation.engine
-    initial = copy(engine.resources.module.weights)
+    initial = copy(federation.module.weights)
     list(engine.train([0], federation.server.broadcast(1)))
     assert not torch.equal(
-        engine.resources.module.weights["head.linear.weight"], initial["head.linear.weight"]
+        federation.module.weights["head.linear.weight"], initial["head.linear.weight"]
     )
     module = engine.resources.load_global(federation.server.broadcast(1))
     assert torch.equal(module.weights["head.linear.weight"], initial["head.linear.weight"])
@@ -131,7 +133,7 @@ def test_a_probed_client_has_the_shared_weights_and_its_private_ones() -> None:
     message = federation.server.broadcast(1)
     engine: Any = federation.engine
     before = dict(engine.probe([0, 1, 2], message))
-    federation.server.aggregate(engine.train([1], message))
+    take_step(federation.server, engine.train([1], message))
     backwards = dict(engine.probe([2, 1, 0], message))
     assert torch.equal(before[0]["loss"], backwards[0]["loss"])
     assert torch.equal(before[2]["loss"], backwards[2]["loss"])

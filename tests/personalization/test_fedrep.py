@@ -2,10 +2,12 @@ from typing import Any
 
 import pytest
 import torch
+from federations import take_step
 from small_federations import BATCHNORM, copy, moved, personalized
 
 from fedexp.core.sockets import Phase
 from fedexp.errors import InputError
+from fedexp.measures.scoring.scoring import Scoring
 from fedexp.personalization.fedrep import FedRep
 
 HEAD = {"head.linear.weight", "head.linear.bias"}
@@ -23,7 +25,7 @@ def after(phase: Phase, *overrides: str) -> set[str]:
     """Names of the weights and buffers that one phase moves."""
     federation = personalized("fedrep", *overrides)
     engine, message = federation.engine, federation.server.broadcast(1)
-    with engine.resources.store.open(0) as state:
+    with federation.store.open(0) as state:
         module = engine.begin(0, message, state)
     before = copy(module.weights)
     engine.fit(module, [phase])
@@ -50,7 +52,7 @@ def test_without_eval_mode_the_statistics_would_move() -> None:
 
 def test_a_client_finds_its_own_head_again() -> None:
     federation = personalized("fedrep")
-    store = federation.engine.resources.store
+    store = federation.store
     list(federation.engine.train([0, 1], federation.server.broadcast(1)))
     first, second = store.private(0), store.private(1)
     assert first is not None
@@ -78,18 +80,18 @@ def test_the_global_model_may_be_the_averaged_body_with_the_initial_head(
     engine: Any = federation.engine
     initial = copy(engine.resources.initial)
     updates = list(engine.train([0, 1], federation.server.broadcast(1)))
-    federation.server.aggregate(updates)
+    take_step(federation.server, updates)
     sizes = [update.num_samples for update in updates]
-    module = engine.resources.module
+    module = federation.module
     for name in initial.keys() - HEAD:
         mean = sum(n * u.weights[name] for n, u in zip(sizes, updates, strict=True)) / sum(sizes)
         module.load({name: mean})
     module.load({name: initial[name] for name in HEAD})
-    inputs = torch.cat([x for x, _ in engine.resources.data.test.batches(1000)])
-    labels = engine.resources.data.test.labels
+    inputs = torch.cat([x for x, _ in federation.data.test.batches(1000)])
+    labels = federation.data.test.labels
     with torch.no_grad():
         expected = torch.nn.functional.cross_entropy(module.eval()(inputs), labels).item()
-    found = engine.evaluate(federation.server.broadcast(1))
+    found = Scoring(engine).score_global(federation.server.broadcast(1))
     assert found.loss == pytest.approx(expected, rel=1e-5)
 
 

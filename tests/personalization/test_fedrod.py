@@ -9,6 +9,8 @@ from small_federations import ONE_STEP, RATE, SMALL, copy, moved, personalized, 
 from fedexp.core.forward import Forward
 from fedexp.errors import InputError
 from fedexp.heads.linear import Linear
+from fedexp.losses.cross_entropy import CrossEntropy
+from fedexp.measures.scoring.scoring import Scoring
 from fedexp.personalization.fedrod import FedROD
 
 PRIVATE = {"personalization.head.weight", "personalization.head.bias"}
@@ -16,7 +18,8 @@ PRIVATE = {"personalization.head.weight", "personalization.head.bias"}
 
 def created(feature_dim: int, num_classes: int, private_head: Any = "linear") -> FedROD:
     part = FedROD(private_head, "none", clip_second_phase=True)
-    part.create(feature_dim, num_classes, Linear(feature_dim, num_classes, bias=True))
+    head = Linear(feature_dim, num_classes, bias=True)
+    part.create(feature_dim, num_classes, head, CrossEntropy())
     return part
 
 
@@ -77,7 +80,7 @@ def test_each_client_has_its_own_private_head() -> None:
     message = federation.server.broadcast(1)
     assert not PRIVATE & message.weights.keys()
     list(federation.engine.train([0, 1], message))
-    one, other = (federation.engine.resources.store.private(client) for client in (0, 1))
+    one, other = (federation.store.private(client) for client in (0, 1))
     assert one is not None
     assert other is not None
     assert one.keys() == other.keys() == PRIVATE
@@ -88,15 +91,15 @@ def test_only_the_personal_model_adds_the_private_head() -> None:
     federation = personalized("fedrod")
     engine: Any = federation.engine
     list(engine.train([0, 1], federation.server.broadcast(1)))
-    labels = engine.resources.data.test.labels
-    for client, found in engine.evaluate_personal(federation.server.broadcast(1)):
-        module = engine.resources.module
-        module.load(engine.resources.store.model(client))
-        inputs = torch.cat([x for x, _ in engine.resources.data.test.batches(1000)])
+    labels = federation.data.test.labels
+    for client, found in Scoring(engine).score_personal(federation.server.broadcast(1)):
+        module = federation.module
+        module.load(federation.store.model(client))
+        inputs = torch.cat([x for x, _ in federation.data.test.batches(1000)])
         with torch.no_grad():
             z = module.backbone(inputs)
             logits = module.head(z)
-            private = engine.resources.store.private(client)
+            private = federation.store.private(client)
             weight = private["personalization.head.weight"]
             bias = private["personalization.head.bias"]
             logits = logits + z @ weight.T + bias
@@ -106,7 +109,8 @@ def test_only_the_personal_model_adds_the_private_head() -> None:
         module = engine.resources.load_global(federation.server.broadcast(1)).eval()
         generic = module.head(module.backbone(inputs))
     expected = F.cross_entropy(generic, labels).item()
-    assert engine.evaluate(federation.server.broadcast(1)).loss == pytest.approx(expected, rel=1e-5)
+    found = Scoring(engine).score_global(federation.server.broadcast(1))
+    assert found.loss == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_copied_private_head_has_no_bias_and_starts_as_the_generic_one() -> None:
@@ -115,13 +119,13 @@ def test_a_copied_private_head_has_no_bias_and_starts_as_the_generic_one() -> No
     assert PRIVATE & initial.keys() == {"personalization.head.weight"}
     assert torch.equal(initial["personalization.head.weight"], initial["head.linear.weight"])
     train(federation, 1)
-    private = federation.engine.resources.store.private(0)
+    private = federation.store.private(0)
     assert private is not None
     assert moved({"personalization.head.weight": initial["head.linear.weight"]}, private)
 
 
 def test_a_copy_needs_a_linear_head() -> None:
-    with pytest.raises(InputError, match=r"^head=cosine: personalization\.private_head=copy needs"):
+    with pytest.raises(InputError, match=r"^head: personalization\.private_head=copy needs"):
         personalized("fedrod", "personalization.private_head=copy", "head=cosine")
 
 
@@ -141,7 +145,6 @@ def test_the_hypernetwork_by_hand() -> None:
 
 def test_the_hypernetwork_is_shared_and_the_class_shares_are_private() -> None:
     federation = personalized("fedrod", "personalization.private_head=hypernetwork")
-    engine: Any = federation.engine
     before = copy(federation.server.weights)
     train(federation, 1)
     names = {
@@ -150,8 +153,8 @@ def test_the_hypernetwork_is_shared_and_the_class_shares_are_private() -> None:
     assert {n for n in before if n.startswith("personalization.")} == names
     assert names <= moved(before, federation.server.weights)
     for client in (0, 1):
-        counts = engine.resources.data.clients[client].class_counts
-        private = engine.resources.store.private(client)
+        counts = federation.data.clients[client].class_counts
+        private = federation.store.private(client)
         assert private.keys() == {"personalization.shares"}
         torch.testing.assert_close(private["personalization.shares"], counts / counts.sum())
 
@@ -160,15 +163,15 @@ def test_personal_models_use_the_class_shares_of_their_client() -> None:
     federation = personalized("fedrod", "personalization.private_head=hypernetwork")
     engine: Any = federation.engine
     train(federation, 1)
-    labels = engine.resources.data.test.labels
-    found = dict(engine.evaluate_personal(federation.server.broadcast(1)))
-    inputs = torch.cat([x for x, _ in engine.resources.data.test.batches(1000)])
-    module = engine.resources.module.eval()
+    labels = federation.data.test.labels
+    found = dict(Scoring(engine).score_personal(federation.server.broadcast(1)))
+    inputs = torch.cat([x for x, _ in federation.data.test.batches(1000)])
+    module = federation.module.eval()
     for client, predictions in found.items():
-        model = engine.resources.store.model(client)
+        model = federation.store.model(client)
         module.load(model)
         own = {n.removeprefix("personalization."): w for n, w in model.items()}
-        counts = engine.resources.data.clients[client].class_counts.float()
+        counts = federation.data.clients[client].class_counts.float()
         hidden = own["hypernetwork.0.weight"] @ (counts / counts.sum()) + own["hypernetwork.0.bias"]
         flat = own["hypernetwork.2.weight"] @ hidden.clamp(min=0) + own["hypernetwork.2.bias"]
         with torch.no_grad():
@@ -199,12 +202,11 @@ def test_the_second_phase_by_hand(momentum: float, further: list[str]) -> None:
     options = ["personalization.second_phase=plain_sgd", "loss=balanced_softmax", "local.epochs=2"]
     strong = [f"optimizer.momentum={momentum}", "optimizer.weight_decay=0"]
     federation = personalized("fedrod", *ONE_STEP, *options, *strong, *further)
-    engine: Any = federation.engine
     train(federation, 1, [0])
-    model = engine.resources.store.model(0)
-    module = engine.resources.module
+    model = federation.store.model(0)
+    module = federation.module
     module.load(model)
-    ((inputs, targets),) = engine.resources.data.clients[0].batches(1000)
+    ((inputs, targets),) = federation.data.clients[0].batches(1000)
     with torch.no_grad():
         z = module.eval().backbone(inputs)
         generic = module.head(z)

@@ -29,11 +29,11 @@ def run(federation: Federation) -> tuple[list[Tensors], list[dict[str, float]]]:
     return weights, metrics
 
 
-def own_accuracy(engine: Any, client: int, weights: Tensors) -> float:
+def own_accuracy(federation: Federation, client: int, weights: Tensors) -> float:
     """Accuracy of these weights on the client's test split, one sample at a time."""
-    module = engine.resources.module.eval()
+    module = federation.module.eval()
     module.load(weights)
-    data, right = engine.resources.data, []
+    data, right = federation.data, []
     for index in data.clients[client].test_index.tolist():
         inputs, labels = data.test.gather(torch.tensor([index]))
         with torch.no_grad():
@@ -49,15 +49,14 @@ def test_the_best_rounds_model_is_tuned_by_plain_descent(engine: str) -> None:
     scores = [each["global/accuracy"] for each in metrics]
     best = scores.index(max(scores))
     assert best < 2, scores
-    resources: Any = federation.engine.resources
     tuned, untuned = [], []
-    for client in resources.store.clients_with_model:
+    for client in federation.store.clients_with_model:
         model = weights[best]
-        untuned.append(own_accuracy(federation.engine, client, model))
+        untuned.append(own_accuracy(federation, client, model))
         for _ in range(EPOCHS):
-            steps = gradient(federation.engine, client, Message(best + 1, model), model)
+            steps = gradient(federation, client, Message(best + 1, model), model)
             model = {name: value - RATE * steps[name] for name, value in model.items()}
-        tuned.append(own_accuracy(federation.engine, client, model))
+        tuned.append(own_accuracy(federation, client, model))
     found = metrics[2]
     assert found["personal/accuracy_test_split"] == pytest.approx(sum(tuned) / len(tuned))
     name = "personal/accuracy_test_split_untuned"
@@ -66,7 +65,7 @@ def test_the_best_rounds_model_is_tuned_by_plain_descent(engine: str) -> None:
 
 
 def test_personal_models_are_scored_in_the_last_round_only() -> None:
-    _, metrics = run(personalized("finetune_best", "rounds=3", "evaluation.personal_every=1"))
+    _, metrics = run(personalized("finetune_best", "rounds=3", "measure.personal.every=1"))
     counts = [sum(name.startswith("personal/") for name in each) for each in metrics]
     assert counts[:2] == [0, 0]
     untuned = {name for name in metrics[2] if name.endswith("_untuned")}
@@ -77,7 +76,7 @@ def test_personal_models_are_scored_in_the_last_round_only() -> None:
 def test_held_out_samples_choose_the_model_if_there_are_any() -> None:
     federation = personalized("finetune_best", "rounds=3", "data.validation=0.2")
     _, metrics = run(federation)
-    best: Any = federation.evaluator.best
+    best: Any = federation.measures["best"]
     scores = [each["validation/accuracy"] for each in metrics]
     assert best.score == max(scores)
     assert best.message.round == 1 + scores.index(max(scores))
@@ -85,9 +84,9 @@ def test_held_out_samples_choose_the_model_if_there_are_any() -> None:
 
 
 def test_only_scored_rounds_can_be_the_best() -> None:
-    federation = personalized("finetune_best", "rounds=3", "evaluation.every=2")
+    federation = personalized("finetune_best", "rounds=3", "measure.global.every=2")
     weights, _ = run(federation)
-    best: Any = federation.evaluator.best
+    best: Any = federation.measures["best"]
     assert best.message.round == 2
     assert equal(best.message.weights, weights[1])
 
@@ -106,12 +105,13 @@ def test_training_is_the_same_with_it() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [["personalization=finetune"], ["personalization=finetune_best", "evaluation.personal=off"]],
+    [["personalization=finetune"], ["personalization=finetune_best", "measure.personal=null"]],
     ids=" ".join,
 )
 def test_no_model_is_kept_when_none_is_needed(options: list[str]) -> None:
     federation = federate(*SMALL, "rounds=1", *options)
     metrics = federation.run_round(1).metrics
-    assert federation.evaluator.best is None
-    assert federation.evaluator.state_dict() == {}
+    best: Any = federation.measures["best"]
+    assert best.message is None
+    assert "best" not in federation.measures.state_dict()
     assert not any("untuned" in name for name in metrics)

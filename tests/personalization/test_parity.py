@@ -4,6 +4,8 @@ import pytest
 import torch
 from small_federations import personalized, train
 
+from fedexp.measures.scoring.scoring import Scoring
+
 OPTIONS = [
     ["fedrod", "personalization.private_head=copy", "personalization.second_phase=local"],
     [
@@ -27,7 +29,7 @@ def test_vectorized_is_serial_but_for_rounding(options: list[str]) -> None:
     for name, value in serial.server.weights.items():
         torch.testing.assert_close(vectorized.server.weights[name], value, rtol=1e-4, atol=1e-5)
     personal = [
-        {client: p.loss for client, p in f.engine.evaluate_personal(f.server.broadcast(2))}
+        {client: p.loss for client, p in Scoring(f.engine).score_personal(f.server.broadcast(2))}
         for f in (serial, vectorized)
     ]
     assert personal[0].keys() == {0, 1, 2}

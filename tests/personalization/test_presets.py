@@ -23,7 +23,7 @@ def test_a_preset_is_a_choice_of_parts(preset: str) -> None:
 )
 def test_thirty_rounds_beat_chance_by_far(choice: str) -> None:
     federation = federate(choice, "rounds=30")
-    clients = federation.engine.resources.data.clients
+    clients = federation.data.clients
     chance = sum(1 / int((c.class_counts > 0).sum()) for c in clients) / len(clients)
     assert chance < 0.35  # of guessing among the classes that a client holds
     for round in range(1, 31):

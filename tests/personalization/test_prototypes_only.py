@@ -2,11 +2,14 @@ from typing import Any
 
 import pytest
 import torch
+from federations import take_step
 from small_federations import copy, moved, personal, personalized
 
-from fedexp.core.messages import Message
+from fedexp.core.messages import PartMessage
 from fedexp.core.part import Setting
 from fedexp.errors import InputError
+from fedexp.heads.linear import Linear
+from fedexp.losses.prototype_align import PrototypeAlign
 from fedexp.personalization.prototypes_only import PrototypesOnly
 
 SETTING = Setting(
@@ -24,8 +27,12 @@ SETTING = Setting(
 def received(holds: list[bool]) -> PrototypesOnly:
     part = PrototypesOnly("present")
     part.setup(SETTING)
-    prototypes = torch.tensor([[0.0, 0.0], [3.0, 4.0], [1.0, 0.0]])
-    part.receive(Message(2, {}, {"loss": {"prototypes": prototypes, "holds": torch.tensor(holds)}}))
+    loss = PrototypeAlign(1.0, "uniform", "none", "trained")
+    loss.setup(SETTING)
+    part.create(2, 3, Linear(2, 3, bias=True), loss)
+    loss.prototypes = torch.tensor([[0.0, 0.0], [3.0, 4.0], [1.0, 0.0]])
+    loss.holds = torch.tensor(holds)
+    part.receive(PartMessage(2, {}))
     return part
 
 
@@ -49,7 +56,7 @@ def test_no_weights_are_sent_either_way() -> None:
         assert message.weights == {}
         updates = list(federation.engine.train([0, 1], message))
         assert all(update.weights == {} and set(update.extras) == {"loss"} for update in updates)
-        federation.server.aggregate(updates)
+        take_step(federation.server, updates)
     assert message.extras.keys() == {"loss"}
     assert federation.server.weights == {}
 
@@ -57,14 +64,14 @@ def test_no_weights_are_sent_either_way() -> None:
 def test_predictions_are_by_the_latest_prototypes_and_the_clients_own_features() -> None:
     federation = personalized("prototypes_only")
     engine: Any = federation.engine
-    federation.server.aggregate(engine.train([0, 1], federation.server.broadcast(1)))
+    take_step(federation.server, engine.train([0, 1], federation.server.broadcast(1)))
     known = federation.server.broadcast(1).extras["loss"]
     held = known["holds"].nonzero().flatten()
-    labels = engine.resources.data.test.labels
+    labels = federation.data.test.labels
     for client, found in personal(federation, 1).items():
-        module = engine.resources.module
-        module.load(engine.resources.store.model(client))
-        inputs = torch.cat([x for x, _ in engine.resources.data.test.batches(1000)])
+        module = federation.module
+        module.load(federation.store.model(client))
+        inputs = torch.cat([x for x, _ in federation.data.test.batches(1000)])
         with torch.no_grad():
             z = module.eval().backbone(inputs)
         distances = (z[:, None] - known["prototypes"][held][None]).square().sum(2)
@@ -73,24 +80,23 @@ def test_predictions_are_by_the_latest_prototypes_and_the_clients_own_features()
 
 @pytest.mark.parametrize("engine", ["serial", "vectorized"])
 def test_the_heads_accuracy_is_logged_beside_that_of_the_prototypes(engine: str) -> None:
-    federation = personalized("prototypes_only", f"engine={engine}", "evaluation.personal_every=1")
+    federation = personalized("prototypes_only", f"engine={engine}", "measure.personal.every=1")
     metrics = federation.run_round(1).metrics
-    resources: Any = federation.engine.resources
-    inputs = torch.cat([x for x, _ in resources.data.test.batches(1000)])
-    labels = resources.data.test.labels
+    inputs = torch.cat([x for x, _ in federation.data.test.batches(1000)])
+    labels = federation.data.test.labels
     found: dict[str, list[float]] = {"uniform": [], "whole": []}
-    for client in resources.store.clients_with_model:
-        resources.module.load(resources.store.model(client))
+    for client in federation.store.clients_with_model:
+        federation.module.load(federation.store.model(client))
         with torch.no_grad():
-            correct = resources.module.eval()(inputs).argmax(1) == labels
-        own = (resources.data.clients[client].class_counts > 0)[labels]
+            correct = federation.module.eval()(inputs).argmax(1) == labels
+        own = (federation.data.clients[client].class_counts > 0)[labels]
         found["uniform"].append(correct[own].double().mean().item())
         found["whole"].append(correct.double().mean().item())
     for kind, accuracies in found.items():
         expected = sum(accuracies) / len(accuracies)
         assert metrics[f"personal/accuracy_head_{kind}"] == pytest.approx(expected)
         assert metrics[f"personal/accuracy_{kind}"] != pytest.approx(expected)
-    plain = personalized("local", "evaluation.personal_every=1").run_round(1).metrics
+    plain = personalized("local", "measure.personal.every=1").run_round(1).metrics
     assert not any("accuracy_head" in name for name in plain)
 
 
@@ -99,22 +105,21 @@ def test_received_prototypes_are_those_of_the_clients_last_training(engine: str)
     """Client 0 trains in rounds 1 and 2, client 1 in 1 and 3; each row is what it received last."""
     options = ["personalization.score_with=received", "loss.first=random", f"engine={engine}"]
     federation = personalized("prototypes_only", *options)
-    resources: Any = federation.engine.resources
     sent = {}
     for round, cohort in ((1, [0, 1]), (2, [0]), (3, [1])):
         message = federation.server.broadcast(round)
         sent[round] = message.extras["loss"]["prototypes"].clone()
         updates = list(federation.engine.train(cohort, message))
         assert all(update.weights == {} for update in updates)
-        federation.server.aggregate(updates)
+        take_step(federation.server, updates)
     present = federation.server.broadcast(3).extras["loss"]["prototypes"]
-    inputs = torch.cat([x for x, _ in resources.data.test.batches(1000)])
-    labels = resources.data.test.labels
+    inputs = torch.cat([x for x, _ in federation.data.test.batches(1000)])
+    labels = federation.data.test.labels
     differs = []
     for client, found in personal(federation, 3).items():
-        resources.module.load(resources.store.model(client))
+        federation.module.load(federation.store.model(client))
         with torch.no_grad():
-            z = resources.module.eval().backbone(inputs)
+            z = federation.module.eval().backbone(inputs)
         by_received, by_present = (
             (z[:, None] - each[None]).square().sum(2).argmin(1) == labels
             for each in (sent[{0: 2, 1: 3}[client]], present)
@@ -134,5 +139,5 @@ def test_it_chooses_its_loss_and_refuses_another() -> None:
 def test_models_differ_between_clients() -> None:
     federation = personalized("prototypes_only")
     list(federation.engine.train([0, 1], federation.server.broadcast(1)))
-    one, other = (copy(federation.engine.resources.store.model(client)) for client in (0, 1))
+    one, other = (copy(federation.store.model(client)) for client in (0, 1))
     assert any(name.startswith("backbone.") for name in moved(one, other))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import federate
+from federations import federate, take_step
 from small_federations import (
     ONE_STEP,
     RATE,
@@ -19,6 +19,7 @@ from small_federations import (
 )
 
 from fedexp.core.messages import Message
+from fedexp.measures.scoring.scoring import Scoring
 
 HEAD = {"head.linear.weight", "head.linear.bias"}
 
@@ -29,7 +30,7 @@ def test_fine_tuning_is_one_more_round_of_training_without_the_server() -> None:
     tuned, plain = personalized("finetune", *decay), federate(*SMALL, *decay)
     for federation in (tuned, plain):
         message = federation.server.broadcast(1)
-        federation.server.aggregate(federation.engine.train([0, 1], message))
+        take_step(federation.server, federation.engine.train([0, 1], message))
     assert equal(tuned.server.weights, plain.server.weights)
     message = plain.server.broadcast(2)
     list(plain.engine.train([0, 1], message))
@@ -43,15 +44,14 @@ def test_fedbabu_tunes_at_the_decayed_rate_of_the_round_after_the_last(engine: s
     options = ["personalization.tuning_epochs=1", "personalization.tune_from=local", "rounds=2"]
     options += [f"optimizer.round_decay={decay}", "optimizer.lr=2", f"engine={engine}"]
     federation = personalized("fedbabu", *ONE_STEP, *options)
-    owner: Any = federation.engine
     for round in (1, 2):
         train(federation, round)
     message = federation.server.broadcast(2)
-    start = copy(owner.resources.store.model(1))
-    g = gradient(owner, 1, message, start)
-    for client, _ in owner.evaluate_personal(message):
+    start = copy(federation.store.model(1))
+    g = gradient(federation, 1, message, start)
+    for client, _ in Scoring(federation.engine).score_personal(message):
         if client == 1:
-            found = copy(owner.resources.module.weights)
+            found = copy(federation.module.weights)
     for name in g:
         torch.testing.assert_close(found[name], start[name] - 2 * decay**2 * g[name])
 
@@ -69,12 +69,12 @@ def test_it_trains_for_as_long_as_the_clients_or_as_asked() -> None:
 
 def test_tuning_has_no_regularizer() -> None:
     free, tied = personalized("finetune"), personalized("finetune", "regularizer=proximal")
-    tied.engine.resources.module.regularizer.mu = 10.0  # type: ignore[assignment]
+    tied.module.regularizer.mu = 10.0  # type: ignore[assignment]
     scores = []
     for federation in (free, tied):
         message = Message(1, copy(free.server.weights))
         list(federation.engine.train([0], message))
-        scores.append(dict(federation.engine.evaluate_personal(message)))
+        scores.append(dict(Scoring(federation.engine).score_personal(message)))
     assert alike(*scores)
 
 
@@ -87,7 +87,7 @@ def test_the_head_of_fedbabu_stays_as_initialised_at_all_clients() -> None:
     final = federation.global_model(2).weights
     assert all(torch.equal(final[name], initial[name]) for name in HEAD)
     assert all(not torch.equal(final[name], initial[name]) for name in initial.keys() - HEAD)
-    store = federation.engine.resources.store
+    store = federation.store
     for client in store.clients_with_model:
         assert all(torch.equal(store.model(client)[name], initial[name]) for name in HEAD)
 
@@ -100,13 +100,13 @@ def test_tuning_starts_from_the_final_global_model(personalization: str) -> None
     engine: Any = federation.engine
     for round in (1, 2):
         message = federation.server.broadcast(round)
-        federation.server.aggregate(engine.train([0, 1], message))
+        take_step(federation.server, engine.train([0, 1], message))
     message = federation.server.broadcast(2)
     final = engine.resources.initial | federation.server.weights
-    assert not equal(final, engine.resources.store.model(0))
-    expected = gradient(engine, 0, message, final)
-    for client, _ in engine.evaluate_personal(message):
-        found = copy(engine.resources.module.weights)
+    assert not equal(final, federation.store.model(0))
+    expected = gradient(federation, 0, message, final)
+    for client, _ in Scoring(engine).score_personal(message):
+        found = copy(federation.module.weights)
         if client == 0:
             for name, g in expected.items():
                 assert g.any(), name
@@ -121,15 +121,15 @@ def test_fedbabu_may_tune_the_clients_latest_local_model() -> None:
     train(federation, 1)
     train(federation, 2, [1, 2])
     message = federation.server.broadcast(2)
-    locals_ = {client: copy(engine.resources.store.model(client)) for client in (0, 1, 2)}
-    expected = {c: gradient(engine, c, message, model) for c, model in locals_.items()}
+    locals_ = {client: copy(federation.store.model(client)) for client in (0, 1, 2)}
+    expected = {c: gradient(federation, c, message, model) for c, model in locals_.items()}
     found = {
-        client: copy(engine.resources.module.weights)
-        for client, _ in engine.evaluate_personal(message)
+        client: copy(federation.module.weights)
+        for client, _ in Scoring(engine).score_personal(message)
     }
     assert found.keys() == locals_.keys()
     for client, start in locals_.items():
-        assert equal(engine.resources.store.model(client), start)
+        assert equal(federation.store.model(client), start)
         for name, g in expected[client].items():
             torch.testing.assert_close(found[client][name], start[name] - RATE * g)
 
@@ -142,7 +142,7 @@ def test_a_tuned_model_is_adapted_to_its_client() -> None:
     )
     engine: Any = federation.engine
     message = federation.server.broadcast(1)
-    federation.server.aggregate(engine.train([0, 1], message))
-    for client, _ in engine.evaluate_personal(federation.server.broadcast(1)):
-        held = engine.resources.data.clients[client].class_counts > 0
-        assert torch.equal(engine.resources.module.weights["head.included"], held)
+    take_step(federation.server, engine.train([0, 1], message))
+    for client, _ in Scoring(engine).score_personal(federation.server.broadcast(1)):
+        held = federation.data.clients[client].class_counts > 0
+        assert torch.equal(federation.module.weights["head.included"], held)

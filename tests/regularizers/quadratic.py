@@ -13,7 +13,7 @@ from federations import federate
 from torch import Tensor, nn
 
 from fedexp.core.forward import Forward
-from fedexp.core.messages import Message, Tensors
+from fedexp.core.messages import PartMessage, Tensors
 from fedexp.core.part import Memory, Setting
 from fedexp.core.sockets import Head, Loss, Regularizer
 from fedexp.federation import Federation
@@ -32,7 +32,7 @@ PARABOLAS = [
     ),
     *("local.batch_size=2000", f"optimizer.lr={LR}", "optimizer.momentum=0"),
     *("optimizer.weight_decay=0", "aggregator=uniform"),
-    *("evaluation.personal=off", "evaluation.every=1000", "tracking.heatmap_every=1000"),
+    *("measure.personal=null", "measure.global.every=1000", "measure.prototypes.every=1000"),
 ]
 CURVATURES = np.random.default_rng(0).uniform(0.3, 3, (10, 2))
 OPTIMA = np.random.default_rng(1).normal(0, 2, (10, 2))
@@ -67,7 +67,7 @@ class Parabolas:
 
     def __init__(self, *overrides: str) -> None:
         self.federation: Federation = federate(*PARABOLAS, *overrides)
-        counts = self.federation.engine.resources.data.class_counts.numpy()
+        counts = self.federation.data.class_counts.numpy()
         shares = counts / counts.sum(axis=1, keepdims=True)
         self.sizes: np.ndarray = counts.sum(axis=1)
         self.curvature: np.ndarray = shares @ CURVATURES
@@ -99,7 +99,7 @@ class Parabolas:
         return self.federation.server.parts["regularizer"]
 
     def memory(self, client: int) -> dict[str, np.ndarray]:
-        memory = self.federation.engine.resources.store.memory(client, "regularizer")
+        memory = self.federation.store.memory(client, "regularizer")
         return {name: value.numpy() for name, value in memory.items()}
 
 
@@ -118,8 +118,7 @@ class OneNumber:
     def begin(self, client: int, w: float) -> None:
         """This client receives w."""
         self.weights = {"w": torch.tensor([w]), "v": torch.tensor([7.0])}
-        extras = {"regularizer": self.part.broadcast(1)}
-        message = Message(1, {"w": torch.tensor([w])}, extras)
+        message = PartMessage(1, {"w": torch.tensor([w])}, self.part.broadcast(1))
         self.part.begin(self._client(client, 1, 1), message, self.memories[client])
 
     def gradient(self, w: float) -> float:

@@ -93,7 +93,7 @@ def test_the_servers_variate_is_the_mean_of_the_clients() -> None:
     federation = federate(*SMALL, "algorithm=scaffold")
     for round in (1, 2, 3):
         federation.run_round(round)
-    memories = federation.engine.resources.store.memories("regularizer")
+    memories = federation.store.memories("regularizer")
     assert 3 <= len(memories) <= 5
     for key, mean in federation.server.broadcast(4).extras["regularizer"].items():
         total = sum(memory[key].double() for memory in memories.values())

@@ -184,7 +184,7 @@ def test_it_ends_at_the_global_optimum() -> None:
 
 def test_with_weights_it_ends_at_the_weighted_optimum() -> None:
     scene = Parabolas(*ALL, "aggregator=sample_weighted")
-    n = scene.federation.engine.resources.data.class_counts.sum(dim=1, keepdim=True).numpy()
+    n = scene.federation.data.class_counts.sum(dim=1, keepdim=True).numpy()
     optimum = (n * scene.pull).sum(axis=0) / (n * scene.curvature).sum(axis=0)
     assert np.abs(optimum - scene.optimum).max() > 0.05
     scene.run(20)

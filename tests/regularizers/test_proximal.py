@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedexp.core.messages import Message
+from fedexp.core.messages import PartMessage
 from fedexp.core.part import Setting
 from fedexp.regularizers.proximal import Proximal
 
@@ -14,7 +14,7 @@ def anchored(mu: float, anchor: dict[str, torch.Tensor]) -> Proximal:
     part = Proximal(mu)
     part.setup(Setting(0, 1, 1, 1, 1, 1, torch.ones(1, 1), shapes))
     client: Any = SimpleNamespace(weights=anchor)
-    part.begin(client, Message(1, anchor), {})
+    part.begin(client, PartMessage(1, anchor), {})
     return part
 
 

@@ -18,7 +18,7 @@ MATCHING = [
     "regularizer.image_lr=1",
 ]
 SMALL = ["clients.count=3", "clients.per_round=3", "data.subset=120", "local.epochs=2"]
-SMALL += ["evaluation.personal=off", "evaluation.every=10", *MATCHING]
+SMALL += ["measure.personal=null", "measure.global.every=10", *MATCHING]
 
 
 def appending(*overrides: str) -> Federation:
@@ -26,7 +26,7 @@ def appending(*overrides: str) -> Federation:
 
 
 def images_of(federation: Federation, client: int) -> Tensor:
-    return federation.engine.resources.store.memory(client, "regularizer")["synthetic"]
+    return federation.store.memory(client, "regularizer")["synthetic"]
 
 
 def equal_weights(one: Federation, other: Federation) -> bool:
@@ -66,7 +66,7 @@ def test_local_training_by_a_loop() -> None:
     images, labels = images_of(federation, 1), torch.arange(10).repeat_interleave(2)
 
     resources = federation.engine.resources
-    data = resources.data.clients[1]
+    data = federation.data.clients[1]
     module = resources.load_global(message).train()
     trained = [*module.backbone.parameters(), *module.head.parameters()]
     anchors = [parameter.detach().clone() for parameter in trained]
@@ -99,7 +99,7 @@ def test_local_training_by_a_loop() -> None:
 @pytest.mark.parametrize("size", [7, 50, 1000])
 def test_every_image_is_in_one_batch_of_each_epoch(size: int) -> None:
     federation = appending()
-    data = federation.engine.resources.data.clients[0]
+    data = federation.data.clients[0]
     images = torch.arange(20.0).reshape(20, 1, 1, 1).expand(20, 1, 8, 8) + 1000
     generator = torch.Generator().manual_seed(0)
     appended = AppendedData(data, images, torch.arange(20) % 10, generator)
@@ -134,7 +134,7 @@ def test_all_else_is_without_the_images() -> None:
         each.run_round(1)
     message = federation.server.broadcast(2)
     module = begin_client(federation.engine, 0, message)
-    data = federation.engine.resources.data.clients[0]
+    data = federation.data.clients[0]
     assert isinstance(module.data, AppendedData)
     assert module.data.num_samples == data.num_samples
     assert torch.equal(module.data.class_counts, data.class_counts)
@@ -191,7 +191,7 @@ def test_it_goes_on_after_a_restart() -> None:
     for round in (1, 2):
         whole.run_round(round)
     file = io.BytesIO()
-    store = whole.engine.resources.store
+    store = whole.store
     torch.save(
         (whole.server.state_dict(), [store.memory(k, "regularizer") for k in range(3)]), file
     )
@@ -199,7 +199,7 @@ def test_it_goes_on_after_a_restart() -> None:
     server, memories = torch.load(file, weights_only=True)
     resumed.server.load_state_dict(server)
     for client, memory in enumerate(memories):
-        with resumed.engine.resources.store.open(client) as state:
+        with resumed.store.open(client) as state:
             state.memory("regularizer").update(memory)
     for federation in (whole, resumed):
         federation.run_round(3)

@@ -7,17 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federations import federate
+from federations import federate, take_step
 from omegaconf import OmegaConf
 from torch import Size, Tensor
 from torch.func import functional_call, grad, vmap
 
 from fedexp.cli.command import config_folder
-from fedexp.core.messages import Message, Tensors
+from fedexp.core.messages import PartMessage, Tensors
 from fedexp.core.part import Functional, Setting
 from fedexp.errors import InputError
 from fedexp.federation import Federation
-from fedexp.regularizers.trajectory import Trajectory, real_images
+from fedexp.regularizers.synthetic import real_images
+from fedexp.regularizers.trajectory import Trajectory
 
 DEFAULTS: dict[str, Any] = {
     str(key): value
@@ -86,12 +87,12 @@ def anchored(anchor: Tensors, **overrides: Any) -> Trajectory:
     """A part whose server has sent this w~."""
     made = part({name: value.shape for name, value in anchor.items()}, side="server", **overrides)
     weights = {name: torch.zeros_like(value) for name, value in anchor.items()}
-    begin(made, Message(2, weights, {"regularizer": anchor}))
+    begin(made, PartMessage(2, weights, anchor))
     return made
 
 
-def begin(made: Trajectory, message: Message) -> None:
-    client: Any = SimpleNamespace(logged={}, directions={})
+def begin(made: Trajectory, message: PartMessage) -> None:
+    client: Any = SimpleNamespace(compare=lambda name, step: None)
     made.begin(client, message, {})
 
 
@@ -129,7 +130,7 @@ def test_at_the_anchor_there_is_no_pull() -> None:
 def test_without_an_anchor_there_is_no_term() -> None:
     made = anchored({"v": torch.tensor([1.0, 2.0])})
     assert made([("v", torch.zeros(2))]) > 0
-    begin(made, Message(3, {"v": torch.zeros(2)}))
+    begin(made, PartMessage(3, {"v": torch.zeros(2)}))
     v = torch.zeros(2, requires_grad=True)
     penalty = made([("v", v)])
     penalty.backward()
@@ -196,23 +197,25 @@ def test_what_a_layer_is(layers: str, lengths: dict[str, float]) -> None:
         expected = torch.zeros_like(value) if length is None else 0.3 * value.detach() / length
         found = torch.zeros_like(value) if value.grad is None else value.grad
         torch.testing.assert_close(found, expected)
-    client: Any = SimpleNamespace(weights=TWO_LAYERS, logged={})
+    logged: dict[str, float] = {}
+    client: Any = SimpleNamespace(weights=TWO_LAYERS, record=logged.update)
     assert made.report(client, {}) == {}
     wanted = {f"trajectory/distance/{layer}": length for layer, length in lengths.items()}
-    assert client.logged == pytest.approx(wanted)
+    assert logged == pytest.approx(wanted)
 
 
 def test_distances_are_logged_on_request_of_at_most_thirty_layers() -> None:
     many = {f"w{number}": torch.ones(1) for number in range(40)}
     for log_distances, count in ((True, 30), (False, 0)):
         made = anchored(many, log_distances=log_distances)
-        client: Any = SimpleNamespace(weights=many, logged={})
+        logged: dict[str, float] = {}
+        client: Any = SimpleNamespace(weights=many, record=logged.update)
         made.report(client, {})
-        assert len(client.logged) == count
+        assert len(logged) == count
     made = anchored(many, log_distances=True)
-    begin(made, Message(3, many))
+    begin(made, PartMessage(3, many))
     made.report(client, {})
-    assert client.logged == {}
+    assert logged == {}
 
 
 # Looking ahead, at the server.
@@ -412,7 +415,7 @@ def test_a_server_must_have_the_whole_model() -> None:
 
 TINY = [
     *["clients.count=4", "clients.per_round=4", "local.epochs=1", "data.subset=200"],
-    *["partition.beta=0.1", "evaluation.personal=off"],
+    *["partition.beta=0.1", "measure.personal=null"],
 ]
 QUICK = ["ipc=2", "outer_steps=2", "inner_steps=2"]
 
@@ -478,14 +481,13 @@ def test_with_other_parts(side: str, overrides: list[str]) -> None:
 
 def test_each_client_counts_the_models_that_it_has_seen() -> None:
     federation = fedptr("sampler=round_robin", "clients.per_round=2", "partition.beta=100")
-    resources = federation.engine.resources
     sent = {}
     for round in range(1, 6):
         sent[round] = federation.server.weights
         metrics = federation.run_round(round).metrics
         assert ("trajectory/step_size" in metrics) == (round > 2)
     for client, seen, latest in ((0, 3, 5), (1, 3, 5), (2, 2, 4), (3, 2, 4)):
-        memory = resources.store.memories("regularizer")[client]
+        memory = federation.store.memories("regularizer")[client]
         assert memory["seen"] == seen
         assert torch.equal(memory["0/head.linear.bias"], sent[latest]["head.linear.bias"])
         assert memory["synthetic"].shape == (20, 1, 8, 8)
@@ -496,10 +498,10 @@ def test_a_clients_direction_leads_to_its_anchor() -> None:
     for round in (1, 2):
         message = federation.server.broadcast(round)
         updates = list(federation.engine.train([0, 1], message))
-        federation.server.aggregate(updates)
-    anchors = federation.engine.resources.module.regularizer.anchors
+        take_step(federation.server, updates)
+    anchors = federation.module.regularizer.anchors
     last = updates[-1].directions["projected"]
-    assert isinstance(federation.engine.resources.module.regularizer, Trajectory)
+    assert isinstance(federation.module.regularizer, Trajectory)
     for name, step in last.items():
         assert torch.equal(step, anchors[name] - message.weights[name])
     assert any(step.norm() > 0 for step in last.values())
@@ -510,11 +512,10 @@ def test_a_clients_direction_leads_to_its_anchor() -> None:
 def test_clients_begin_with_their_own_images_and_noise() -> None:
     start = ["regularizer.init=distinct_images", "regularizer.image_lr=0"]
     federation = fedptr("data.subset=60", "regularizer.ipc=3", *start)
-    resources = federation.engine.resources
     weights_after(federation, 2)
     repeated = False
-    for data in (resources.data.clients[client] for client in range(4)):
-        synthetic = resources.store.memories("regularizer")[data.client]["synthetic"]
+    for data in (federation.data.clients[client] for client in range(4)):
+        synthetic = federation.store.memories("regularizer")[data.client]["synthetic"]
         inputs, labels = next(data.batches(1000))
         for label in range(10):
             own = {tuple(image.flatten().tolist()) for image in inputs[labels == label]}
@@ -531,7 +532,7 @@ def test_clients_begin_with_their_own_images_and_noise() -> None:
 
 
 def test_with_replacement_images_may_repeat() -> None:
-    data = federate("clients.count=2", "clients.per_round=2").engine.resources.data.clients[0]
+    data = federate("clients.count=2", "clients.per_round=2").data.clients[0]
     label = int(data.class_counts.argmax())
     count = int(data.class_counts[label])
     distinct = real_images(data, label, count, seed=0, round=2)
@@ -544,10 +545,9 @@ def test_with_replacement_images_may_repeat() -> None:
 @pytest.mark.parametrize("init", ["images", "distinct_images", "noise"])
 def test_what_a_client_starts_from(init: str) -> None:
     federation = fedptr(f"regularizer.init={init}", "regularizer.image_lr=0")
-    resources = federation.engine.resources
     weights_after(federation, 2)
-    inputs, labels = next(resources.data.clients[0].batches(1000))
-    synthetic = resources.store.memories("regularizer")[0]["synthetic"]
+    inputs, labels = next(federation.data.clients[0].batches(1000))
+    synthetic = federation.store.memories("regularizer")[0]["synthetic"]
     own = {tuple(image.flatten().tolist()) for image in inputs}
     found = [tuple(image.flatten().tolist()) in own for image in synthetic]
     held = set(labels.tolist()) if init != "noise" else set()
@@ -574,7 +574,7 @@ def test_augmented_in_serial_and_vectorized(side: str) -> None:
 
 
 def test_real_images_are_drawn_by_client_and_round() -> None:
-    data = federate("clients.count=2", "clients.per_round=2").engine.resources.data.clients[0]
+    data = federate("clients.count=2", "clients.per_round=2").data.clients[0]
     label = int(data.class_counts.argmax())
     first = real_images(data, label, 5, seed=0, round=2)
     assert torch.equal(first, real_images(data, label, 5, seed=0, round=2))
@@ -583,7 +583,6 @@ def test_real_images_are_drawn_by_client_and_round() -> None:
 
 @pytest.mark.parametrize("side", ["client", "server"])
 def test_there_is_a_figure_after_the_last_round(side: str) -> None:
-    federation = fedptr(side=side)
-    federation.figures.rounds = 2  # type: ignore[attr-defined]
+    federation = fedptr("rounds=2", side=side)
     federation.run_round(1)
     assert "trajectory/synthetic" in federation.run_round(2).figures

@@ -6,7 +6,7 @@ from run_files import accuracies, write_run
 from fedexp.errors import InputError
 from fedexp.reporting.baseline import find_baselines
 from fedexp.reporting.labels import Label
-from fedexp.reporting.report import report
+from fedexp.reporting.report import Report
 
 BASELINE = (("algorithm", "fedavg"),)
 
@@ -57,7 +57,7 @@ def test_runs_of_a_swept_strength_are_compared(tmp_path: Path) -> None:
             method = [override] if n == 0 else ["algorithm=fedprox", override]
             history = accuracies(value + 0.1 * seed)
             write_run(tmp_path / f"{n}_{seed}", [*method, f"seed={seed}"], history)
-    made = report(tmp_path, baseline="algorithm=fedavg")
+    made = Report.read(tmp_path, baseline="algorithm=fedavg")
     results, difference, _ = made.tables()
     place = difference.columns.index("global/accuracy")
     assert [row[place] for row in difference.rows] == ["+0.1000 ± 0.0000", "+0.2000 ± 0.0000"]
@@ -69,6 +69,6 @@ def test_runs_of_a_swept_strength_are_compared(tmp_path: Path) -> None:
 def test_what_every_run_has_is_no_baseline(tmp_path: Path) -> None:
     for name in ("fedavg", "fednh"):
         write_run(tmp_path / name, [f"algorithm={name}", "rounds=1"])
-    assert report(tmp_path, baseline="algorithm=fedavg rounds=1").baseline == BASELINE
+    assert Report.read(tmp_path, baseline="algorithm=fedavg rounds=1").baseline == BASELINE
     with pytest.raises(InputError, match="rounds=1: every run has it, so there is nothing to com"):
-        report(tmp_path, baseline="rounds=1")
+        Report.read(tmp_path, baseline="rounds=1")

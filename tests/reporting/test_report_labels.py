@@ -12,7 +12,7 @@ def labels(folder: Path) -> list[str]:
 
 
 def test_seeds_and_records_are_no_difference(tmp_path: Path) -> None:
-    write_run(tmp_path / "0", ["seed=0", "tracking.heatmap_every=5"])
+    write_run(tmp_path / "0", ["seed=0", "tracking.tensorboard=true"])
     write_run(tmp_path / "1", ["seed=1"])
     assert labels(tmp_path) == ["all", "all"]
 

@@ -9,7 +9,7 @@ import pytest
 from run_files import accuracies, write_run
 
 from fedexp.reporting.html import html, leading_number
-from fedexp.reporting.report import report
+from fedexp.reporting.report import Report
 
 
 @pytest.mark.parametrize(
@@ -34,9 +34,9 @@ def test_cells_are_sorted_by_their_first_number(cell: str, number: str | None) -
 
 def page(folder: Path) -> str:
     for n, value in enumerate((0.9, 0.8, 0.5, 0.7)):
-        overrides = [f"algorithm=a{n}", f"evaluation.targets=[{0.6}]"]
+        overrides = [f"algorithm=a{n}", f"measure.global.targets=[{0.6}]"]
         write_run(folder / str(n), overrides, accuracies(0.1, value))
-    return html(report(folder), [])
+    return html(Report.read(folder), [])
 
 
 def test_cells_carry_their_number(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import pytest
 from run_files import accuracies, write_run
 
 from fedexp.errors import InputError
-from fedexp.reporting.report import report
+from fedexp.papers.report import PaperReport
+from fedexp.reporting.report import Report
 from fedexp.reporting.statistics import (
     Interval,
     cost_to,
@@ -19,7 +20,7 @@ from fedexp.reporting.statistics import (
 def test_mean_and_deviation_over_seeds(tmp_path: Path) -> None:
     for seed, value in enumerate((0.5, 0.6, 0.7)):
         write_run(tmp_path / str(seed), [f"seed={seed}"], accuracies(0.9, value))
-    frame = report(tmp_path).results.set_index(["metric", "statistic"])
+    frame = Report.read(tmp_path).results.set_index(["metric", "statistic"])
     # Of 0.5, 0.6, 0.7: mean 0.6, variance (0.01 + 0 + 0.01) / 2.
     final = frame.loc[("global/accuracy", "final")]
     assert final["mean"] == pytest.approx(0.6)
@@ -33,7 +34,7 @@ def test_mean_and_deviation_over_seeds(tmp_path: Path) -> None:
 def test_a_target_that_one_seed_missed_has_no_mean(tmp_path: Path) -> None:
     write_run(tmp_path / "0", ["seed=0"], accuracies(0.5, 0.7))
     write_run(tmp_path / "1", ["seed=1"], accuracies(0.5, 0.5))
-    made = report(tmp_path, targets=[0.5, 0.6])
+    made = Report.read(tmp_path, targets=[0.5, 0.6])
     frame = made.results.set_index("metric")
     assert frame.loc["rounds_to/0.5", "mean"] == 1
     missed = frame.loc["rounds_to/0.6"]
@@ -57,7 +58,7 @@ def test_rounds_to_the_best_of_the_baseline_of_the_same_cell_and_seed(tmp_path: 
     for (method, beta, seed), values in histories.items():
         overrides = [f"algorithm={method}", f"partition.beta={beta}", f"seed={seed}"]
         write_run(tmp_path / f"{method}_{beta}_{seed}", overrides, accuracies(*values))
-    made = report(tmp_path, baseline="algorithm=fedavg")
+    made = Report.read(tmp_path, baseline="algorithm=fedavg")
     name = "rounds_to/best_of_baseline"
     rows = made.values[made.values["metric"] == name]
     columns = (rows["algorithm"], rows["partition.beta"], rows["seed"], rows["value"])
@@ -72,7 +73,7 @@ def test_rounds_to_the_best_of_the_baseline_of_the_same_cell_and_seed(tmp_path: 
     shown = {tuple(row[:2]): row[table.columns.index(name)] for row in table.rows}
     assert shown["fedgela", "0.1"] == "1.5 ± 0.7"
     assert shown["fedgela", "0.5"] == shown["moon", "0.1"] == ""
-    assert name not in set(report(tmp_path).values["metric"])
+    assert name not in set(Report.read(tmp_path).values["metric"])
 
 
 def test_costs_to_a_target() -> None:
@@ -141,7 +142,7 @@ def test_differences_are_to_the_row_with_the_same_other_keys(tmp_path: Path) -> 
             overrides = [f"algorithm={name}", f"head.rho={rho}", f"seed={seed}"]
             # The second seed is better by 0.1 for all: the pairs' differences have no spread.
             write_run(tmp_path / f"{n}_{seed}", overrides, accuracies(value + 0.1 * seed))
-    made = report(tmp_path, baseline="algorithm=fedavg")
+    made = Report.read(tmp_path, baseline="algorithm=fedavg")
     frame = made.differences
     frame = frame[(frame["metric"] == "global/accuracy") & (frame["statistic"] == "final")]
     assert frame["algorithm"].tolist() == ["fednh", "fednh"]
@@ -154,7 +155,7 @@ def test_differences_are_to_the_row_with_the_same_other_keys(tmp_path: Path) -> 
 def test_runs_of_one_config_and_seed_count_once(tmp_path: Path) -> None:
     write_run(tmp_path / "0", [], accuracies(0.5), rounds=2)
     write_run(tmp_path / "1", [], accuracies(0.5, 0.7))
-    made = report(tmp_path)
+    made = Report.read(tmp_path)
     assert [run.folder.name for run in made.runs] == ["1"]
     assert made.problems == [
         f"{tmp_path / '0'}: left out, as {tmp_path / '1'} has the same config and seed"
@@ -166,18 +167,18 @@ def test_the_shown_metrics(tmp_path: Path) -> None:
     row |= {"global/accuracy": 0.4, "global/loss": 1.0, "geometry/classifier_angle": 90.0}
     published = {"table": "Table 1", "metric": "personal/accuracy_local", "statistic": "final"}
     write_run(tmp_path / "0", [], [row], paper=[published | {"values": {"algorithm=fedavg": 0.6}}])
-    assert report(tmp_path).metrics == ["global/accuracy", "personal/accuracy_local"]
-    asked = report(tmp_path, metrics=["geometry/classifier_angle"])
+    assert PaperReport.read(tmp_path).metrics == ["global/accuracy", "personal/accuracy_local"]
+    asked = Report.read(tmp_path, metrics=["geometry/classifier_angle"])
     assert asked.tables()[0].rows == [["1", "90.0000"]]
     with pytest.raises(InputError, match=r"metrics=geometry/x: not measured; there are: .*global"):
-        report(tmp_path, metrics=["geometry/x"])
+        Report.read(tmp_path, metrics=["geometry/x"])
 
 
 def test_a_baseline_that_no_run_has(tmp_path: Path) -> None:
     write_run(tmp_path / "0", ["algorithm=fednh"])
     write_run(tmp_path / "1", ["algorithm=ditto"])
     with pytest.raises(InputError, match="algorithm=fedavg: no run has it; there are: algorithm=f"):
-        report(tmp_path, baseline="algorithm=fedavg")
+        Report.read(tmp_path, baseline="algorithm=fedavg")
 
 
 def test_the_difference_of_some_pairs_alone_is_not_shown(tmp_path: Path) -> None:
@@ -186,7 +187,7 @@ def test_the_difference_of_some_pairs_alone_is_not_shown(tmp_path: Path) -> None
         for seed, values in enumerate(histories):
             overrides = [f"algorithm={name}", f"seed={seed}"]
             write_run(tmp_path / f"{name}{seed}", overrides, accuracies(*values))
-    made = report(tmp_path, baseline="algorithm=fedavg", targets=[0.65])
+    made = Report.read(tmp_path, baseline="algorithm=fedavg", targets=[0.65])
     row = made.differences.set_index("metric").loc["rounds_to/0.65"]
     assert (row["pairs"], row["seeds"]) == (1, 3)
     assert math.isnan(row["difference"])
@@ -202,7 +203,7 @@ def test_a_difference_to_what_diverged(tmp_path: Path) -> None:
         for seed in (0, 1):
             history = [{"global/loss": loss}]
             write_run(tmp_path / f"{name}{seed}", [f"algorithm={name}", f"seed={seed}"], history)
-    made = report(tmp_path, baseline="algorithm=fedavg", metrics=["global/loss"])
+    made = Report.read(tmp_path, baseline="algorithm=fedavg", metrics=["global/loss"])
     assert made.tables()[1].rows[0][-1] == "diverged"
 
 
@@ -213,7 +214,7 @@ def test_swept_rounds_are_a_label_and_no_rounds_done(tmp_path: Path) -> None:
             history = accuracies(*[0.1 * rounds] * done[seed])
             folder = tmp_path / f"{rounds}_{seed}"
             write_run(folder, overrides, history, finished=done[seed] == rounds)
-    made = report(tmp_path, baseline="rounds=2")
+    made = Report.read(tmp_path, baseline="rounds=2")
     assert [row[:2] for row in made.tables()[0].rows] == [["2", "2"], ["4", "2"]]
     assert made.tables()[1].rows[0][:3] == ["4", "2", "+0.2000 ± 0.0000"]
     assert set(made.values["rounds_done"]) == {2, 3, 4}
@@ -224,17 +225,17 @@ def test_swept_rounds_are_a_label_and_no_rounds_done(tmp_path: Path) -> None:
 def test_a_statistic_that_no_run_has(tmp_path: Path) -> None:
     write_run(tmp_path / "0", [], accuracies(0.5, 0.6))
     with pytest.raises(InputError, match=r"^statistic=at_best_validation: no run has it$"):
-        report(tmp_path, statistic="at_best_validation")
+        Report.read(tmp_path, statistic="at_best_validation")
 
 
 def test_a_statistic_that_a_metric_lacks_is_left_blank(tmp_path: Path) -> None:
     rows = [{"global/accuracy": 0.5, "geometry/classifier_angle": 90.0}]
     write_run(tmp_path / "0", [], rows)
     names = ["global/accuracy", "geometry/classifier_angle"]
-    made = report(tmp_path, statistic="best", metrics=names)
+    made = Report.read(tmp_path, statistic="best", metrics=names)
     assert made.tables()[0].rows == [["1", "0.5000", ""]]
 
 
 def test_a_target_that_no_run_reached_is_said(tmp_path: Path) -> None:
     write_run(tmp_path / "0", [], accuracies(0.5))
-    assert report(tmp_path, targets=[0.4, 0.9]).problems == ["target 0.9: no run reached it"]
+    assert Report.read(tmp_path, targets=[0.4, 0.9]).problems == ["target 0.9: no run reached it"]

@@ -6,13 +6,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from rich.console import Console
-from run_files import accuracies, write_run
+from run_files import HEADLINES, accuracies, write_run
 
 from fedexp.reporting.files import FORMATS, write
 from fedexp.reporting.latex import escape, latex
 from fedexp.reporting.markdown import markdown
-from fedexp.reporting.report import report
-from fedexp.reporting.table import Table, number, order_metrics, rank
+from fedexp.reporting.report import Report
+from fedexp.reporting.table import Table, direction, number, order_metrics, rank
 from fedexp.reporting.terminal import print_table
 
 TABLE = Table(
@@ -36,12 +36,12 @@ def test_marks() -> None:
         3: values(0.7),
         4: values(float("nan")),
     }
-    assert rank(found, "global/accuracy") == {1: "best", 3: "best", 2: "second"}
-    assert rank(found, "global/loss") == {0: "best", 2: "second"}
-    assert rank(found, "rounds_to/0.5") == {0: "best", 2: "second"}
-    assert rank({0: values(0.5)}, "global/accuracy") == {}
+    assert rank(found, "higher") == {1: "best", 3: "best", 2: "second"}
+    assert rank(found, "lower") == {0: "best", 2: "second"}
+    assert rank(found, None) == {}
+    assert rank({0: values(0.5)}, "higher") == {}
     # One row of a single seed: nothing is marked.
-    assert rank({0: values(0.5), 1: values(0.7, seeds=1)}, "global/accuracy") == {}
+    assert rank({0: values(0.5), 1: values(0.7, seeds=1)}, "higher") == {}
 
 
 def test_marks_are_within_the_methods_of_one_setting(tmp_path: Path) -> None:
@@ -51,17 +51,54 @@ def test_marks_are_within_the_methods_of_one_setting(tmp_path: Path) -> None:
         for seed in (0, 1):
             overrides = [f"algorithm={name}", f"head.rho={rho}", f"seed={seed}"]
             write_run(tmp_path / f"{n}{seed}", overrides, accuracies(value))
-    alone = report(tmp_path).tables()[0]
+    alone = Report.read(tmp_path).tables()[0]
     assert alone.marks == {(2, 3): "best", (3, 3): "second"}
-    together = report(tmp_path, baseline="algorithm=fedavg").tables()[0]
+    together = Report.read(tmp_path, baseline="algorithm=fedavg").tables()[0]
     marks = {place: mark for place, mark in together.marks.items() if place[1] == 3}
     assert marks == {(0, 3): "second", (1, 3): "best", (2, 3): "best", (3, 3): "second"}
+
+
+def two_methods(folder: Path, headlines: dict[str, str]) -> Report:
+    """Two seeds each of two methods, with a metric of a user's own measure: 3 and 2 degrees."""
+    for n, name in enumerate(("fedavg", "fednh")):
+        for seed in (0, 1):
+            row = {"global/accuracy": 0.5, "drift/angle": 3.0 - n}
+            overrides = [f"algorithm={name}", f"seed={seed}"]
+            write_run(folder / f"{n}{seed}", overrides, [row], headlines=headlines)
+    return Report.read(folder, metrics=() if headlines else ["drift/angle"])
+
+
+@pytest.mark.parametrize(("better", "best"), [("lower", 1), ("higher", 0)])
+def test_a_headline_of_a_users_own_is_shown_with_its_best(
+    better: str, best: int, tmp_path: Path
+) -> None:
+    table = two_methods(tmp_path, HEADLINES | {"drift/angle": better}).tables()[0]
+    assert table.columns == ["algorithm", "n", "global/accuracy", "drift/angle"]
+    assert [row[3] for row in table.rows] == ["3.0000 ± 0.0000", "2.0000 ± 0.0000"]
+    assert {row: mark for (row, column), mark in table.marks.items() if column == 3} == {
+        best: "best",
+        1 - best: "second",
+    }
+
+
+def test_a_metric_without_a_known_direction_gets_no_mark(tmp_path: Path) -> None:
+    table = two_methods(tmp_path, {}).tables()[0]
+    assert [row[2] for row in table.rows] == ["3.0000 ± 0.0000", "2.0000 ± 0.0000"]
+    assert table.marks == {}
+
+
+def test_the_direction_of_a_metric() -> None:
+    better = {"drift/angle": "lower", "global/accuracy": "higher"}
+    assert direction("drift/angle", better) == "lower"
+    assert direction("global/accuracy", better) == "higher"
+    assert direction("rounds_to/0.5", better) == "lower"  # costs need no headline
+    assert direction("geometry/classifier_angle", better) is None
 
 
 def test_one_seed_is_said_and_nothing_is_marked(tmp_path: Path) -> None:
     for n, name in enumerate(("fedavg", "fednh")):
         write_run(tmp_path / str(n), [f"algorithm={name}"], accuracies(0.5 + 0.1 * n))
-    made = report(tmp_path, baseline="algorithm=fedavg")
+    made = Report.read(tmp_path, baseline="algorithm=fedavg")
     results, difference, _ = made.tables()
     assert results.marks == {}
     assert "n = 1: one seed; nothing there is marked as best." in results.notes
@@ -161,7 +198,7 @@ def test_every_format(tmp_path: Path) -> None:
             )
     (tmp_path / "runs" / "broken").mkdir()
     (tmp_path / "runs" / "broken" / "summary.json").write_text("{}")
-    made = report(tmp_path / "runs", baseline="algorithm=fedavg")
+    made = Report.read(tmp_path / "runs", baseline="algorithm=fedavg")
     folder = tmp_path / "report"
     files = write(made, folder, FORMATS)
     assert {path.name for path in files} == {
@@ -193,7 +230,7 @@ def test_every_format(tmp_path: Path) -> None:
 
 def test_one_format_alone(tmp_path: Path) -> None:
     write_run(tmp_path / "run")
-    write(report(tmp_path / "run"), tmp_path / "report", ["csv"])
+    write(Report.read(tmp_path / "run"), tmp_path / "report", ["csv"])
     assert {path.name for path in (tmp_path / "report").iterdir()} == {
         *("values.csv", "results.csv", "curves.csv")
     }

@@ -126,12 +126,12 @@ def test_rounds_to_a_target_never_average_over_the_seeds_that_made_it(
         "head.rho=3": [None, None, None],
     }
     jobs = [(name, seed) for name in rounds for seed in range(3)]
-    evaluation = {"targets": [0.6]}
+    measure = {"global": {"every": 1, "targets": [0.6]}}
     for number, (name, seed) in enumerate(jobs):
         reached = rounds[name][seed]
         values = [0.7 if reached and n >= reached else 0.5 for n in range(1, 5)]
         overrides = [name, f"seed={seed}"]
-        write_run(tmp_path / str(number), overrides, accuracies(*values), evaluation=evaluation)
+        write_run(tmp_path / str(number), overrides, accuracies(*values), measure=measure)
     end(tmp_path)
     table = pd.read_csv(tmp_path / "sweep.csv", index_col="configuration")
     assert table["rounds_to/0.6/reached"].tolist() == [3, 2, 0]

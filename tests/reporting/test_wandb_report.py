@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from run_files import write_run
 
-from fedexp.reporting.command import main
-from fedexp.reporting.report import Report, report
+from fedexp.cli.report import main
+from fedexp.reporting.report import Report
 from fedexp.reporting.wandb_report import Section, build, grouping, sections
 
 ROUND = {
@@ -29,7 +29,7 @@ def made(tmp_path: Path) -> Report:
             (folder / "figures").mkdir()
             for picture in ("heatmap_partition_0000", "heatmap_prototype_similarity_0002"):
                 (folder / "figures" / f"{picture}.png").touch()
-    return report(tmp_path)
+    return Report.read(tmp_path)
 
 
 def test_sections_hold_what_was_measured(made: Report) -> None:

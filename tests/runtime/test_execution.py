@@ -19,6 +19,7 @@ from wandb_log import history, run_files
 import fedexp
 from fedexp.cli.command import config_folder
 from fedexp.errors import InputError
+from fedexp.papers.published import checked_rows
 from fedexp.runtime.plan import plan
 from fedexp.state.checkpoint import load_weights
 from fedexp.tracking.jsonl import read_metrics
@@ -47,6 +48,7 @@ def options(*groups: str) -> list[str]:
 SMALL_GROUPS = ["algorithm", "head", "loss", "regularizer", "personalization", "sampler"]
 SMALL_GROUPS += ["aggregator", "faults", "optimizer", "schedule", "engine"]
 SMALL_GROUPS += ["evaluation", "tracking", "partition"]
+MEASURES = [f"+{each}" for each in options("measure")]
 SETS_AT_HAND = [each for each in options("data") if each.removeprefix("data=") not in NAMES]
 
 
@@ -70,8 +72,8 @@ def run_in(folder: Path, *overrides: str) -> fedexp.RunResult:
     return fedexp.run([f"hydra.run.dir={folder}", *TINY, *overrides])
 
 
-FEW_SHOT = [f"evaluation.fewshot.{key}=2" for key in ("shots", "queries", "episodes")]
-FEW_SHOT += ["objective=global/fewshot_accuracy", "evaluation.personal=off"]
+FEW_SHOT = [f"measure.fewshot.{key}=2" for key in ("shots", "queries", "episodes")]
+FEW_SHOT += ["objective=global/fewshot_accuracy", "measure.personal=null"]
 
 
 @pytest.fixture(scope="session")
@@ -93,7 +95,9 @@ def image_sets(image_set_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 OF_EXTRAS = ("data=hf", "partition=flwr")
 """Options that need a package that is not installed with fedexp; they have a test of their own."""
 
-ALWAYS = [each for each in options(*SMALL_GROUPS) + SETS_AT_HAND if each not in OF_EXTRAS]
+ALWAYS = [
+    each for each in options(*SMALL_GROUPS) + MEASURES + SETS_AT_HAND if each not in OF_EXTRAS
+]
 
 
 @pytest.mark.matrix
@@ -192,7 +196,7 @@ def test_every_experiment_fits_and_runs_a_tiny_round(
     assert plan(config).feature_dim > 0
     smaller = ["clients.count=5", "partition=iid"]
     images = ["data=image_folder", f"data.root={image_tree}", *smaller]
-    images += ["data.mean=null", "data.std=null", "evaluation.targets=[0.0001]"]
+    images += ["data.mean=null", "data.std=null", "measure.global.targets=[0.0001]"]
     if "spiral" in override:
         images = []
     elif "fc100" in override:
@@ -203,7 +207,8 @@ def test_every_experiment_fits_and_runs_a_tiny_round(
     measured = set(result.summary["metrics"])
     # Rounds to a target may not be reached; a membership attack is a row's own override.
     elsewhere = ("rounds_to/", "membership/")
-    published = {row.metric for row in config.paper if not row.metric.startswith(elsewhere)}
+    rows = checked_rows(config.paper)
+    published = {row.metric for row in rows if not row.metric.startswith(elsewhere)}
     assert published <= measured
 
 
@@ -222,8 +227,8 @@ def test_what_a_run_leaves_behind(tmp_path: Path) -> None:
         "rounds=3",
         "tracking.wandb.mode=offline",
         "tracking.tensorboard=true",
-        "tracking.heatmap_every=2",
-        "evaluation.personal_every=2",
+        "measure.prototypes.every=2",
+        "measure.personal.every=2",
     )
     assert result.folder == folder
     found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
@@ -254,7 +259,7 @@ def test_what_a_run_leaves_behind(tmp_path: Path) -> None:
 
 def test_wandb_holds_what_metrics_jsonl_holds(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    run_in(folder, "rounds=3", "tracking.wandb.mode=offline", "tracking.heatmap_every=2")
+    run_in(folder, "rounds=3", "tracking.wandb.mode=offline", "measure.prototypes.every=2")
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     (run,) = run_files(folder)
     logged = {int(row["round"]): row for row in history(run)}
@@ -308,7 +313,7 @@ def test_without_checkpoints_nothing_is_kept_and_nothing_extended(tmp_path: Path
     run_in(folder, "checkpoint.keep=0")
     before = (folder / "metrics.jsonl").read_bytes()
     assert [path.name for path in (folder / "checkpoints").iterdir()] == ["final.pt"]
-    with pytest.raises(InputError, match="is finished and has no checkpoint to go on from"):
+    with pytest.raises(InputError, match="is finished and has no checkpoint to resume"):
         run_in(folder, "checkpoint.keep=0", "rounds=2", "resume=auto")
     assert (folder / "metrics.jsonl").read_bytes() == before
 
@@ -333,7 +338,7 @@ def test_the_final_model_is_the_global_one_in_eval_mode(tmp_path: Path) -> None:
 
 
 def test_objective_is_the_last_value_or_nan(tmp_path: Path) -> None:
-    result = run_in(tmp_path / "run", "rounds=3", "evaluation.every=2", "evaluation.personal=off")
+    result = run_in(tmp_path / "run", "rounds=3", "measure.global.every=2", "measure.personal=null")
     assert result.objective("global/accuracy") == result.metrics["global/accuracy"].iloc[-1]
     assert math.isnan(result.objective("personal/accuracy_local"))
 
@@ -363,7 +368,7 @@ def test_a_config_group_from_outside(tmp_path: Path) -> None:
 
 
 def test_long_tail_and_subset_shrink_the_training_data(tmp_path: Path) -> None:
-    from fedexp.runtime.plan import load_data
+    from fedexp.data.load import load_data
 
     def held(*overrides: str) -> list[int]:
         config = compose(*overrides)

@@ -15,7 +15,7 @@ import fedexp
 
 SMALL = [
     *["rounds=4", "clients.count=5", "clients.per_round=3", "local.epochs=1", "data.subset=200"],
-    *["checkpoint.every=1", "evaluation.personal_every=2", "resume=auto"],
+    *["checkpoint.every=1", "measure.personal.every=2", "resume=auto"],
     *["tracking.wandb.mode=disabled", "tracking.progress=false"],
 ]
 METHODS = [

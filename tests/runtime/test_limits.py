@@ -16,9 +16,10 @@ from federations import compose, federate
 import fedexp
 from fedexp.errors import InputError
 from fedexp.runtime.limits import TimeLimit, limited_sweep, reason_to_stop_sweep, stop_sweep
+from fedexp.runtime.plan import plan
 
 TINY = ["algorithm=fedavg", "clients.count=4", "clients.per_round=2", "local.epochs=1"]
-TINY += ["evaluation.personal=off", "tracking.wandb.mode=disabled", "data.subset=300"]
+TINY += ["measure.personal=null", "tracking.wandb.mode=disabled", "data.subset=300"]
 SOON = "limits.minutes=0.00001"
 
 
@@ -63,7 +64,7 @@ def test_a_limit_is_a_time(minutes: str) -> None:
 
 def test_a_limit_needs_checkpoints() -> None:
     with pytest.raises(InputError, match=r"limits\.minutes=5: needs checkpoint\.keep"):
-        compose("limits.minutes=5", "checkpoint.keep=0")
+        plan(compose("limits.minutes=5", "checkpoint.keep=0"))
 
 
 def test_without_a_limit_no_time_is_up() -> None:

@@ -14,7 +14,7 @@ import pytest
 from fedexp.runtime.interrupts import in_worker
 from fedexp.runtime.sweep_interrupts import unblock_interrupts
 
-TINY = ["clients.count=4", "clients.per_round=2", "local.epochs=1", "evaluation.personal=off"]
+TINY = ["clients.count=4", "clients.per_round=2", "local.epochs=1", "measure.personal=null"]
 TINY += ["tracking.wandb.mode=disabled", "hydra/launcher=joblib"]
 CTRL_C = {signal.SIGINT}
 

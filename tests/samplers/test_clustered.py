@@ -8,7 +8,7 @@ from scipy.cluster.hierarchy import ClusterNode, linkage, to_tree
 from scipy.spatial.distance import squareform
 from scipy.stats import chisquare
 
-from fedexp.core.messages import Update
+from fedexp.core.messages import PartUpdate
 from fedexp.core.part import Setting
 from fedexp.samplers.clustered import (
     Clustered,
@@ -33,8 +33,9 @@ def prepared(sizes: list[int], per_round: int, seed: int = 0) -> Clustered:
 def move(sampler: Clustered, steps: list[list[float]]) -> None:
     """A round in which client k moves by steps[k]."""
     start = {"w": torch.tensor([7.0, -3.0])}
-    updates = [Update(k, 1, {"w": start["w"] + torch.tensor(s)}) for k, s in enumerate(steps)]
-    sampler.aggregate([u.digest({"sampler": sampler.extract(u, start)}) for u in updates])
+    weights = [{"w": start["w"] + torch.tensor(step)} for step in steps]
+    extracts = [sampler.extract(each, start) for each in weights]
+    sampler.aggregate([PartUpdate(k, 1, {}, each) for k, each in enumerate(extracts)])
 
 
 def random_distances(n: int, generator: np.random.Generator) -> np.ndarray:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from federations import federate
 from torch import Tensor
 
-from fedexp.core.messages import Update
+from fedexp.core.messages import PartUpdate
 from fedexp.core.part import Setting
 from fedexp.federation import Federation
 from fedexp.samplers.divfl import DivFL, facility_location
@@ -116,9 +116,9 @@ def prepared(
 
 
 def move(sampler: DivFL, steps: dict[int, float]) -> None:
-    updates = [Update(client, 1, {"w": torch.tensor([step])}) for client, step in steps.items()]
     start = {"w": torch.zeros(1)}
-    sampler.aggregate([u.digest({"sampler": sampler.extract(u, start)}) for u in updates])
+    extracts = {c: sampler.extract({"w": torch.tensor([step])}, start) for c, step in steps.items()}
+    sampler.aggregate([PartUpdate(client, 1, {}, each) for client, each in extracts.items()])
 
 
 def test_the_cohort_represents_all_clients() -> None:
@@ -141,7 +141,7 @@ def test_fewer_clients_with_data_than_places() -> None:
 
 def gradient(federation: Federation, client: int) -> Tensor:
     """Of the mean cross-entropy at the global model, by one backward pass over everything."""
-    data = federation.engine.resources.data
+    data = federation.data
     x, y = data.train.gather(data.clients[client].train_index)
     model = federation.global_model(0)
     model.train_only(("",))
@@ -178,7 +178,7 @@ def test_ideal_rounds_compare_true_gradients_and_are_counted(head: str) -> None:
 def test_an_answer_changes_no_weight_and_does_not_depend_on_which_are_frozen() -> None:
     federation = federate("sampler=divfl_ideal", "head=etf", "head.feature_norm=batchnorm", *TINY)
     message, engine = federation.server.broadcast(1), federation.engine
-    module = engine.resources.module
+    module = federation.module
     engine.resources.load_global(message)
     before = {name: value.clone() for name, value in module.weights.items()}
     answers = []

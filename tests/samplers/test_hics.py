@@ -12,7 +12,7 @@ from scipy.stats import entropy
 from torch import Tensor
 
 from fedexp.core.description import Description
-from fedexp.core.messages import Update
+from fedexp.core.messages import PartUpdate, Tensors
 from fedexp.core.part import Setting
 from fedexp.errors import InputError
 from fedexp.samplers.heterogeneity import distances_within
@@ -54,9 +54,7 @@ def prepared(about: Setting, **options: Any) -> HiCS:
 
 def send(sampler: HiCS, signals: Tensor, clients: list[int]) -> None:
     """The server receives these clients' updates."""
-    sampler.aggregate(
-        [Update(k, 1, {}, {"sampler": {"signal": signals[k]}}, draws=1) for k in clients]
-    )
+    sampler.aggregate([PartUpdate(k, 1, {}, {"signal": signals[k]}) for k in clients])
 
 
 def random_signals(clients: int, seed: int = 0) -> Tensor:
@@ -206,23 +204,23 @@ def test_with_refresh_after_warm_up_clusters_and_estimates_stay() -> None:
     assert clusters == [clusters[0]] * 4
 
 
-def moved_head(weight: list[list[float]], bias: list[float]) -> tuple[Update, dict[str, Tensor]]:
-    """An update by these steps, and the weights before."""
+def moved_head(weight: list[list[float]], bias: list[float]) -> tuple[Tensors, Tensors]:
+    """The weights after these steps, and before."""
     before = {"head.linear.weight": torch.full((4, 3), 2.0), BIAS: torch.arange(4.0)}
     step = {"head.linear.weight": torch.tensor(weight), BIAS: torch.tensor(bias)}
-    return Update(0, 1, {name: before[name] + step[name] for name in before}), before
+    return {name: before[name] + step[name] for name in before}, before
 
 
 def test_the_head_update_is_of_weights_and_bias_together() -> None:
     weight = [[1.0, 2.0, 3.0], [0.0, 0.0, 0.0], [-1.0, 0.0, 4.0], [0.0, 8.0, 1.0]]
-    update, before = moved_head(weight, [0.5, -0.5, 0.0, 1.0])
+    after, before = moved_head(weight, [0.5, -0.5, 0.0, 1.0])
     for signal, expected in (("bias", [0.5, -0.5, 0, 1]), ("weight_rowmean", [2, 0, 1, 3])):
         sampler = prepared(setting([1] * 4, 2), signal=signal, angle_on="head")
-        found = sampler.extract(update, before)
+        found = sampler.extract(after, before)
         assert found["signal"].tolist() == expected
         assert found["head_update"].tolist() == [*itertools.chain(*weight), 0.5, -0.5, 0, 1]
     virtual = prepared(setting([1] * 4, 2), signal="virtual_bias", angle_on="head")
-    assert set(virtual.extract(update, before)) == {"head_update"}
+    assert set(virtual.extract(after, before)) == {"head_update"}
 
 
 def test_angles_of_the_head_and_entropies_of_the_signal_make_the_distance() -> None:
@@ -235,9 +233,9 @@ def test_angles_of_the_head_and_entropies_of_the_signal_make_the_distance() -> N
         for _ in range(clients)
     ]
     for client, (weight, bias) in enumerate(steps):
-        update, before = moved_head(weight.tolist(), bias.tolist())
-        extracted = {"sampler": sampler.extract(update, before)}
-        sampler.aggregate([Update(client, 1, {}, extracted)])
+        after, before = moved_head(weight.tolist(), bias.tolist())
+        extracted = sampler.extract(after, before)
+        sampler.aggregate([PartUpdate(client, 1, {}, extracted)])
     heads = [torch.cat([weight.flatten(), bias]).double().numpy() for weight, bias in steps]
     entropies = [entropy(np.exp(bias.double().numpy() / temperature)) for _, bias in steps]
     expected = np.zeros((clients, clients))
@@ -254,8 +252,8 @@ def test_the_angle_of_the_head_can_separate_clients_with_equal_signals() -> None
     weights = torch.tensor([[1.0], [-1.0], [1.0], [-1.0]])
     for client in range(4):
         step = weights[client].repeat(4, 3).tolist()
-        update, before = moved_head(step, [0.0] * 4)
-        sampler.aggregate([Update(client, 1, {}, {"sampler": sampler.extract(update, before)})])
+        after, before = moved_head(step, [0.0] * 4)
+        sampler.aggregate([PartUpdate(client, 1, {}, sampler.extract(after, before))])
     cohorts = {tuple(sampler.select(round)) for round in range(3, 21)}
     assert sampler.memberships[3].tolist() in ([0, 1, 0, 1], [1, 0, 1, 0])
     assert all(len(cohort) == 2 for cohort in cohorts)
@@ -267,7 +265,7 @@ def test_the_angle_of_the_head_can_separate_clients_with_equal_signals() -> None
 def test_head_updates_that_are_not_finite_are_ignored() -> None:
     sampler = prepared(setting([1] * 4, 2), angle_on="head")
     bad = {"signal": torch.ones(4), "head_update": torch.full((16,), math.inf)}
-    sampler.aggregate([Update(1, 1, {}, {"sampler": bad})])
+    sampler.aggregate([PartUpdate(1, 1, {}, bad)])
     assert not sampler.signals.any()
     assert not sampler.head_updates.any()
 
@@ -279,7 +277,7 @@ def test_a_head_without_trained_weights_has_no_angle(head: str) -> None:
 
 
 RELEASED = ["sampler.refresh=warm_up", "sampler.warm_up_order=client", "sampler.angle_on=head"]
-SMALL = ["clients.count=8", "clients.per_round=4", "data.subset=300", "evaluation.personal=off"]
+SMALL = ["clients.count=8", "clients.per_round=4", "data.subset=300", "measure.personal=null"]
 
 
 @pytest.mark.matrix
@@ -332,7 +330,7 @@ def test_every_head_runs(head: str) -> None:
         "clients.count=8",
         "clients.per_round=4",
         "local.epochs=1",
-        "evaluation.personal=off",
+        "measure.personal=null",
         "rounds=3",
     )
     metrics: list[dict[str, float]] = [federation.run_round(round).metrics for round in (1, 2, 3)]
@@ -371,8 +369,8 @@ def test_the_estimate_orders_balanced_above_imbalanced_clients(seed: int) -> Non
         "optimizer.lr=0.02",
         "optimizer.momentum=0",
         "optimizer.weight_decay=0",
-        "evaluation.personal=off",
-        "evaluation.every=20",
+        "measure.personal=null",
+        "measure.global.every=20",
         "rounds=20",
     )
     for round in range(1, 21):
@@ -409,9 +407,9 @@ def test_the_oracle_knows_the_labels_before_anything_arrives() -> None:
 
 def test_the_oracle_takes_nothing_from_updates() -> None:
     sampler = oracle()
-    update, before = moved_head([[1.0] * 3] * 4, [1.0] * 4)
-    assert sampler.extract(update, before) == {}
-    sampler.aggregate([Update(k, 1, {}, {"sampler": {}}) for k in (0, 1, 2, 4)])
+    after, before = moved_head([[1.0] * 3] * 4, [1.0] * 4)
+    assert sampler.extract(after, before) == {}
+    sampler.aggregate([PartUpdate(k, 1, {}) for k in (0, 1, 2, 4)])
     assert torch.equal(sampler.signals, COUNTS.float())
     assert sampler.metrics()["sampler/entropy_spearman"] == pytest.approx(1)
     assert sampler.temperature == OPTIONS["temperature"]
@@ -421,9 +419,9 @@ def test_the_oracle_can_take_angles_from_the_head() -> None:
     first, second = (moved_head([[x] * 3] * 4, [x] * 4) for x in (1.0, 2.0))
     for refresh, expected in (("always", 2.0), ("warm_up", 1.0)):
         sampler = oracle(angle_on="head", refresh=refresh)
-        for update, before in (first, second):
-            extracted = {"sampler": sampler.extract(update, before)}
-            sampler.aggregate([Update(0, 1, {}, extracted)])
+        for after, before in (first, second):
+            extracted = sampler.extract(after, before)
+            sampler.aggregate([PartUpdate(0, 1, {}, extracted)])
         assert (sampler.head_updates[0] == expected).all()
         assert torch.equal(sampler.signals, COUNTS.float())
 

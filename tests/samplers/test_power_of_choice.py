@@ -102,7 +102,7 @@ def test_when_fewer_have_data_all_of_those_take_part() -> None:
 @pytest.mark.parametrize("head", ["linear", "etf"])
 def test_two_rounds_probe_the_candidates_and_count_it(head: str) -> None:
     federation = federate("sampler=power_of_choice", "aggregator=uniform", f"head={head}", *TINY)
-    sampler, data = federation.sampler, federation.engine.resources.data
+    sampler, data = federation.sampler, federation.data
     assert isinstance(sampler, PowerOfChoice)
     chosen: Counter[int] = Counter()
     for round in (1, 2):

@@ -6,7 +6,6 @@ import torch
 from federations import federate
 
 from fedexp.core.forward import Forward
-from fedexp.core.messages import Update
 from fedexp.core.part import Setting
 from fedexp.errors import InputError
 from fedexp.samplers.hics import HiCS
@@ -45,7 +44,7 @@ def test_a_bias_and_a_weight_matrix_are_read_from_the_update(
         BIAS: torch.tensor([1.5, 2.0, 2.0, 4.0]),
     }
     after[WEIGHT][0, 0] += 3
-    found = find_signal(name, setting(WEIGHT, BIAS)).extract(Update(0, 1, after), before)
+    found = find_signal(name, setting(WEIGHT, BIAS)).extract(after, before)
     assert {key: value.tolist() for key, value in found.items()} == (
         {} if expected is None else {"signal": expected}
     )
@@ -56,7 +55,7 @@ def test_a_signal_read_from_the_weights_costs_no_traffic() -> None:
     client: Any = None
     source = WeightUpdate(BIAS)
     assert source.measure(batch) == {}
-    assert source.report(client) == {}
+    assert source.report(client, {}) == {}
 
 
 def test_the_virtual_bias_measures_minus_the_gradient_of_a_bias() -> None:
@@ -130,5 +129,5 @@ def test_the_bias_of_a_batchnorm_as_wide_as_the_classes_is_no_output_bias() -> N
 def test_the_update_of_several_weights_as_one_vector() -> None:
     before = {WEIGHT: torch.ones(4, 3), BIAS: torch.zeros(4)}
     after = {WEIGHT: torch.ones(4, 3) * 3, BIAS: torch.arange(4.0)}
-    found = flat_update(Update(0, 1, after), before, head_weights(setting(WEIGHT, BIAS)))
+    found = flat_update(after, before, head_weights(setting(WEIGHT, BIAS)))
     assert found.tolist() == [2.0] * 12 + [0, 1, 2, 3]

@@ -24,7 +24,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.mark.parametrize("layers", ["tensor", "weight"])
 def test_the_pull_is_the_norm_of_the_penaltys_gradient(script: ModuleType, layers: str) -> None:
     chosen = f"regularizer.layers={layers}"
-    module = federate(*SMALL, "algorithm=fedptr_s", chosen).engine.resources.module
+    module = federate(*SMALL, "algorithm=fedptr_s", chosen).module
     part = module.regularizer
     assert isinstance(part, Trajectory)
     part.anchors.set({n: torch.randn_like(w) for n, w in module.tensor_index.parameters()})
@@ -40,8 +40,8 @@ def test_the_pull_is_the_norm_of_the_penaltys_gradient(script: ModuleType, layer
 def test_norms_of_two_steps_by_plain_autograd(script: ModuleType) -> None:
     """A client with all its samples in one batch, and then the same batch again."""
     federation = federate(*ONE_BATCH)
-    (client, *_) = [each for each in federation.engine.resources.data.clients if each.num_samples]
-    batch = federation.engine.resources.data.train.gather(client.train_index)
+    (client, *_) = [each for each in federation.data.clients if each.num_samples]
+    batch = federation.data.train.gather(client.train_index)
     module = federation.engine.resources.load_global(federation.server.broadcast(1))
     parameters = [value for _, value in module.tensor_index.parameters()]
 
@@ -64,11 +64,11 @@ def test_norms_of_two_steps_by_plain_autograd(script: ModuleType) -> None:
 def test_every_client_with_data_starts_from_the_global_model(script: ModuleType) -> None:
     federation = federate(*ONE_BATCH)
     found = script.gradient_norms(federation, compose(*ONE_BATCH), 1)
-    clients = [each for each in federation.engine.resources.data.clients if each.num_samples]
+    clients = [each for each in federation.data.clients if each.num_samples]
     assert [each.classes for each in found] == [int((c.class_counts > 0).sum()) for c in clients]
     assert [len(each.by_step) for each in found] == [1] * len(clients)
     for client, norms in zip(clients, found, strict=True):
-        batch = federation.engine.resources.data.train.gather(client.train_index)
+        batch = federation.data.train.gather(client.train_index)
         module = federation.engine.resources.load_global(federation.server.broadcast(1))
         values = [value for _, value in module.tensor_index.parameters()]
         gradient = torch.autograd.grad(F.cross_entropy(module(batch[0]), batch[1]), values)

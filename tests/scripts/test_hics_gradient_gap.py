@@ -34,11 +34,11 @@ def test_squared_gaps_by_plain_autograd(script: ModuleType) -> None:
     parameters = [*module.backbone.parameters(), *module.head.parameters()]
 
     def gradient(index: torch.Tensor) -> torch.Tensor:
-        inputs, labels = resources.data.train.gather(index)
+        inputs, labels = federation.data.train.gather(index)
         loss = F.cross_entropy(module(inputs), labels)
         return torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)])
 
-    clients = resources.data.clients
+    clients = federation.data.clients
     union = gradient(torch.cat([client.train_index for client in clients]))
     for client in clients:
         if client.num_samples:

@@ -8,7 +8,7 @@ import yaml
 from federations import compose
 from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
 
-from fedexp.tracking.headlines import HEADLINES
+from fedexp.measures.validation import Validation
 
 SWEEP = yaml.safe_load(
     (Path(__file__).parents[2] / "scripts" / "wandb_sweep.yaml").read_text(encoding="utf-8")
@@ -39,5 +39,6 @@ def test_the_metric_is_the_objective_on_validation_data() -> None:
     config, metric = compose(*arguments("min")), SWEEP["metric"]
     assert metric["name"] == config.objective
     assert config.objective.startswith("validation/")
-    assert metric["goal"] == f"{'max' if HEADLINES[metric['name']] is max else 'min'}imize"
+    goals = {"higher": "maximize", "lower": "minimize"}
+    assert metric["goal"] == goals[Validation.headlines[metric["name"]]]
     assert config.data.validation > 0

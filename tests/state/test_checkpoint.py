@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from fedexp.cli.command import config_folder
 from fedexp.errors import InputError
 from fedexp.federation import Federation
+from fedexp.measures.best import Best
 from fedexp.state.checkpoint import Checkpoints
 from fedexp.tracking.summary import digest
 
@@ -55,9 +56,9 @@ def save(folder: Path, federation: Federation, round: int, keep: int = 2) -> Non
     """A checkpoint of this state, as if the run had written a line a round."""
     lines = "".join(json.dumps({"round": each}) + "\n" for each in range(1, round + 1))
     (folder / "metrics.jsonl").write_text(lines)
-    server, evaluator = federation.server, federation.evaluator
-    states = federation.engine.resources.store.states()
-    Checkpoints(folder, keep).save(round, 10.0 * round, server, evaluator, states)
+    server, measures = federation.server, federation.measures
+    states = federation.store.states()
+    Checkpoints(folder, keep).save(round, 10.0 * round, server, measures, states)
 
 
 def restored(folder: Path, *overrides: str) -> tuple[Federation, int]:
@@ -65,9 +66,9 @@ def restored(folder: Path, *overrides: str) -> tuple[Federation, int]:
     federation = federate(*overrides)
     found = Checkpoints(folder, 2).latest()
     assert found is not None
-    store = federation.engine.resources.store
+    store = federation.store
     device = torch.device("cpu")
-    found.restore(federation.server, federation.evaluator, store, device, local_clients=list)
+    found.restore(federation.server, federation.measures, store, device, local_clients=list)
     return federation, found.round
 
 
@@ -78,7 +79,7 @@ def numbers(federation: Federation, round: int) -> dict[str, float]:
 
 
 def state(federation: Federation) -> str:
-    store = federation.engine.resources.store
+    store = federation.store
     states = {
         f"{client}/{name}/{key}": tensor
         for client, state in store.states()
@@ -121,10 +122,10 @@ def test_every_part_resumes_to_the_same_bits(override: str, tmp_path: Path) -> N
         ["head=etf", "head.feature_norm=batchnorm"],
         ["loss=rpcl_cpdr", "loss.normalizer=dataset"],
         ["algorithm=fedptr", "regularizer.lag=2", "regularizer.update_every=1", *FEW_STEPS],
-        ["evaluation.personal=cohort", "evaluation.personal_every=1"],
-        ["evaluation.personal=off"],
+        ["measure.personal.of=cohort", "measure.personal.every=1"],
+        ["measure.personal=null"],
         ["algorithm=feddyn", "clients.ram_gib=0.0001"],
-        ["evaluation.step_cosine=true", *DROPPING],
+        ["+measure=step_cosine", *DROPPING],
         ["local.keep_optimizer=true", "optimizer=adam", "clients.ram_gib=0.0001"],
         ["algorithm=fedproto", "personalization.score_with=received"],
         [*CROSS_ROUND],
@@ -149,8 +150,8 @@ def test_the_best_model_of_earlier_rounds_is_restored(tmp_path: Path) -> None:
         weights = federation.server.weights
         federation.server.weights = {name: torch.zeros_like(w) for name, w in weights.items()}
         ends.append([numbers(federation, round) for round in (3, 4)])
-        best = federation.evaluator.best
-        assert best is not None
+        best = federation.measures["best"]
+        assert isinstance(best, Best)
         assert best.message is not None
         assert best.message.round <= 2
     assert ends[0] == ends[1]
@@ -165,9 +166,7 @@ def test_a_checkpoint_is_read_without_running_anything_from_it(tmp_path: Path) -
     found = torch.load(folder / "server.pt", weights_only=True)
     assert digest(found["weights"]) == digest(federation.server.weights)
     clients = sorted(folder.glob("clients/*.pt"))
-    assert [
-        int(path.stem) for path in clients
-    ] == federation.engine.resources.store.clients_with_model
+    assert [int(path.stem) for path in clients] == federation.store.clients_with_model
     state = torch.load(clients[0], weights_only=True)
     assert set(state) == {"memories", "private", "separate_model", "personal_model"}
     assert "regularizer" in state["memories"]
@@ -304,7 +303,9 @@ def test_a_full_disk_is_one_line_and_keeps_the_last_checkpoint(tmp_path: Path) -
     enough_for_metrics = (before / "server.pt").stat().st_size // 2
     with (
         files_up_to(enough_for_metrics),
-        pytest.raises(InputError, match=rf"round_0002 cannot be written .*{before} is whole") as e,
+        pytest.raises(
+            InputError, match=rf"round_0002 cannot be written .*{before} is complete"
+        ) as e,
     ):
         save(tmp_path, federation, 2)
     assert "\n" not in str(e.value)

@@ -15,9 +15,11 @@ import fedexp
 from fedexp.cli.command import config_folder
 from fedexp.errors import InputError
 from fedexp.federation import Federation
+from fedexp.measures.scoring.scoring import Scoring
 from fedexp.regularizers.proximal import Proximal
-from fedexp.state.client_state import ClientState, ClientStateFiles
+from fedexp.state.client_state import ClientState
 from fedexp.state.client_store import ClientStore, Remember
+from fedexp.state.ram_and_disk import RamAndDisk
 
 UNBOUNDED = float("inf")
 CLIENT_SIDE = [
@@ -349,9 +351,9 @@ def test_a_long_life_against_plain_dictionaries(bound: float) -> None:
 
 def test_freed_memory_goes_back_to_the_system_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    monkeypatch.setattr("fedexp.state.client_store._TRIM_EVERY", 1200)
+    monkeypatch.setattr("fedexp.state.ram_and_disk._TRIM_EVERY", 1200)
     monkeypatch.setattr(
-        "fedexp.state.client_store._return_freed_memory", lambda: calls.append(client)
+        "fedexp.state.ram_and_disk._return_freed_memory", lambda: calls.append(client)
     )
     store = ClientStore("off", 0)
     for client in range(7):  # 400 bytes each
@@ -386,22 +388,17 @@ def test_a_closed_store_leaves_its_successors_folder_alone(tmp_path: Path) -> No
     assert on_disk(tmp_path / "clients") == {1}
 
 
-def test_no_half_written_file_takes_a_drawers_place(tmp_path: Path) -> None:
-    files = ClientStateFiles(tmp_path)
-    files.write(0, ClientState({"head": {"x": torch.ones(10)}}))
-    with full_disk(), pytest.raises(InputError):
-        files.write(0, ClientState({"head": {"x": torch.zeros(10_000)}}))
-    assert torch.equal(files.read(0).memory("head")["x"], torch.ones(10))
-
-
 def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
     store = ClientStore("off", 8000, tmp_path)
     remember(store, 0, numbers=2000)
     with full_disk(), pytest.raises(InputError) as caught:
         remember(store, 1)
     message = str(caught.value)
-    assert message.startswith(f"clients.ram_gib: what exceeds it is kept in {tmp_path}, ")
+    assert message.startswith(
+        f"clients.ram_gib: writing to {tmp_path}, which takes the rest, failed "
+    )
     assert "\n" not in message
+    assert list(tmp_path.iterdir()) == []  # no half of a file
     assert [store.memory(client, "head")["x"][0] for client in (0, 1)] == [0, 1]
 
 
@@ -426,7 +423,7 @@ SMALL = [
     "local.epochs=1",
     "data.subset=90",
     "partition=iid",
-    "evaluation.personal_every=1",
+    "measure.personal.every=1",
 ]
 TINY_BOUND = "clients.ram_gib=4e-6"  # 4.3 kB; a digits MLP alone has more
 
@@ -439,7 +436,7 @@ class Elastic(Proximal):
         memory["half"] = torch.full((3,), float(memory["visits"]), dtype=torch.bfloat16)
         known = {name: value for name, value in memory.items() if "." in name}
         self.anchors.set(known or client.weights)
-        client.logged["visits"] = float(memory["visits"] + memory["half"][0])
+        client.record({"visits": float(memory["visits"] + memory["half"][0])})
 
     def report(self, client: Any, memory: Any) -> Any:
         for name, value in client.weights.items():
@@ -478,23 +475,23 @@ def assert_same_life(left: Federation, right: Federation, rounds: int) -> None:
 def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The clients whose state was written, one entry a time."""
     clients: list[int] = []
-    write = ClientStateFiles.write
+    spill = RamAndDisk._spill
 
-    def watched(files: ClientStateFiles, client: int, state: ClientState) -> None:
+    def watched(states: RamAndDisk[int, dict[str, Any]], client: int) -> None:
         clients.append(client)
-        write(files, client, state)
+        spill(states, client)
 
-    monkeypatch.setattr(ClientStateFiles, "write", watched)
+    monkeypatch.setattr(RamAndDisk, "_spill", watched)
     return clients
 
 
-@pytest.mark.parametrize("personal", ["all", "cohort", "off"])
+@pytest.mark.parametrize("personal", [".of=all", ".of=cohort", "=null"])
 def test_a_federation_cannot_tell_where_memory_lies(personal: str, written: list[int]) -> None:
-    setting = [*SMALL, *ELASTIC, f"evaluation.personal={personal}"]
+    setting = [*SMALL, *ELASTIC, f"measure.personal{personal}"]
     bounded, free = federate(*setting, TINY_BOUND), federate(*setting)
     assert_same_life(bounded, free, rounds=4)
     assert len(written) == 4 * 3  # every turn of the bounded one ended on disk
-    visits = free.engine.resources.store.memories("regularizer")
+    visits = free.store.memories("regularizer")
     assert sum(int(memory["visits"]) for memory in visits.values()) == 4 * 3
 
 
@@ -511,9 +508,9 @@ def test_what_a_part_remembers_is_its_own(option: str) -> None:
     federation = federate(*SMALL, option)
     for round in (1, 2):
         list(federation.engine.train([0], federation.server.broadcast(round)))
-    module = federation.engine.resources.module
+    module = federation.module
     live = {each.data_ptr() for each in (*module.parameters(), *module.buffers())}
-    (_, state), *_ = federation.engine.resources.store.states()
+    (_, state), *_ = federation.store.states()
     kept = {t.data_ptr() for memory in state.memories.values() for t in memory.values()}
     assert not kept & live - {0}
 
@@ -543,7 +540,8 @@ def test_personal_models_are_scored_from_disk(written: list[int]) -> None:
     for bound in (TINY_BOUND, "clients.ram_gib=1"):
         federation = federate(*SMALL, bound)
         federation.run_round(1)
-        found.append(list(federation.engine.evaluate_personal(federation.server.broadcast(1))))
+        message = federation.server.broadcast(1)
+        found.append(list(Scoring(federation.engine).score_personal(message)))
     assert sorted(written) == [0, 1, 2]
     for (client, left), (other, right) in zip(*found, strict=True):
         assert client == other
@@ -562,10 +560,10 @@ def test_a_client_that_keeps_nothing_takes_no_memory(bound: float, tmp_path: Pat
     assert store.clients_with_model == list(range(100))
     store.begin_round()
     assert store.clients_with_state == [7]
-    assert len(store._ram) + len(on_disk(tmp_path)) == 1
+    assert len(store._states._ram) + len(on_disk(tmp_path)) == 1
     assert store.memory(7, "head")["x"][0] == 7
     with store.open(7) as state:
         state.memories.clear()
     assert store.clients_with_state == []
-    assert not store._ram
+    assert not store._states._ram
     assert not on_disk(tmp_path)

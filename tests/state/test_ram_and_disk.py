@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from fedexp.core.messages import Tensors
-from fedexp.state.ram_and_disk import RamAndDisk
+from fedexp.state.ram_and_disk import ServerTensors
 
 
 def test_it_is_a_dictionary_in_ram_and_on_disk(tmp_path: Path) -> None:
     bound = 3 * 400  # three tensors of 100 float32
     plain: dict[str, Tensors] = {}
-    store = RamAndDisk(bound, tmp_path / "server")
+    store = ServerTensors(bound, tmp_path / "server")
     for name in "abcde":
         store[name] = plain[name] = {"x": torch.randn(100)}
     assert len(list(tmp_path.rglob("*.pt"))) == 2
@@ -33,7 +33,7 @@ def test_it_is_a_dictionary_in_ram_and_on_disk(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_on_disk(tmp_path: Path) -> None:
-    store = RamAndDisk(0, tmp_path / "server")
+    store = ServerTensors(0, tmp_path / "server")
     store["a"] = {"x": torch.zeros(3)}
     assert (tmp_path / "server").exists()
     del store

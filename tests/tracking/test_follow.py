@@ -13,7 +13,7 @@ from fedexp.config.launch import Launch
 from fedexp.errors import InputError
 from fedexp.runtime.plan import plan
 from fedexp.state.run_folder import Identity
-from fedexp.tracking.figures import FigureFiles
+from fedexp.tracking.figure_files import FigureFiles
 from fedexp.tracking.follow import Guarded, check_trackers, follow
 from fedexp.tracking.jsonl import JsonLines
 from fedexp.tracking.tracker import Record, RunInfo, Tracker
@@ -106,7 +106,7 @@ def test_metrics_jsonl_comes_first_and_null_leaves_one_out(tmp_path: Path) -> No
     reordered = [
         "~tracking.trackers",
         *entry("mine", "Noted", label="mine"),
-        "+tracking.trackers.figures._target_=fedexp.tracking.figures.FigureFiles",
+        "+tracking.trackers.figures._target_=fedexp.tracking.figure_files.FigureFiles",
         "+tracking.trackers.jsonl._target_=fedexp.tracking.jsonl.JsonLines",
         "+tracking.trackers.wandb=null",
     ]

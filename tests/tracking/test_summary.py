@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedexp.tracking.headlines import (
+from fedexp.tracking.statistics import (
     best_round,
     first_round_with,
     headline_statistics,
@@ -20,14 +20,27 @@ CONFIG = {
     "rounds": 7,
     "tracking": {"progress": True},
     "local": {"epochs": 1},
-    "evaluation": {"targets": [0.6, 0.9]},
+    "measure": {"global": {"targets": [0.6, 0.9]}},
 }
+HEADLINES = {
+    "global/accuracy": "higher",
+    "global/loss": "lower",
+    "personal/accuracy_local": "higher",
+    "personal/std": "lower",
+    "train/loss": "lower",
+    "validation/accuracy": "higher",
+}
+TARGETS = [0.6, 0.9]
+
+
+def summary_of(history: list[dict[str, float]]) -> dict[str, Any]:
+    return summarize(history, HEADLINES, TARGETS, CONFIG, [], {}, {}, "cpu", 1, 1.0)
 
 
 def test_statistics_by_hand() -> None:
     accuracies = [0.1, 0.2, 0.9, 0.4, 0.5, 0.6, 0.5]
     history = [{"global/accuracy": each, "train/loss": 1 - each} for each in accuracies]
-    statistics = headline_statistics(history)
+    statistics = headline_statistics(history, HEADLINES)
     # The last five: 0.9 + 0.4 + 0.5 + 0.6 + 0.5 = 2.9.
     assert statistics["global/accuracy"] == pytest.approx(
         {"final": 0.5, "best": 0.9, "mean_last5": 0.58}
@@ -41,7 +54,7 @@ def test_statistics_by_hand() -> None:
 def test_only_rounds_that_measured_it_count() -> None:
     measured: list[dict[str, float]] = [{"personal/std": float(each)} for each in range(1, 8)]
     history = [row for each in measured for row in (each, {"time/eval_s": 1.0})]
-    statistics = headline_statistics(history)
+    statistics = headline_statistics(history, HEADLINES)
     assert statistics == {"personal/std": {"final": 7.0, "best": 1.0, "mean_last5": 6.5}}  # 6 and 7
 
 
@@ -51,7 +64,7 @@ def test_an_estimate_comes_with_its_latest_standard_error() -> None:
         {"personal/accuracy_local": 0.7, "personal/standard_error_local": 0.02},
         {"global/accuracy": 0.6},
     ]
-    statistics = headline_statistics(history)
+    statistics = headline_statistics(history, HEADLINES)
     assert statistics["personal/accuracy_local"]["standard_error"] == 0.02
     assert "standard_error" not in statistics["global/accuracy"]
     assert set(statistics) == {"personal/accuracy_local", "global/accuracy"}
@@ -59,7 +72,7 @@ def test_an_estimate_comes_with_its_latest_standard_error() -> None:
 
 def test_a_diverged_loss_is_not_hidden() -> None:
     history = [{"global/loss": 2.0}, {"global/loss": math.nan}]
-    (values,) = headline_statistics(history).values()
+    (values,) = headline_statistics(history, HEADLINES).values()
     assert values["best"] == 2.0
     assert math.isnan(values["final"])
     assert math.isnan(values["mean_last5"])
@@ -75,7 +88,7 @@ SELECTED = [
 
 def test_values_in_the_round_that_validation_chooses() -> None:
     assert best_round(SELECTED) == 3  # the first of two
-    statistics = headline_statistics(SELECTED)
+    statistics = headline_statistics(SELECTED, HEADLINES)
     chosen = {name: each.get("at_best_validation") for name, each in statistics.items()}
     assert chosen == {
         "global/accuracy": 0.7,
@@ -83,7 +96,7 @@ def test_values_in_the_round_that_validation_chooses() -> None:
         "train/loss": 0.5,
         "validation/accuracy": 0.6,
     }
-    assert summarize(SELECTED, CONFIG, [], {}, {}, "cpu", 1.0)["best_round"] == 3
+    assert summary_of(SELECTED)["best_round"] == 3
 
 
 def test_without_a_global_model_personal_models_choose_the_round() -> None:
@@ -96,8 +109,10 @@ def test_without_validation_no_round_is_chosen() -> None:
     history = [{"global/accuracy": 0.5}]
     assert best_round(history) is None
     assert best_round([]) is None
-    assert "at_best_validation" not in headline_statistics(history)["global/accuracy"]
-    assert "best_round" not in summarize(history, CONFIG, [], {}, {}, "cpu", 1.0)
+    assert "at_best_validation" not in headline_statistics(history, HEADLINES)["global/accuracy"]
+    assert "best_round" not in summarize(
+        history, HEADLINES, TARGETS, CONFIG, [], {}, {}, "cpu", 1, 1.0
+    )
 
 
 def test_rounds_to_a_target_by_hand() -> None:
@@ -130,21 +145,23 @@ def test_rounds_to_the_best_of_a_baseline_by_hand() -> None:
 def test_the_peak_of_what_is_stored_is_in_the_summary() -> None:
     names = ("cost/client_memory_bytes", "cost/server_memory_bytes")
     history = [dict.fromkeys(names, value) for value in (3.0, 7.0, 5.0)]
-    peak = summarize(history, CONFIG, [], {}, {}, "cpu", 1.0)["peak"]
+    peak = summary_of(history)["peak"]
     assert peak == dict.fromkeys(names, 7.0)
 
 
 def test_targets_are_in_the_summary() -> None:
     history = [{"global/accuracy": 0.2}, {"global/accuracy": 0.8}]
-    metrics = summarize(history, CONFIG, [], {}, {}, "cpu", 1.0)["metrics"]
+    metrics = summary_of(history)["metrics"]
     assert list(metrics) == ["global/accuracy", "rounds_to/0.6"]
     assert json.dumps(metrics["rounds_to/0.6"]) == '{"final": 2}'
 
 
 def test_the_rest_of_the_summary() -> None:
     history = [{"cost/download_bytes": 10.0, "cost/upload_bytes": 3.0}] * 4
+    weights = {"w": torch.ones(2)}
     summary = summarize(
-        history, CONFIG, ["rounds=7"], {"algorithm": "fedavg"}, {"w": torch.ones(2)}, "cpu", 1.5
+        *[history, HEADLINES, TARGETS, CONFIG, ["rounds=7"], {"algorithm": "fedavg"}, weights],
+        *["cpu", 2, 1.5],
     )
     versions = summary.pop("versions")
     assert summary == {
@@ -158,7 +175,7 @@ def test_the_rest_of_the_summary() -> None:
         "config_hash": config_hash(CONFIG),
         "weights_digest": digest({"w": torch.ones(2)}),
         "device": "cpu",
-        "computed_with": {},
+        "threads": 2,
         "wall_time_s": 1.5,
     }
     assert set(versions) == {"python", "fedexp", "torch", "lightning", "hydra-core", "numpy"}

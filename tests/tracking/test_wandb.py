@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from fedexp.config.schema import Wandb
 from fedexp.state.checkpoint import save_weights
-from fedexp.tracking.figures import FigureFiles
+from fedexp.tracking.figure_files import FigureFiles
 from fedexp.tracking.jsonl import JsonLines, read_metrics
 from fedexp.tracking.tracker import Record, RunInfo, Trackers
 from fedexp.tracking.wandb import WandbTracker

@@ -1,4 +1,4 @@
-"""Label skew: each class spread over the clients by a Dirichlet distribution."""
+"""Label skew: the clients' shares of each class follow a Dirichlet distribution."""
 
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
@@ -30,11 +30,11 @@ def dirichlet(
         labels: [n] class of each sample.
         num_clients: N.
         beta: concentration.
-        seed: decides shares and samples.
-        balance: a client that already has at least n/N samples gets no share of later classes.
+        seed: seed of shares and samples.
+        balance: a client that already has n/N samples gets no samples of later classes.
         min_size: draw again until every client has at least this many samples.
         min_classes: draw again until every client has at least this many classes.
-        max_tries: how often to draw at most.
+        max_tries: most draws.
 
     Raises:
         InputError: no draw gave every client ``min_size`` samples of ``min_classes`` classes.
@@ -46,13 +46,13 @@ def dirichlet(
             f"partition.min_classes={min_classes}: the data have {np.count_nonzero(sizes)} classes"
         )
     generator = numpy_generator(seed, "partition")
-    asked = {"min_size": min_size, "min_classes": min_classes}
+    minima = {"min_size": min_size, "min_classes": min_classes}
     counts = draw_until(
         lambda: dirichlet_counts(sizes, num_clients, beta, balance, generator),
         max_tries,
         min_size,
         min_classes,
-        options=" ".join(f"partition.{key}={value}" for key, value in asked.items() if value),
+        options=" ".join(f"partition.{key}={value}" for key, value in minima.items() if value),
         where=f"partition.beta={beta} and clients.count={num_clients}",
     )
     return deal(labels, counts, generator)

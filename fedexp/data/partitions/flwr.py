@@ -22,11 +22,11 @@ LOGGER = getLogger(__name__)
 
 _KEY = "partition.partitioner"
 _LABEL, _USER, _INDEX = "label", "user", "index"
-"""Columns of the dataset that a partitioner gets."""
+"""Columns of the dataset that a partitioner receives."""
 
 
 def _check(node: Node) -> Node:
-    """The node, if it names a partitioner and its arguments. Raises InputError."""
+    """Raise InputError if the node does not name a partitioner and its arguments."""
     _constructor(node)
     return node
 
@@ -38,21 +38,21 @@ def flwr(
     seed: int,
     partitioner: Annotated[Node, AfterValidator(_check)],
 ) -> list[np.ndarray]:
-    """What any partitioner of ``flwr_datasets.partitioner`` makes of the labels.
+    """Partition the samples with any class of ``flwr_datasets.partitioner``.
 
-    It gets a dataset with the columns ``label`` and, if users are known, ``user``, whose rows are
-    in a random order, as Flower shuffles them too. Its arguments ``num_partitions``,
-    ``partition_by`` (``label`` unless set) and ``seed`` (unless set) are supplied.
+    The partitioner receives a dataset with the columns ``label`` and, if users are known, ``user``.
+    Its rows are shuffled, as in Flower. ``num_partitions`` is supplied, and unless the config sets
+    them ``partition_by`` (``label``) and ``seed``.
 
     Args:
         labels: [n] class of each sample.
-        users: [n] who each sample came from, None if unknown.
-        num_clients: N; the partitioner must make so many partitions.
-        seed: seed of the run; the order of the rows and the partitioner's seed are keyed by it.
-        partitioner: config node with ``_target_`` and its other arguments.
+        users: [n] user of each sample, None if unknown.
+        num_clients: N; the partitioner must make N partitions.
+        seed: seed of the run; gives the order of the rows and the partitioner's seed.
+        partitioner: config node with ``_target_`` and the partitioner's own arguments.
 
     Raises:
-        InputError: flwr-datasets is not installed, or the partitioner refuses, makes another number
+        InputError: flwr-datasets is not installed, or the partitioner fails, makes another number
             of partitions, or gives a sample to several clients.
     """
     constructor, order = _constructor(partitioner), _order(len(labels), seed)
@@ -92,7 +92,7 @@ def _indices(
 
 
 def _constructor(node: Node) -> Any:
-    """The partitioner's class with its arguments bound, without those that are supplied."""
+    """The partitioner's class with the config's arguments bound."""
     try:
         import flwr_datasets.partitioner  # noqa: F401
     except ImportError as error:
@@ -113,21 +113,21 @@ def _constructor(node: Node) -> Any:
 
 @contextmanager
 def _captured() -> Iterator[list[warnings.WarningMessage]]:
-    """The warnings of a partitioner; its progress bars, which cannot be turned off, go nowhere."""
+    """Capture a partitioner's warnings and hide its progress bars, which have no switch."""
     with warnings.catch_warnings(record=True) as caught, redirect_stderr(StringIO()):
         warnings.simplefilter("always")
         yield caught
 
 
 def _report(node: Node, caught: list[warnings.WarningMessage]) -> None:
-    """Log the partitioner's warnings, each once in one line, whatever the numbers in it."""
+    """Log the partitioner's warnings in one line each; log those that differ in numbers once."""
     texts = [str(each.message) for each in caught if each.category is UserWarning]
     for text in {re.sub(r"\d+", "", text): text for text in texts}.values():
         LOGGER.warning("%s: %s", _name(node), shorten(text, 200, placeholder=" ..."))
 
 
 def _check_result(node: Node, clients: list[np.ndarray], num_clients: int) -> None:
-    """Raise InputError if these are not so many disjoint clients."""
+    """Raise InputError if the partitions are not ``num_clients`` or share samples."""
     if len(clients) != num_clients:
         raise InputError(
             f"clients.count={num_clients}: {_name(node)} makes {len(clients)} partitions; "

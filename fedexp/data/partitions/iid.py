@@ -1,4 +1,4 @@
-"""Samples dealt at random."""
+"""A uniformly random partition."""
 
 import numpy as np
 

@@ -22,29 +22,29 @@ def multi_alpha(
     min_share: Annotated[float, Field(ge=0, lt=1)] = 0.0,
     max_tries: PositiveInt = 1000,
 ) -> list[np.ndarray]:
-    """Clients of several degrees of heterogeneity side by side (HiCS-FL).
+    """Blocks of clients with different degrees of heterogeneity (HiCS-FL).
 
-    The samples are cut into one equal part for each alpha; part i is spread over the i-th block of
-    consecutive clients by Dir(alpha_i). Blocks differ in size by at most one. The published rule is
-    ``parts="class_balanced"``, ``balance=True``, ``min_share=0.2``.
+    The samples are cut into equal parts, one for each alpha. Part i goes to the i-th block of
+    consecutive clients, in shares drawn from Dir(alpha_i). Block sizes differ by at most one. The
+    published rule is ``parts="class_balanced"``, ``balance=True``, ``min_share=0.2``.
 
     Args:
         labels: [n] class of each sample.
         num_clients: N.
-        alphas: the concentration of each block.
-        seed: decides parts, shares and samples.
-        parts: ``random``, parts differ in size by at most one; ``class_balanced``, they also have
-            the same number of samples of each class, or one more.
-        balance: a client that has its fair share of the part gets none of the later classes.
-        min_share: draw a block again until each client has this share of a fair share.
-        max_tries: draws at most for a block.
+        alphas: Dirichlet concentration of each block.
+        seed: seed of parts, shares and samples.
+        parts: ``random``: part sizes differ by at most one sample; ``class_balanced``: so do the
+            parts' numbers of samples of each class.
+        balance: a client that has an equal share of its part gets none of the later classes.
+        min_share: draw a block again until each client has this fraction of an equal share.
+        max_tries: most draws of a block.
 
     Raises:
-        InputError: there are fewer clients than alphas, or no draw gave a block's clients enough.
+        InputError: there are fewer clients than alphas, or no draw reached ``min_share``.
     """
     if num_clients < len(alphas):
         raise InputError(
-            f"partition.alphas={alphas}: at most clients.count={num_clients} values, "
+            f"partition.alphas={alphas}: should have at most clients.count={num_clients} values, "
             f"so that each has a client"
         )
     generator = numpy_generator(seed, "partition")
@@ -72,7 +72,7 @@ def multi_alpha(
 def _class_balanced(
     labels: np.ndarray, num_parts: int, generator: np.random.Generator
 ) -> list[np.ndarray]:
-    """Equal parts of every class, remainders to random parts."""
+    """Cut every class into equal parts; give the remainders to random parts."""
     sizes = np.bincount(labels)
     even = np.ones(num_parts)
     counts = np.stack([apportion(size, even, generator) for size in sizes], axis=1)

@@ -1,4 +1,4 @@
-"""Clients that are the users of the dataset."""
+"""The natural partition: the dataset's users are the clients."""
 
 from typing import Literal
 
@@ -16,18 +16,18 @@ def natural(
     take: Literal["random", "first", "group"] = "random",
     split_users: Literal["none", "even"] = "none",
 ) -> list[np.ndarray]:
-    """A client is a user; the samples of users that are not taken go to nobody.
+    """Give each client the samples of one user; drop the samples of unused users.
 
     Args:
-        users: [n] who each sample came from.
+        users: [n] user of each sample.
         num_clients: N.
-        seed: decides which users are taken, and which samples a part of a user gets.
-        take: which of more than N users: N at ``random``, the ``first`` N in the order of the
-            samples, or all of them, dealt at random in a ``group`` for each client, evenly by
-            number.
-        split_users: what to do with fewer than N users: refuse, or cut each at random into parts of
-            ``even`` size, a client each. A user gets a number of parts in proportion to its
-            samples, by largest remainder, and at least one.
+        seed: seed of the choice of users and of the parts of a user.
+        take: the rule for more than N users. ``random``: N random users; ``first``: the first N in
+            the order of the samples; ``group``: all users, dealt at random into groups of equal
+            size, one group per client.
+        split_users: the rule for fewer than N users. ``none``: an error; ``even``: cut each user at
+            random into parts of equal size, one part per client. The number of a user's parts is in
+            proportion to its samples (largest remainder), at least one.
 
     Raises:
         InputError: the dataset has no user ids, or fewer users than clients.
@@ -53,7 +53,7 @@ def natural(
 
 
 def _parts(user: np.ndarray, num_clients: int, generator: np.random.Generator) -> list[np.ndarray]:
-    """Users 0, 1, ... cut into parts, those of a user one after another."""
+    """Cut users 0, 1, ... into parts; the parts of one user follow each other."""
     sizes = np.bincount(user)
     parts = apportion_to_all(num_clients, sizes, generator)
     return [

@@ -15,20 +15,20 @@ def nid2(
     seed: int,
     sharing: Literal["even", "equal_sizes"] = "even",
 ) -> list[np.ndarray]:
-    """Biased clients that split the classes among them, and one last client that has them all.
+    """Divide the classes among biased clients; give the last client all classes.
 
-    FedSC's NID2 is 5 biased clients with C/5 classes each and 1 client with all classes.
-    Generalised here to any N: the N - 1 biased clients have the same number of classes or one more,
-    disjoint while there are enough classes; with more biased clients than classes each has one.
+    FedSC's NID2 has 5 biased clients with C/5 classes each and 1 client with all classes. For any
+    N, the N - 1 biased clients have disjoint classes here, and their numbers of classes differ by
+    at most one. If there are more biased clients than classes, each has one class.
 
     Args:
         labels: [n] class of each sample.
         num_clients: N.
-        seed: decides the classes and samples of each client.
-        sharing: ``even``, all clients that have a class get as much of it, so that the last client
-            is the largest; ``equal_sizes``, the last client gets 1/N of each class and the biased
-            ones share the rest, so that all have n/N samples if each has as many classes
-            (FedDisco's NID2, which FedSC takes over).
+        seed: seed of the classes and samples of each client.
+        sharing: ``even``: all clients with a class get equally much of it, so the last client is
+            the largest. ``equal_sizes``: the last client gets 1/N of each class and the biased
+            clients share the rest; if these have equally many classes, all clients have n/N samples
+            (FedDisco's NID2, which FedSC adopts).
 
     Raises:
         InputError: there are fewer than two clients.
@@ -44,5 +44,5 @@ def nid2(
     if sharing == "even":
         return share_by_weight(labels, holds, generator)
     weights = holds * biased
-    weights[-1] = holds[:-1].sum(axis=0)  # its share is h / (h + h (N - 1)) = 1/N, of h holders
+    weights[-1] = holds[:-1].sum(axis=0)  # with h holders its share is h / (h + h (N - 1)) = 1/N
     return share_by_weight(labels, weights, generator)

@@ -1,4 +1,4 @@
-"""A partition with a concentration of its own for each client, for HiCS-FL's Figure 6."""
+"""A partition with a Dirichlet concentration for each client, for HiCS-FL's Figure 6."""
 
 from typing import Annotated
 
@@ -16,18 +16,18 @@ def per_client_alpha(
     alphas: Annotated[list[Concentration], Field(min_length=2, max_length=2)],
     seed: int,
 ) -> list[np.ndarray]:
-    """Client k draws its mix of classes from Dir(alpha_k) (HiCS-FL, Figure 6).
+    """Client k draws its class mix from Dir(alpha_k) (HiCS-FL, Figure 6).
 
-    alpha_k goes from the first to the second of ``alphas`` in equal ratios; the paper has 250
-    values in [0.01, 50] and does not say how they are spaced. Each class is split over all clients
-    in proportion to their shares of it, so that every sample is dealt. So clients differ somewhat
-    in size, and their mixes are near to those drawn when there are many clients.
+    alpha_k goes from the first to the second of ``alphas`` in equal ratios. The paper has 250
+    values in [0.01, 50] and does not give their spacing. Each class is split over all clients in
+    proportion to its shares in their mixes, so that every sample is dealt. Therefore client sizes
+    differ somewhat, and the actual mixes are close to the drawn ones if there are many clients.
 
     Args:
         labels: [n] class of each sample.
         num_clients: N.
-        alphas: those of the first client and of the last.
-        seed: decides mixes, remainders and samples.
+        alphas: alpha of the first and of the last client.
+        seed: seed of mixes, remainders and samples.
 
     Raises:
         InputError: the first value is larger than the second.

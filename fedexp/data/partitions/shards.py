@@ -18,23 +18,23 @@ def shards(
     seed: int,
     holders: Literal["even", "random"] = "even",
 ) -> list[np.ndarray]:
-    """PxCy, pure class partition: each of x clients has exactly y classes (FedGELA).
+    """PxCy: each of x clients has exactly y classes (FedGELA).
 
-    The holders of a class share its samples evenly.
+    The clients that hold a class share its samples evenly.
 
     Args:
         labels: [n] class of each sample.
         num_clients: N, the x of PxCy.
         classes_per_client: y.
-        seed: decides the classes and samples of each client.
-        holders: ``even``, every class has floor or ceil of N*y/C holders, chosen at random;
-            ``random``, the first holders take the classes in turn until each is held once, later
-            ones any class they lack, so that holders and client sizes are uneven (FedGELA's
-            released code, the same holders for the same seed).
+        seed: seed of the classes and samples of each client.
+        holders: ``even``: every class has floor or ceil of N*y/C random holders. ``random``: the
+            first C places take classes 0 to C-1, later places a random class that the client lacks,
+            so the numbers of holders and the client sizes are uneven (FedGELA's released code, with
+            the same holders for the same seed).
 
     Raises:
-        InputError: y exceeds the number of classes, N*y is too small for every class to have a
-            holder, or a class has fewer samples than holders.
+        InputError: y exceeds the number of classes, N*y is smaller than the number of classes, or a
+            class has fewer samples than holders.
     """
     generator = numpy_generator(seed, "partition")
     classes, sizes = np.unique(labels, return_counts=True)
@@ -66,9 +66,9 @@ def _even_holders(
 def _random_holders(
     num_clients: int, num_classes: int, classes_per_client: int, seed: int
 ) -> np.ndarray:
-    """[N, C] bool: the first C places go to classes 0 to C-1 in turn, later ones are drawn.
+    """[N, C] bool: the first C places go to classes 0 to C-1, the classes of later ones are drawn.
 
-    The draws are those of Python's ``random`` after seeding, again while the client has the class.
+    As in the released code, Python's ``random`` draws again while the client has the drawn class.
     """
     draws = Random(seed)
     holds = np.zeros((num_clients, num_classes), dtype=bool)

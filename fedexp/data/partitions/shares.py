@@ -1,4 +1,4 @@
-"""Arithmetic that several partitions share: shares of a class, and draws until clients fit."""
+"""Arithmetic of several partitions: shares of a class, and repeated draws."""
 
 from collections.abc import Callable
 from typing import Annotated
@@ -10,7 +10,7 @@ from fedexp.data.split import apportion, deal
 from fedexp.errors import InputError
 
 Concentration = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-"""Parameter of a symmetric Dirichlet: near 0 one client gets a whole class, large is even."""
+"""Parameter of a symmetric Dirichlet: near 0 one client gets a whole class; large: even shares."""
 
 
 def dirichlet_counts(
@@ -18,17 +18,17 @@ def dirichlet_counts(
 ) -> np.ndarray:
     """Spread each class over the clients in shares drawn from Dir(beta).
 
-    Shares come from numpy's Dirichlet, not from normalised gammas: when beta is small, every gamma
-    can underflow to zero and the shares to 0/0, so numpy breaks a stick there.
+    numpy's Dirichlet also works for a small beta, by stick-breaking. Normalised gamma variables
+    would not: all of them can underflow to zero, and the shares become 0/0.
 
     Args:
         sizes: [C] samples of each class.
         num_clients: N.
         beta: concentration.
         balance: a client that already has n/N samples gets none of the later classes. Shares are
-            drawn over the other clients alone, which has the same distribution as a Dirichlet over
-            all of them, renormalised. While samples are left, some client has fewer than n/N.
-        generator: decides the shares.
+            drawn for the other clients only, which has the same distribution as a Dirichlet over
+            all clients, renormalised. While samples are left, some client has fewer than n/N.
+        generator: draws the shares.
 
     Returns:
         [N, C] samples of each class for each client.
@@ -42,40 +42,6 @@ def dirichlet_counts(
     return counts
 
 
-LegacySeed = Annotated[int, Field(ge=0, lt=2**32)]
-"""What numpy's legacy generator takes."""
-
-
-def legacy_generator(seed: int) -> np.random.RandomState:
-    """Numpy's legacy generator, whose streams are frozen: for partitions of released code.
-
-    Raises:
-        InputError: the seed is too large for it.
-    """
-    if seed >= 2**32:
-        raise InputError(f"seed={seed}: this partition needs a seed below {2**32}")
-    return np.random.RandomState(seed)
-
-
-def cut(size: int, shares: np.ndarray) -> np.ndarray:
-    """[N] integers that sum to ``size``: cut at the floored cumulative shares.
-
-    The last client gets what is left, which is everything if no share [N] is positive.
-    """
-    total = shares.sum()
-    ends = (np.cumsum(shares / total) * size).astype(np.int64) if total > 0 else 0 * shares
-    ends[-1] = size
-    return np.diff(ends, prepend=0).astype(np.int64)
-
-
-def legacy_balanced_shares(
-    sizes: np.ndarray, limit: float, beta: float, generator: np.random.RandomState
-) -> np.ndarray:
-    """[N] shares of a class by Dir(beta), 0 for clients whose ``sizes`` [N] reach ``limit``."""
-    shares = np.nan_to_num(generator.dirichlet(np.full(len(sizes), beta)))
-    return np.where(sizes < limit, shares, 0.0)
-
-
 def share_by_weight(
     labels: np.ndarray, weights: np.ndarray, generator: np.random.Generator
 ) -> list[np.ndarray]:
@@ -84,7 +50,7 @@ def share_by_weight(
     Args:
         labels: [n] class of each sample.
         weights: [N, C'] weight of each client for each of the C' classes that are present.
-        generator: decides remainders and samples.
+        generator: draws remainders and samples.
 
     Returns:
         For each client, its sorted indices into ``labels``.
@@ -97,7 +63,7 @@ def share_by_weight(
 
 
 def check_min_size(min_size: int, num_samples: int, num_clients: int) -> None:
-    """Raises InputError if there are too few samples for ``partition.min_size``."""
+    """Raise InputError if there are too few samples for ``partition.min_size``."""
     if min_size * num_clients > num_samples:
         raise InputError(
             f"partition.min_size={min_size}: {num_samples} samples are too few "
@@ -116,15 +82,15 @@ def draw_until(
     """The first draw in which every client has enough samples and enough classes.
 
     Args:
-        draw: yields the next [N, C] samples of each class for each client.
-        max_tries: draws at most.
+        draw: draws [N, C], the number of samples of each class for each client.
+        max_tries: most draws.
         min_size: samples that every client must have.
         min_classes: classes that every client must have.
-        options: the keys and values that ask for it, for the message ("partition.min_size=10").
-        where: the keys and values that it depends on, for the message.
+        options: keys and values of the minima, for the message ("partition.min_size=10").
+        where: keys and values that the draws depend on, for the message.
 
     Raises:
-        InputError: no draw was accepted; one line with the best minimum that was reached.
+        InputError: no draw has enough; the message names the best minimum reached.
     """
     most_samples = most_classes = 0
     for _ in range(max_tries):

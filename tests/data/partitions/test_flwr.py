@@ -12,8 +12,9 @@ from partition_checks import assert_complete
 from fedexp.config.build import build
 from fedexp.data.configured_partition import SUPPLIED
 from fedexp.data.federated import FederatedData
+from fedexp.data.load import load_data
 from fedexp.errors import InputError
-from fedexp.runtime.plan import load_data, plan
+from fedexp.runtime.plan import plan
 
 pytest.importorskip("flwr_datasets")
 

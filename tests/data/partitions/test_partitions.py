@@ -9,8 +9,6 @@ from partition_checks import TEN_BY_100, Partition, assert_complete, equal
 
 from fedexp.data.partitions import (
     dirichlet,
-    dirichlet_fednh,
-    dirichlet_recut,
     iid,
     multi_alpha,
     natural,
@@ -19,6 +17,7 @@ from fedexp.data.partitions import (
     shards,
 )
 from fedexp.errors import InputError
+from fedexp.papers.partitions import dirichlet_fednh, dirichlet_recut
 
 EVERY: dict[str, Partition] = {
     "iid": lambda labels, **others: iid(len(labels), **others),
@@ -81,7 +80,7 @@ def test_labels_may_skip_classes() -> None:
         (lambda: nid2(TEN_BY_100, 1, 0), r"^clients.count=1: partition=nid2 needs at least 2$"),
         (
             lambda: multi_alpha(TEN_BY_100, 1, [0.1, 1.0], 0),
-            r"^partition.alphas=\[0.1, 1.0\]: at most clients.count=1 values",
+            r"^partition.alphas=\[0.1, 1.0\]: should have at most clients.count=1 values",
         ),
         (
             lambda: per_client_alpha(TEN_BY_100, 3, [1.0, 0.1], 0),

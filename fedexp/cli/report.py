@@ -1,0 +1,137 @@
+"""The ``fedexp-report`` command: compares runs with each other and with a paper's numbers."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from fedexp.errors import InputError
+from fedexp.papers.report import PaperReport
+from fedexp.reporting.files import DEFAULTS, FORMATS, write
+from fedexp.reporting.report import Report
+from fedexp.reporting.statistics import STATISTICS
+from fedexp.reporting.terminal import print_table
+from fedexp.reporting.wandb_report import save
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The ``fedexp-report`` command; exit code 1 if nothing could be read."""
+    options = _parse(arguments)
+    try:
+        made = PaperReport.read(
+            options.paths,
+            options.baseline,
+            options.statistic,
+            options.targets,
+            options.metrics,
+            options.smooth,
+        )
+        _print(made)
+        if options.to is not None:
+            for path in write(made, options.to, options.format, options.figures == "all"):
+                print(path)
+        if options.wandb is not None:
+            print(save(made, *options.wandb))
+    except InputError as error:
+        raise SystemExit(f"fedexp-report: {error}") from None
+
+
+def _print(made: Report) -> None:
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    *tables, _ = made.tables()
+    for table in tables:
+        print_table(table, console)
+        console.print()
+    for run in made.runs:
+        if not run.finished:
+            console.print(f"{run.folder}: {len(run.history)} of {run.config['rounds']} rounds")
+    console.print(f"{len(made.runs)} runs, {sum(run.finished for run in made.runs)} finished")
+    for problem in made.problems:
+        print(problem, file=sys.stderr)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="fedexp-report",
+        description="Compares runs: mean and deviation over seeds, paired differences to a "
+        "baseline, and the published numbers of their paper.",
+    )
+    add = parser.add_argument
+    add("paths", nargs="+", type=Path, metavar="PATH", help="a run, a sweep, or a folder of them")
+    add("--to", type=Path, metavar="DIR", help="write the report and its figures to this folder")
+    add(
+        "--baseline",
+        metavar="KEY=VALUE",
+        help="compare with these runs and count the rounds to their best: algorithm=fedavg",
+    )
+    add(
+        "--format",
+        type=_formats,
+        default=DEFAULTS,
+        metavar=",".join(FORMATS),
+        help="the formats that --to writes; all but pdf (figures as PDF) by default",
+    )
+    add(
+        "--figures",
+        choices=("few", "all"),
+        default="few",
+        help="few: the first page of each figure, in about 0.3 seconds; all: every page",
+    )
+    add("--statistic", choices=STATISTICS, default="final", help="the statistic in the tables")
+    add(
+        "--targets",
+        type=_accuracies,
+        default=(),
+        metavar="0.5,0.6",
+        help="count the rounds to these accuracies",
+    )
+    add(
+        "--metrics",
+        type=_names,
+        default=(),
+        metavar="NAME,...",
+        help="metrics to compare instead of the headlines",
+    )
+    add("--wandb", type=_project, metavar="ENTITY/PROJECT", help="also write a report in W&B")
+    add(
+        "--smooth",
+        action="store_true",
+        help="smooth the curves (Savitzky-Golay 13, 3), also for counting rounds",
+    )
+    return parser.parse_args(arguments)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(each for each in text.split(",") if each)
+
+
+def _accuracies(text: str) -> tuple[float, ...]:
+    try:
+        found = tuple(float(each) for each in _names(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text}: should be numbers joined by commas") from None
+    if wrong := [each for each in found if not 0 < each <= 1]:
+        raise argparse.ArgumentTypeError(f"{wrong[0]:g}: should be an accuracy between 0 and 1")
+    return found
+
+
+def _project(text: str) -> tuple[str, str]:
+    entity, slash, project = text.partition("/")
+    if not (entity and slash and project) or "/" in project:
+        raise argparse.ArgumentTypeError(f"{text}: should be ENTITY/PROJECT")
+    return entity, project
+
+
+def _formats(text: str) -> tuple[str, ...]:
+    wanted = _names(text)
+    if unknown := [each for each in wanted if each not in FORMATS]:
+        raise argparse.ArgumentTypeError(f"{','.join(unknown)}: choose from {', '.join(FORMATS)}")
+    return wanted
+
+
+if __name__ == "__main__":
+    main()

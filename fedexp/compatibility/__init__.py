@@ -1,0 +1,1 @@
+"""What can be combined: components declare traits, needs and conflicts; one check compares them."""

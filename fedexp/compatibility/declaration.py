@@ -1,0 +1,61 @@
+"""Which components can be combined: each declares traits, and which traits it needs and forbids.
+
+Components are parts, measures, engines, models, optimizers, data and settings of the config.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from logging import Logger
+
+from fedexp.errors import InputError
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What one component has, needs, forbids and discourages.
+
+    Attributes:
+        key: its name in the errors of others, such as "head" or "engine.compile=true".
+        traits: properties of it that others may need or forbid.
+        needs: trait -> the error if no other component has it.
+        forbids: trait -> the error if another component has it; ``{other}`` in it stands for the
+            key of the first that has it.
+        discourages: trait -> the warning if another component has it.
+    """
+
+    key: str
+    traits: frozenset[str] = frozenset()
+    needs: Mapping[str, str] = field(default_factory=dict)
+    forbids: Mapping[str, str] = field(default_factory=dict)
+    discourages: Mapping[str, str] = field(default_factory=dict)
+
+
+def declared(key: str, component: object) -> Declaration:
+    """The declaration of a component, from its attributes of these names, if it has them."""
+    names = ("traits", "needs", "forbids", "discourages")
+    return Declaration(key, **{n: getattr(component, n) for n in names if hasattr(component, n)})
+
+
+def needed(subject: str, trait: str, lacking: str, advice: str) -> dict[str, str]:
+    """``Declaration.needs`` for a trait of the data or the method, whose name is ``lacking``."""
+    return {trait: f"{subject}: needs {trait}, which {lacking} lacks; {advice}"}
+
+
+def check(declarations: Sequence[Declaration], logger: Logger) -> None:
+    """Raise InputError for the first conflict; warn of discouraged combinations."""
+    for declaration in declarations:
+        others = [each for each in declarations if each is not declaration]
+        for trait, message in declaration.needs.items():
+            if not _having(trait, others):
+                raise InputError(message)
+        for trait, message in declaration.forbids.items():
+            if having := _having(trait, others):
+                raise InputError(message.format(other=having[0]))
+        for trait, message in declaration.discourages.items():
+            if _having(trait, others):
+                logger.warning(message)
+
+
+def _having(trait: str, declarations: Sequence[Declaration]) -> list[str]:
+    """Keys of the components with this trait."""
+    return [each.key for each in declarations if trait in each.traits]

@@ -1,0 +1,84 @@
+"""What settings of the config need and forbid."""
+
+from collections.abc import Iterator
+
+import torch
+
+from fedexp.compatibility.declaration import Declaration, needed
+from fedexp.compatibility.traits import (
+    COMPILED,
+    GIVEN_WEIGHTS,
+    KEEPS_MOMENTUM,
+    ON_GPU,
+    SAVES_ROUNDS,
+    SECOND_DERIVATIVES,
+    SEVERAL_PROCESSES,
+    Need,
+)
+from fedexp.config.schema import Config, Engine
+
+
+def declared_settings(config: Config, dataset: str) -> Iterator[Declaration]:
+    """The declarations of all settings that cannot be combined with everything.
+
+    Args:
+        config: of the run.
+        dataset: its name, for errors.
+    """
+    yield from _of_data(config, dataset)
+    yield from _of_engine(config.engine)
+    model, keeps = config.model, config.local.keep_optimizer
+    if weights := model.node.get("weights"):
+        yield Declaration(f"model.weights={weights}", frozenset({GIVEN_WEIGHTS}))
+    if model.init != "default":
+        error = f"model.init={model.init}: would replace {{other}}; should be default"
+        yield Declaration(f"model.init={model.init}", forbids={GIVEN_WEIGHTS: error})
+    if keeps and config.optimizer.node.get("momentum"):
+        yield Declaration("local.keep_optimizer=true", frozenset({KEEPS_MOMENTUM}))
+    if config.evaluation.overlap:
+        error = (
+            "evaluation.overlap=true: works on a CPU, in one process and without engine.compile "
+            "only; should be false"
+        )
+        refused = (ON_GPU, SEVERAL_PROCESSES, COMPILED)
+        yield Declaration("evaluation.overlap=true", forbids=dict.fromkeys(refused, error))
+    if config.checkpoint.keep:
+        yield Declaration("checkpoint.keep", frozenset({SAVES_ROUNDS}))
+    if minutes := config.limits.minutes:
+        key = f"limits.minutes={minutes:g}"
+        error = f"{key}: needs checkpoint.keep of at least 1, to go on later"
+        yield Declaration(key, needs={SAVES_ROUNDS: error})
+
+
+def _of_data(config: Config, dataset: str) -> Iterator[Declaration]:
+    """Each of these keys with the value that has no need, and its needs at any other value."""
+    data, partition = config.data, config.partition
+    whole, classes = Need.ALL_CLIENTS, Need.CLASS_LABELS
+    table: list[tuple[str, object, object, tuple[Need, ...]]] = [
+        ("data.subset", data.subset, None, (whole,)),
+        ("data.validation", data.validation, 0, (whole,)),
+        ("data.augment", data.augment, "none", (Need.IMAGES,)),
+        ("partition.long_tail", partition.long_tail, None, (whole, classes)),
+        ("partition.test_split", partition.test_split, "users", (whole,)),
+    ]
+    for key, value, plain, needs in table:
+        if value != plain:
+            advice = f"should be {'null' if plain is None else plain}"
+            for need in needs:
+                yield Declaration(key, needs=needed(f"{key}={value}", need, dataset, advice))
+
+
+def _of_engine(engine: Engine) -> Iterator[Declaration]:
+    if engine.device == "cuda" or (engine.device == "auto" and torch.cuda.is_available()):
+        yield Declaration("engine.device", frozenset({ON_GPU}))
+    if engine.processes > 1:
+        key = f"engine.devices={engine.devices} engine.num_nodes={engine.num_nodes}"
+        yield Declaration(key, frozenset({SEVERAL_PROCESSES}))
+    if engine.compile:
+        error = (
+            "engine.compile: compiled code has no second derivatives, which this {other} needs; "
+            "should be false"
+        )
+        yield Declaration(
+            "engine.compile", frozenset({COMPILED}), forbids={SECOND_DERIVATIVES: error}
+        )

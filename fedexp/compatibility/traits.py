@@ -1,0 +1,46 @@
+"""Traits: properties that some components have and others need, forbid or discourage.
+
+A trait is any string. fedexp's own components declare these; yours may declare and need others.
+"""
+
+from enum import StrEnum
+
+
+class Need(StrEnum):
+    """A property of the data or of the method, worded to follow "needs"."""
+
+    GLOBAL_MODEL = "a global model"
+    CLASS_LABELS = "one class for each sample"
+    TEST_CLASSES = "a test split of the classes that clients train on"
+    ALL_CLIENTS = "the samples of all clients at once"
+    IMAGES = "images"
+
+
+# Of parts.
+CLASS_PROTOTYPES = "sends class prototypes"
+DRAWS_BY_SIZE = "draws clients with odds proportional to their samples"
+DRAWS_REPEATEDLY = "can draw a client several times a round"
+FIXED_HEAD = "has a head without anything to train"
+LEAVES_OUT_CLASSES = "gives the classes that a client lacks the logit -inf"
+LINEAR_HEAD = "has a head that is one linear layer"
+NOT_THE_MEAN = "puts the global model elsewhere than at the cohort's mean"
+PRIVATE_BACKBONE = "shares no weight of the backbone"
+RUNNING_STATISTICS = "normalises features with running statistics in the head"
+SECOND_DERIVATIVES = "takes second derivatives of the model"
+UNIFORM_COHORTS = "draws cohorts uniformly, whatever is known of the clients"
+UNTRAINED_CLASSIFIER = "scores the global model with a classifier that no client trains"
+
+# Of models and optimizers.
+BATCH_NORM = "is a BatchNorm layer with running statistics"
+DIFFERENT_NETWORKS = "has different networks for different clients"
+ELEMENTWISE = "updates each element by itself"
+RECURRENT = "is a recurrent layer of PyTorch"
+STOCHASTIC_DEPTH = "leaves out layers at random"
+
+# Of settings.
+COMPILED = "compiles the training step"
+GIVEN_WEIGHTS = "takes the backbone's weights from a file"
+KEEPS_MOMENTUM = "keeps the local optimizer's momentum over rounds"
+ON_GPU = "trains on a GPU"
+SAVES_ROUNDS = "saves checkpoints"
+SEVERAL_PROCESSES = "trains in several processes"

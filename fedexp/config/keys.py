@@ -1,0 +1,51 @@
+"""Keys of a config: keys of overrides, flat keys, and the differences between two configs.
+
+The command line uses this module before the job begins, so it imports nothing slow.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+RECORDS = ("tracking", "checkpoint", "limits", "resume")
+"""Keys for records, checkpoints and the end of a run; they never change results."""
+
+COSTS = ("engine", "clients.ram_gib", "data.cache")
+"""Keys for speed and storage; they change results at most by rounding."""
+
+_ABSENT = object()
+
+
+def override_key(override: str) -> str:
+    """The key of an override such as ``+partition.beta=0.1``."""
+    return override.lstrip("+~").partition("=")[0]
+
+
+def is_below(key: str, groups: Iterable[str]) -> bool:
+    """Whether a key such as ``tracking.wandb.mode`` equals or lies below one of ``groups``."""
+    return any(key == each or key.startswith(f"{each}.") for each in groups)
+
+
+def may_change(key: str) -> bool:
+    """Whether a resumed run may change this key: its length, records or costs."""
+    return is_below(key, ("rounds", *RECORDS, *COSTS))
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A nested config as one dictionary; the keys of each level are joined by dots."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """``key=old value`` of each key that differs although it must not; see ``may_change``."""
+    before, now = flatten(old), flatten(new)
+    return [
+        f"{key}={before.get(key, '(nothing)')}"
+        for key in sorted(before.keys() | now.keys())
+        if before.get(key, _ABSENT) != now.get(key, _ABSENT) and not may_change(key)
+    ]

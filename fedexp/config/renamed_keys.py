@@ -1,0 +1,45 @@
+"""Keys of earlier versions and their replacements, for messages about unknown keys."""
+
+_MOVED = {
+    "evaluation.every": "measure.global.every",
+    "evaluation.targets": "measure.global.targets",
+    "evaluation.personal_every": "measure.personal.every",
+    "evaluation.personal_metrics": "measure.personal.kinds",
+    "evaluation.personal_samples": "measure.personal.samples",
+    "evaluation.fewshot": "measure.fewshot",
+    "evaluation.membership": "measure.membership",
+    "tracking.heatmap_every": "measure.prototypes.every",
+    "tracking.heatmap_zoom": "measure.prototypes.zoom",
+    "tracking.feature_clients": "measure.features.clients",
+    "tracking.feature_classes": "measure.features.classes",
+    "tracking.projection": "measure.features.projection",
+    "tracking.loss_surface": "measure.loss_surface",
+}
+"""Old key -> new key; also applies to the keys below it."""
+
+_ADDED = ("features", "loss_surface", "membership")
+"""Measures that have keys only where they are switched on."""
+
+_OTHERS = {
+    "evaluation.personal": "is now measure.personal.of; ~measure.personal switches it off",
+    "evaluation.step_cosine": "is now +measure=step_cosine",
+    "tracking.feature_global": "is now +measure=features",
+    "engine.graph": "is gone; use engine.compile=reduce-overhead",
+    "engine=auto": "is gone; take engine=serial or engine=vectorized",
+}
+"""Old key or option -> its replacement in words."""
+
+
+def renamed(key: str) -> str | None:
+    """The replacement of an old key, as the rest of a sentence after it; None for other keys.
+
+    ``renamed("evaluation.every")`` is ``is now measure.global.every``.
+    """
+    if key in _OTHERS:
+        return _OTHERS[key]
+    for old, new in _MOVED.items():
+        if f"{key}.".startswith(f"{old}."):
+            measure = new.split(".")[1]
+            switch = f", with +measure={measure}" if measure in _ADDED else ""
+            return f"is now {new}{key.removeprefix(old)}{switch}"
+    return None

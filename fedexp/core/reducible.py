@@ -1,0 +1,47 @@
+"""Reductions over processes: sums of tensors, and values that each process sends to all."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from fedexp.core.messages import Tensors
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """One process's contribution to a reduction.
+
+    Attributes:
+        sums: name -> tensor to sum over the processes; a missing name counts as zero.
+        items: any other value, sent to all processes.
+    """
+
+    sums: Tensors = field(default_factory=dict)
+    items: Any = None
+
+
+class Reducible(Protocol):
+    """An object that collects data in each process; its data are then reduced over processes."""
+
+    def contribution(self) -> Contribution:
+        """The data of this process."""
+
+    def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
+        """Replace the data by the float64 sums and by the items of all processes, by rank."""
+
+
+def joined(parties: Mapping[str, Reducible]) -> Contribution:
+    """One contribution for several parties; ``split`` gives each its share of the result."""
+    shares = {name: party.contribution() for name, party in parties.items()}
+    sums = {f"{name}:{key}": v for name, share in shares.items() for key, v in share.sums.items()}
+    return Contribution(sums, {name: share.items for name, share in shares.items()})
+
+
+def split(parties: Mapping[str, Reducible], sums: Tensors, items: Sequence[Any]) -> None:
+    """Call ``set_reduced`` of each party with its share of the reduced ``joined`` contribution."""
+    own: dict[str, Tensors] = {name: {} for name in parties}
+    for key, value in sums.items():
+        name, _, rest = key.partition(":")
+        own[name][rest] = value
+    for name, party in parties.items():
+        party.set_reduced(own[name], [rank_items[name] for rank_items in items])

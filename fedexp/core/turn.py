@@ -1,0 +1,93 @@
+"""The record of one client's turn."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from fedexp.core.client_protocol import LocalData
+from fedexp.core.messages import Message, Tensors
+
+
+@dataclass
+class Turn:
+    """One client's local training: its inputs and its records so far.
+
+    A client that also trains a personal model has a second turn for it.
+
+    Attributes:
+        data: the client's training data.
+        message: the message that the client received.
+        round: selects the batches and the learning rate.
+        is_personal: whether a personal model is trained, not the shared one.
+        learning_rate: learning rate of this round's local optimizer; NaN before training begins.
+        steps: gradient steps taken.
+        in_last_epoch: whether the last epoch of the last phase has begun.
+        measured: socket -> measurements of its part, summed over the steps.
+        fitted: empty until ``finish``; then scalars on the device: ``loss``, the mean objective
+            over all steps, and ``cross_entropy``, the mean cross-entropy over the steps of the last
+            epoch.
+        logged: name -> value, for the log.
+        directions: name -> a step in parameter space, see ``Update``.
+    """
+
+    data: LocalData
+    message: Message
+    round: int
+    is_personal: bool = False
+    learning_rate: float = math.nan
+    steps: int = 0
+    in_last_epoch: bool = False
+    measured: dict[str, Tensors] = field(default_factory=dict)
+    fitted: Tensors = field(default_factory=dict)
+    logged: dict[str, float] = field(default_factory=dict)
+    directions: dict[str, Tensors] = field(default_factory=dict)
+    _losses: list[Tensor] = field(default_factory=list)
+    _cross_entropies: list[Tensor] = field(default_factory=list)
+
+    def train_on(self, data: LocalData) -> None:
+        """Replace the training data."""
+        self.data = data
+
+    def train_with(self, learning_rate: float) -> None:
+        """Record the learning rate of a fresh optimizer."""
+        self.learning_rate = learning_rate
+
+    def begin_last_epoch(self) -> None:
+        """Begin the last epoch of the last phase."""
+        self.in_last_epoch = True
+
+    def took_step(
+        self, loss: Tensor, measured: Mapping[str, Tensors], cross_entropy: Tensor | None
+    ) -> None:
+        """Record a step.
+
+        Args:
+            loss: the objective before the step, without gradient.
+            measured: socket -> measurements of its part.
+            cross_entropy: mean over the step's batch; recorded in the last epoch only.
+        """
+        self.steps += 1
+        self._losses.append(loss)
+        if cross_entropy is not None and self.in_last_epoch:
+            self._cross_entropies.append(cross_entropy)
+        for name, tensors in measured.items():
+            sums = self.measured.setdefault(name, {})
+            for key, value in tensors.items():
+                sums[key] = sums[key] + value if key in sums else value
+
+    def finish(self) -> None:
+        """Compute ``fitted`` after the last step."""
+        self.fitted = {"loss": torch.stack(self._losses).mean()}
+        if self._cross_entropies:
+            self.fitted["cross_entropy"] = torch.stack(self._cross_entropies).mean()
+        self.in_last_epoch, self._losses, self._cross_entropies = False, [], []
+
+    def finish_stacked(
+        self, steps: int, learning_rate: float, measured: dict[str, Tensors], fitted: Tensors
+    ) -> None:
+        """Record all steps at once, for a client that was trained in a stack of clients."""
+        self.steps, self.learning_rate = steps, learning_rate
+        self.measured, self.fitted = measured, fitted

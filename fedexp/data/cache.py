@@ -1,0 +1,170 @@
+"""Cache files of arrays: partitions, samples of slow files, decoded images.
+
+A missing or damaged file is computed and written again.
+"""
+
+import hashlib
+import shutil
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar, cast
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.lib.format import open_memmap
+
+from fedexp.data.split import by_owner
+from fedexp.errors import InputError
+from fedexp.state.atomic import atomic_path
+
+T = TypeVar("T")
+
+Arrays = dict[str, np.ndarray]
+"""Name -> array."""
+
+Images = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
+"""A uint8 array."""
+
+MAP_ABOVE = 2**30
+"""Larger image files (in bytes, 1 GiB) are memory-mapped; others are read into memory."""
+
+
+def fingerprint(*parts: object) -> str:
+    """A hash of values: arrays by dtype, shape and content, others by their repr."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            digest.update(f"{part.dtype}{part.shape}".encode() + part.tobytes())
+        else:
+            digest.update(f"{part!r};".encode())
+    return digest.hexdigest()
+
+
+def cached_arrays(
+    path: Path,
+    names: Collection[str],
+    compute: Callable[[], Arrays],
+    fits: Callable[[Arrays], bool] = lambda _: True,
+) -> Arrays:
+    """Read the arrays in the file ``path`` by name, or compute and write them.
+
+    Args:
+        path: a ``.npz`` file; its folders are created.
+        names: names of the arrays.
+        compute: computes arrays with these names.
+        fits: checks arrays from the file; if it fails, the file counts as damaged.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+
+    def read() -> Arrays:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in names}
+
+    arrays = _unless_damaged(read)
+    if arrays is None or not fits(arrays):
+        arrays = compute()
+        with _writing(path) as temporary:
+            np.savez(temporary, **cast(dict[str, Any], arrays))
+    return arrays
+
+
+def cached_partition(
+    path: Path, num_samples: int, num_clients: int, compute: Callable[[], list[np.ndarray]]
+) -> list[np.ndarray]:
+    """Read the partition in ``path``, or compute and write it: each client's sorted indices.
+
+    Args:
+        path: a ``.npz`` file; its folders are created.
+        num_samples: n; indices are below n.
+        num_clients: N.
+        compute: computes each client's indices.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+
+    def owners() -> Arrays:
+        owner = np.full(num_samples, num_clients)
+        for client, index in enumerate(compute()):
+            owner[index] = client
+        return {"owner": owner}
+
+    def fits(arrays: Arrays) -> bool:
+        owner = arrays["owner"]
+        if owner.shape != (num_samples,) or owner.dtype != np.int64:
+            return False
+        return bool(np.all((owner >= 0) & (owner <= num_clients)))
+
+    return by_owner(cached_arrays(path, ("owner",), owners, fits)["owner"], num_clients)
+
+
+def cached_images(
+    path: Path,
+    shape: tuple[int, ...],
+    fill: Callable[[Images], None],
+    map_above: int = MAP_ABOVE,
+) -> Images:
+    """Read the uint8 array [*shape] in the file ``path``, or fill and write it.
+
+    Args:
+        path: a ``.npy`` file; its folders are created.
+        shape: a file with another shape counts as damaged.
+        fill: writes every element of a given array.
+        map_above: memory-map larger files (in bytes) for filling and loading, so that they may
+            exceed the memory. A loaded array is mapped copy-on-write: changes of the array do not
+            reach the file.
+
+    Raises:
+        InputError: the file cannot be written, or the disk has too little space.
+    """
+
+    def read() -> Images | None:
+        mapped = path.stat().st_size > map_above
+        array: Images = np.load(path, mmap_mode="c" if mapped else None, allow_pickle=False)
+        return array if array.dtype == np.uint8 and array.shape == shape else None
+
+    found = _unless_damaged(read)
+    if found is None:
+        with _writing(path) as temporary:
+            _write_images(temporary, shape, fill, map_above)
+        found = read()
+        assert found is not None
+    return found
+
+
+def _write_images(
+    path: Path, shape: tuple[int, ...], fill: Callable[[Images], None], map_above: int
+) -> None:
+    needed, free = int(np.prod(shape)), shutil.disk_usage(path.parent).free
+    if needed > free:  # writing to a mapped file on a full disk kills the process
+        raise OSError(f"needs {needed:,} bytes, {free:,} are free")
+    if needed > map_above:
+        mapped = open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
+        fill(mapped)
+        mapped.flush()
+    else:
+        array = np.empty(shape, dtype=np.uint8)
+        fill(array)
+        np.save(path, array)
+
+
+def _unless_damaged(read: Callable[[], T | None]) -> T | None:
+    """The result of ``read``; None if its file is missing or damaged."""
+    try:
+        return read()
+    except (OSError, ValueError, EOFError, KeyError, BadZipFile):
+        return None
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[Path]:
+    """A temporary path for the content of ``path``. Raises InputError if writing fails."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_path(path) as temporary:
+            yield temporary
+    except OSError as error:
+        raise InputError(f"data.cache: {path} cannot be written ({error})") from error

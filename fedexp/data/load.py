@@ -1,0 +1,93 @@
+"""Load a population's data: subset, partition, test and validation splits."""
+
+import logging
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from fedexp.config.schema import Config
+from fedexp.data.configured_partition import partition_indices
+from fedexp.data.dataset import Dataset, Describer, Source
+from fedexp.data.drawn import DrawnData, DrawnSource
+from fedexp.data.federated import FederatedData
+from fedexp.data.split import class_counts, match, stratified
+from fedexp.data.user_split import match_users, validation_split
+
+LOGGER = logging.getLogger(__name__)
+
+_Indices = list[np.ndarray]
+"""For each client, sorted positions in a split."""
+
+
+def load_data(config: Config, source: Describer, device: torch.device) -> FederatedData:
+    """Load the dataset, divide it among the clients, and hold out the validation samples.
+
+    Test splits are made before validation samples are held out, so they do not depend on
+    ``data.validation``. A ``DrawnSource`` draws most clients later, on access.
+
+    Args:
+        config: the checked config.
+        source: the dataset's reader, or a ``DrawnSource``.
+        device: the device of the samples.
+
+    Raises:
+        InputError: the dataset or a split is impossible with this config.
+    """
+    if isinstance(source, DrawnSource):
+        return DrawnData(source, config.clients.count, config.seed, device)
+    assert isinstance(source, Source)
+    dataset = _subset(source.load(config.data.cache.expanduser()), config)
+    clients = _partition(dataset, config)
+    dataset, tests = _test_splits(dataset, clients, config)
+    train, validation = validation_split(
+        dataset.train, clients, config.data.validation, config.seed
+    )
+    _report_empty_clients(train, config.clients.per_round)
+    return FederatedData(
+        dataset, train, tests, config.data.augment, config.seed, device, validation
+    )
+
+
+def _subset(dataset: Dataset, config: Config) -> Dataset:
+    """Replace the training split by a stratified subset of ``data.subset`` samples."""
+    if config.data.subset is None:
+        return dataset
+    kept = stratified(dataset.train.labels.numpy(), config.data.subset, config.seed)
+    return replace(dataset, train=dataset.train.take(kept))
+
+
+def _partition(dataset: Dataset, config: Config) -> _Indices:
+    """The training samples of each client."""
+    return partition_indices(
+        config.partition.node,
+        dataset.train.labels.numpy(),
+        dataset.train.users,
+        config.clients.count,
+        config.seed,
+        config.data.cache.expanduser(),
+        config.partition.long_tail,
+    )
+
+
+def _test_splits(dataset: Dataset, clients: _Indices, config: Config) -> tuple[Dataset, _Indices]:
+    """The dataset with the used test samples, and each client's test samples."""
+    if dataset.description.unseen_classes:  # no client has a test class
+        return dataset, [np.empty(0, dtype=np.int64)] * len(clients)
+    if config.partition.test_split == "users":
+        return match_users(dataset, clients, config.seed)
+    labels, num_classes = dataset.train.labels.numpy(), dataset.description.num_classes
+    counts = class_counts(labels, clients, num_classes)
+    return dataset, match(dataset.test.labels.numpy(), counts, config.seed)
+
+
+def _report_empty_clients(train: _Indices, per_round: int) -> None:
+    """Warn if clients have no data."""
+    holders = sum(len(index) > 0 for index in train)
+    if holders < len(train):
+        LOGGER.warning(
+            "%d of %d clients have data; the others are never chosen, so %d take part in a round",
+            holders,
+            len(train),
+            min(holders, per_round),
+        )

@@ -1,0 +1,141 @@
+"""Placement of clients on ranks: each rank trains its clients and keeps their states."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from fedexp.core.messages import Tensors, Update
+from fedexp.core.reducible import Contribution
+from fedexp.distributed.ranks import Ranks
+from fedexp.distributed.speeds import Speeds
+from fedexp.state.client_state import ClientState
+from fedexp.state.client_store import ClientStore
+
+Sizes = Sequence[int] | np.ndarray
+"""Client -> number of its samples; an array in a large population."""
+
+
+def place(
+    clients: Iterable[int],
+    sizes: Sizes,
+    homes: Mapping[int, int],
+    speeds: Sequence[float],
+    largest_load: float = math.inf,
+) -> dict[int, int]:
+    """Client -> rank: a client stays at its home rank; clients without one balance the load.
+
+    The load of a rank is its clients' number of samples divided by its speed. Clients are placed
+    one by one, the largest first, on the rank with the smallest resulting load (Graham, SIAM J.
+    Appl. Math. 1969). Without home ranks and with equal speeds, the largest load is at most 4/3 of
+    the optimum.
+
+    Args:
+        clients: each once, in any order.
+        sizes: client -> number of its samples; training time is proportional to it.
+        homes: client -> the rank that keeps its state.
+        speeds: the speed of each rank.
+        largest_load: largest load of a rank; a client that would exceed it leaves its home rank.
+    """
+    placed, rest, loads = dict[int, int](), list[int](), [0.0] * len(speeds)
+    for client in sorted(clients, key=lambda client: (-sizes[client], client)):
+        home = homes.get(client)
+        if home is None or loads[home] + sizes[client] / speeds[home] > largest_load:
+            rest.append(client)
+            continue
+        placed[client] = home
+        loads[home] += sizes[client] / speeds[home]
+    for client in rest:
+        added = [load + sizes[client] / speed for load, speed in zip(loads, speeds, strict=True)]
+        placed[client] = rank = added.index(min(added))
+        loads[rank] = added[rank]
+    return placed
+
+
+def balance(
+    clients: Iterable[int], sizes: Sizes, homes: Mapping[int, int], speeds: Sequence[float]
+) -> dict[int, int]:
+    """Like ``place``, but clients leave home ranks with more than a fair load."""
+    anywhere = place(clients, sizes, {}, speeds)
+    loads = [0.0] * len(speeds)
+    for client, rank in anywhere.items():
+        loads[rank] += sizes[client] / speeds[rank]
+    return place(anywhere, sizes, homes, speeds, max(loads))
+
+
+class Placement:
+    """Decides which rank trains which client; every rank makes the same decision.
+
+    Args:
+        ranks: the processes.
+        sizes: client -> number of its samples.
+        store: the states of this rank's clients.
+        by_time: whether faster ranks get more samples. Then the order of sums, and so the last bits
+            of the weights, depends on measured times.
+    """
+
+    def __init__(self, ranks: Ranks, sizes: Sizes, store: ClientStore, by_time: bool) -> None:
+        self._ranks, self._sizes, self._store = ranks, sizes, store
+        self._speeds = Speeds(ranks.size, by_time)
+        self._homes: dict[int, int] = {}
+
+    def local_clients(self, clients: Sequence[int]) -> list[int]:
+        """This rank's clients among ``clients``, in the given order; moves no state."""
+        once, speeds = dict.fromkeys(clients), self._speeds.relative()
+        return self._own(clients, place(once, self._sizes, self._homes, speeds))
+
+    def bring(self, clients: Sequence[int]) -> list[int]:
+        """Move the states of this rank's clients here; return these clients in the given order.
+
+        All ranks must call it. States move only if the loads would be unequal otherwise.
+        """
+        once, speeds = dict.fromkeys(clients), self._speeds.relative()
+        placed = balance(once, self._sizes, self._homes, speeds)
+        self._move(placed)
+        return self._own(clients, placed)
+
+    def timed(self, updates: Iterable[Update]) -> Iterator[Update]:
+        """Pass on the updates of this rank's clients and measure the speed of training."""
+        return self._speeds.timed(updates)
+
+    def even_out(self) -> None:
+        """Move states so that ranks of equal speed keep equally many; all ranks must call it."""
+        ones = np.broadcast_to(1, len(self._sizes))
+        self._move(balance(self._homes, ones, self._homes, self._speeds.relative()))
+
+    def synchronize(self) -> None:
+        """Share the clients' home ranks with all ranks, outside of a round."""
+        self._ranks.all_reduce([self])
+
+    def contribution(self) -> Contribution:
+        """This rank's clients, its number of trained samples and its seconds of training."""
+        return Contribution(items=(self._store.clients_with_state, self._speeds.own_round()))
+
+    def set_reduced(
+        self, sums: Tensors, items: Sequence[tuple[list[int], tuple[int, float]]]
+    ) -> None:
+        """Update each client's home rank and the speeds of all ranks."""
+        homes, rounds = zip(*items, strict=True)
+        self._homes = {client: rank for rank, clients in enumerate(homes) for client in clients}
+        self._speeds.add_round(rounds)
+
+    def _own(self, clients: Sequence[int], placed: Mapping[int, int]) -> list[int]:
+        return [client for client in clients if placed[client] == self._ranks.rank]
+
+    def _move(self, placed: Mapping[int, int]) -> None:
+        """Move the state of each client whose new rank differs from its home rank."""
+        moves = {
+            client: rank for client, rank in placed.items() if self._homes.get(client, rank) != rank
+        }
+        if not moves:
+            return
+        for client, state in self._ranks.iterate_gathered(self._leaving(moves)):
+            if moves[client] == self._ranks.rank:
+                self._store.put(client, state)
+        self._homes |= moves
+
+    def _leaving(self, moves: Iterable[int]) -> Iterator[tuple[int, ClientState]]:
+        """Take the states of clients with this home rank from the store: (client, state)."""
+        for client in moves:
+            if self._homes[client] == self._ranks.rank:
+                yield client, self._store.take(client)

@@ -1,0 +1,1 @@
+"""What pictures are made of; knows arrays and Matplotlib, and no other room of this package."""

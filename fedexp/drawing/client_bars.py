@@ -1,0 +1,35 @@
+"""Bars for the clients of a population, few or many."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedexp.drawing.style import whole_numbers
+
+
+def bars(axes: Axes, heights: NDArray[Any], left: float, right: float, **style: Any) -> None:
+    """A bar from i + ``left`` to i + ``right`` for each of the [n] heights, n > 0."""
+    # One outline with a gap after each bar: 100,000 separate bars would take minutes.
+    edges = np.add.outer(np.arange(len(heights)), [left, right]).ravel()
+    outline = np.zeros(2 * len(heights) - 1)
+    outline[::2] = heights
+    axes.stairs(outline, edges, fill=True, **style)
+
+
+def number_clients(axis: Axis, clients: Tensor) -> None:
+    """Write the clients' numbers [n] at an axis that shows the i-th client at place i."""
+
+    def number(place: float, _: object = None) -> str:
+        return str(int(clients[int(place)])) if 0 <= place < len(clients) else ""
+
+    whole_numbers(axis)
+    axis.set_major_formatter(number)
+
+
+def width(columns: int) -> float:
+    """Inches: comfortable when there are few columns, bounded when there are many."""
+    return float(np.clip(0.2 * columns + 2, 6, 15))

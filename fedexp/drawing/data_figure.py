@@ -1,0 +1,74 @@
+"""A figure together with the numbers that it shows, and both as files or pixels.
+
+Figures are made without pyplot, so they need no display and no global state.
+"""
+
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedexp.drawing.style import LAYOUT
+
+Arrays = Mapping[str, NDArray[Any] | Sequence[str]]
+"""Name -> numbers or names."""
+
+
+class DataFigure(Figure):
+    """A figure that is saved together with the numbers that it shows.
+
+    They are written beside the picture, so that it can be drawn again, or beside another run's.
+
+    Args:
+        data: name -> array; lists of names are arrays of strings.
+        size: width and height in inches; None: Matplotlib's default.
+    """
+
+    def __init__(self, data: Arrays, size: tuple[float, float] | None = None) -> None:
+        super().__init__(figsize=size, **LAYOUT)
+        self.data = data
+
+
+def columns(**tensors: Tensor) -> dict[str, NDArray[Any]]:
+    """The tensors as arrays, for ``DataFigure``."""
+    return {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
+
+
+def save_numbers(path: Path, data: Arrays) -> None:
+    """Write ``path`` with ``.csv`` if ``data`` are columns of a table, otherwise with ``.npz``."""
+    arrays: dict[str, Any] = {name: np.asarray(values) for name, values in data.items()}
+    shapes = {array.shape for array in arrays.values()}
+    if len(shapes) == 1 and all(len(shape) == 1 for shape in shapes):
+        import pandas as pd  # slow to import; not every run has such columns
+
+        pd.DataFrame(arrays).to_csv(path.with_suffix(".csv"), index=False)
+    else:
+        np.savez_compressed(path.with_suffix(".npz"), allow_pickle=False, **arrays)
+
+
+def read_numbers(path: Path) -> dict[str, NDArray[Any]]:
+    """The content of a file that ``save_numbers`` wrote, ``.csv`` or ``.npz``.
+
+    Raises:
+        OSError, ValueError: the file is missing or damaged.
+    """
+    if path.suffix == ".csv":
+        import pandas as pd
+
+        table = pd.read_csv(path)
+        return {str(name): table[name].to_numpy() for name in table.columns}
+    with np.load(path, allow_pickle=False) as file:
+        return {key: file[key] for key in file.files}
+
+
+def pixels(figure: Figure) -> NDArray[np.uint8]:
+    """The figure as an RGBA image [height, width, 4]."""
+    buffer = BytesIO()
+    figure.savefig(buffer, format="rgba")
+    width, height = figure.canvas.get_width_height()
+    return np.frombuffer(buffer.getvalue(), np.uint8).reshape(height, width, 4)

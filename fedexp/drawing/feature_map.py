@@ -1,0 +1,156 @@
+"""Features of several models, projected to the plane (FedNH, Figures 1, 2, 6; FedSC, Figure 7)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedexp.drawing.style import class_colors, empty_figure, legend_above, open_frame
+
+Projection = Literal["pca", "tsne"]
+
+_AXES = {"pca": "principal component {}", "tsne": "t-SNE coordinate {}"}
+_LEGEND_CLASSES = 20
+"""Largest number of classes that get a legend."""
+_MARKERS = "os^Dv<>pP*"
+
+
+@dataclass(frozen=True)
+class ModelFeatures:
+    """What one model makes of the samples.
+
+    Attributes:
+        title: of its panel.
+        z: [n, d] features of the same samples as in the other panels.
+        prototypes: [C, d] the head's vector for each class, if it has any: drawn if d = 2.
+    """
+
+    title: str
+    z: Tensor
+    prototypes: Tensor | None = None
+
+
+def feature_map(
+    models: Sequence[ModelFeatures],
+    labels: Tensor,
+    classes: Sequence[str],
+    projection: Projection,
+    shown: Sequence[int],
+    class_counts: Mapping[str, Tensor],
+) -> Figure:
+    """One panel for each model, the same samples in each, marked by class; class counts below.
+
+    All models are projected together, so that positions can be compared between panels. Features of
+    two dimensions are drawn as they are, with an arrow for each prototype: within a panel all
+    arrows have the same scale.
+
+    Args:
+        models: the panels.
+        labels: [n], all of them in ``shown``.
+        classes: C names.
+        projection: principal components or t-SNE.
+        shown: the classes that are drawn.
+        class_counts: client -> [C] its training samples of each class.
+    """
+    points = project(np.concatenate([model.z.cpu().numpy() for model in models]), projection)
+    rows = 2 if class_counts else 1
+    size = (max(4.4 * len(models), 5.5 * (rows - 1)) + 1.6, 4.4 + 2.2 * (rows - 1))
+    figure = empty_figure(*size)
+    grid = figure.add_gridspec(rows, 1, height_ratios=[1, 0.45][:rows])
+    panels = grid[0].subgridspec(1, len(models)).subplots(squeeze=False, sharex=True, sharey=True)
+    is_plane, styles = models[0].z.shape[1] == 2, _styles(len(shown))
+    radius = float(np.linalg.norm(points, axis=1).max())
+    for axes, model, own in zip(panels[0], models, np.split(points, len(models)), strict=True):
+        for number, style in zip(shown, styles, strict=True):
+            axes.scatter(*own[(labels == number).cpu().numpy()].T, label=classes[number], **style)
+        axes.set_title(model.title)
+        if is_plane:
+            _draw_plane(axes, model.prototypes, shown, styles, radius)
+        else:
+            axes.set(xticks=[], yticks=[], xlabel=_AXES[projection].format(1))
+    if not is_plane:
+        panels[0][0].set_ylabel(_AXES[projection].format(2))
+    if len(shown) <= _LEGEND_CLASSES:
+        handles = panels[0][0].get_legend_handles_labels()
+        options: dict[str, Any] = {"title": "class", "frameon": False, "markerscale": 1.8}
+        figure.legend(*handles, loc="outside right upper", **options)
+    if class_counts:
+        _draw_counts(figure.add_subplot(grid[1]), class_counts, classes, shown)
+    has_arrows = is_plane and any(model.prototypes is not None for model in models)
+    arrows = ", class prototypes as arrows" if has_arrows else ""
+    figure.suptitle(f"Features of the test split{arrows}")
+    return figure
+
+
+def project(points: NDArray[np.float32], projection: Projection) -> NDArray[np.float32]:
+    """Project [n, d] to [n, 2], deterministically; points with d = 2 are returned as they are."""
+    if len(points) < 2 or points.shape[1] <= 2:
+        return np.pad(points[:, :2], [(0, 0), (0, max(0, 2 - points.shape[1]))])
+    from sklearn.decomposition import PCA  # slow to import; not every run draws features
+    from sklearn.manifold import TSNE
+
+    nearby = min(30.0, (len(points) - 1) / 3)  # t-SNE's default, or what few points allow
+    method = PCA(2)
+    if projection == "tsne" and nearby >= 1:
+        method = TSNE(2, init="pca", perplexity=nearby, random_state=0)
+    plane: NDArray[np.float32] = method.fit_transform(points)
+    return plane
+
+
+def _draw_plane(
+    axes: Axes,
+    prototypes: Tensor | None,
+    shown: Sequence[int],
+    styles: Sequence[Mapping[str, Any]],
+    radius: float,
+) -> None:
+    """Axes through the origin, and the prototypes as arrows; the longest has this radius."""
+    axes.axhline(0, color="gray", linewidth=0.5, zorder=0)
+    axes.axvline(0, color="gray", linewidth=0.5, zorder=0)
+    axes.set(xlabel="$z_1$", ylabel="$z_2$", aspect="equal")
+    if prototypes is None:
+        return
+    vectors = prototypes.cpu().numpy()[list(shown)]
+    vectors = vectors * radius / max(np.linalg.norm(vectors, axis=1).max(), 1e-12)
+    for vector, style in zip(vectors, styles, strict=True):
+        arrow = {"arrowstyle": "-|>", "color": style["color"], "linewidth": 1.8}
+        axes.annotate("", vector, (0, 0), arrowprops=arrow)
+    axes.update_datalim(np.concatenate([vectors, -vectors]))
+    axes.autoscale_view()
+
+
+def _draw_counts(
+    axes: Axes, class_counts: Mapping[str, Tensor], classes: Sequence[str], shown: Sequence[int]
+) -> None:
+    """Each client's training samples of the shown classes, side by side (FedNH, Figure 6e)."""
+    places, width = np.arange(len(shown)), 0.8 / len(class_counts)
+    shades = np.linspace(0.15, 0.75, len(class_counts))
+    for number, (client, counts) in enumerate(class_counts.items()):
+        left = places - 0.4 + (number + 0.5) * width
+        heights = counts.cpu().numpy()[list(shown)]
+        axes.bar(left, heights, width, color=str(shades[number]), label=client)
+    names = [classes[number] for number in shown]
+    turned = 90 if sum(map(len, names)) > 70 else 0
+    axes.set_xticks(places, names, rotation=turned, fontsize=8 if len(names) <= 30 else 5)
+    axes.set(xlabel="class", ylabel="training samples", xlim=(-0.6, len(shown) - 0.4))
+    open_frame(axes)
+    legend_above(axes, fontsize=8, ncols=len(class_counts))
+
+
+def _styles(num_classes: int) -> list[dict[str, Any]]:
+    """Colour and marker of each class."""
+    colors = class_colors(num_classes)
+    return [
+        {
+            "color": colors[number],
+            "marker": _MARKERS[number % len(_MARKERS)],
+            "s": 9,
+            "linewidths": 0,
+        }
+        for number in range(num_classes)
+    ]

@@ -1,0 +1,68 @@
+"""How figures look: colours that colour-blind readers can tell apart, in print too."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d31")
+"""Okabe and Ito's palette, its yellow, which is faint on paper, replaced by brown."""
+BAR = "#7a8ca3"
+POINT = "#2b5c8a"
+REFERENCE = "#9aa5b1"
+"""The colour of values that others are compared with: published ones, true ones."""
+FAINT = "#f3f3f3"
+"""The colour of cells without a value."""
+MOST_LINES = 10
+LAYOUT: dict[str, Any] = {"dpi": 130, "layout": "constrained"}
+"""Options of figures whose margins Matplotlib finds."""
+_DISTINCT = (
+    *("#332288", "#cc6677", "#117733", "#88ccee", "#aa4499", "#ddcc77", "#44aa99", "#882255"),
+    *("#999933", "#555555"),
+)
+"""Colours of few classes; distinct with colour vision deficiency, too."""
+_DASHES = ("-", "--", ":", "-.")
+_MARKERS = "osD^vPX*<>"
+
+
+def line_style(number: int) -> dict[str, Any]:
+    """Colour, dashes and marker of the line with this number; ``MOST_LINES`` are distinct."""
+    return {
+        "color": COLORS[number % len(COLORS)],
+        "linestyle": _DASHES[(number + number // len(COLORS)) % len(_DASHES)],
+        "marker": _MARKERS[number % len(_MARKERS)],
+        "markersize": 4,
+        "linewidth": 1.6,
+    }
+
+
+def class_colors(num_classes: int) -> Sequence[Any]:
+    """At least one colour for each class: distinct ones for up to ten, otherwise a spectrum."""
+    if num_classes <= len(_DISTINCT):
+        return _DISTINCT
+    return list(colormaps["nipy_spectral"](np.linspace(0.03, 0.97, num_classes)))
+
+
+def empty_figure(width: float, height: float) -> Figure:
+    """A figure of this size in inches."""
+    return Figure(figsize=(width, height), **LAYOUT)
+
+
+def open_frame(axes: Axes) -> None:
+    """Hide the lines above and right of the axes."""
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def whole_numbers(axis: Axis) -> None:
+    """Write whole numbers only at the axis."""
+    axis.set_major_locator(MaxNLocator(integer=True))
+
+
+def legend_above(axes: Axes, **options: Any) -> None:
+    """A legend above the axes, at the right."""
+    axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), **options)

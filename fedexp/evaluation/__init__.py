@@ -1,1 +1,0 @@
-"""Evaluation: what is measured."""

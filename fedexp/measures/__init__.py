@@ -1,0 +1,1 @@
+"""Measures: what is looked at, one idea a file."""

@@ -1,0 +1,136 @@
+"""Angles between the classes' vectors in classifiers and features (FedGELA, Figures 2-5)."""
+
+from collections.abc import Mapping, Sequence
+from math import fsum, isnan
+
+import torch
+import torch.nn.functional as F
+from pydantic import PositiveInt
+from torch import Tensor
+
+from fedexp.measures.after_round import AfterRound
+from fedexp.measures.measure import Measure, Measured
+from fedexp.measures.scoring.predictions import Predictions
+
+
+class Angles(Measure):
+    """Mean angles between the class vectors of the global model, in degrees.
+
+    See ``global_angles``. Those of personal models are measured by ``personal``, if its ``kinds``
+    have ``angles``. Nothing is measured where ``global_model`` measures nothing.
+
+    Args:
+        every: rounds between measurements; the last round is always measured.
+    """
+
+    overlaps = True
+
+    def __init__(self, every: PositiveInt) -> None:
+        self.every = every
+
+    def __call__(self, after: AfterRound) -> Measured:
+        """``geometry/<kind>_angle*`` of the global model."""
+        data = after.data
+        predictions = None if data.description.unseen_classes else after.global_predictions()
+        if predictions is None:
+            return Measured()
+        counts = data.counted_classes
+        if data.description.per_token:
+            counts = counts[:0]  # they count sequences, not tokens
+        return Measured(global_angles(predictions, counts))
+
+
+def mean_pairwise_angle(vectors: Tensor, keep: Tensor | None = None) -> float:
+    """Mean angle in degrees between the rows of ``vectors`` [C, d], over all pairs of rows.
+
+    Args:
+        vectors: one vector for each class; zero vectors have no direction and are left out.
+        keep: [C] bool, the classes to compare; all of them by default.
+
+    Returns:
+        Degrees in [0, 180]; NaN with fewer than two vectors. A simplex ETF has arccos(-1/(C-1)).
+    """
+    present = vectors.norm(dim=1) > 0
+    unit = F.normalize(vectors[present if keep is None else present & keep].double(), dim=1)
+    if len(unit) < 2:
+        return float("nan")
+    upper = torch.triu_indices(len(unit), len(unit), offset=1)
+    return _degrees((unit @ unit.T)[upper[0], upper[1]]).mean().item()
+
+
+def mean_angles_within(vectors: Tensor, members: Tensor) -> Tensor:
+    """``mean_pairwise_angle`` of each of many sets of classes, from one matrix of angles a model.
+
+    Args:
+        vectors: [..., C, d] one vector for each class; zero vectors are left out.
+        members: [..., N, C] bool, the classes in each set.
+
+    Returns:
+        [..., N] degrees, float64; NaN for a set with fewer than two vectors.
+    """
+    unit = F.normalize(vectors.double(), dim=-1)
+    angles = _degrees(unit @ unit.mT)
+    angles.diagonal(dim1=-2, dim2=-1).zero_()
+    kept = (members & (vectors.norm(dim=-1) > 0).unsqueeze(-2)).double()
+    sizes = kept.sum(dim=-1)
+    means: Tensor = ((kept @ angles) * kept).sum(dim=-1) / (sizes * (sizes - 1))
+    return means
+
+
+def global_angles(predictions: Predictions, class_counts: Tensor) -> dict[str, float]:
+    """``geometry/<kind>_angle*`` of the global model, for each kind of its class vectors.
+
+    ``<kind>_angle`` is over all classes. ``<kind>_angle_global_existing`` and ``_global_missing``
+    are means over clients: of the angle among the classes that a client holds, and among those that
+    it lacks (FedGELA, Figures 2 and 5). Clients with fewer than two such classes are left out, and
+    so are those without data.
+
+    Args:
+        predictions: of the global model on the test split.
+        class_counts: [N, C] training samples of each class at each client; in a population that is
+            drawn on demand, of those clients whose classes are counted.
+    """
+    holds = class_counts.cpu()[class_counts.cpu().sum(dim=1) > 0] > 0
+    angles = {}
+    for kind, vectors in predictions.class_vectors.items():
+        angles[f"geometry/{kind}_angle"] = mean_pairwise_angle(vectors)
+        for name, members in (("existing", holds), ("missing", ~holds)):
+            within = mean_angles_within(vectors, members)
+            angles[f"geometry/{kind}_angle_global_{name}"] = within.nanmean().item()
+    return _measured(angles)
+
+
+def local_angles(
+    predictions: Sequence[Predictions], class_counts: Tensor
+) -> list[dict[str, float]]:
+    """The angles of each client's model, among the classes it holds and among those it lacks.
+
+    Args:
+        predictions: of K clients' models.
+        class_counts: [K, C] training samples of each class at each of them.
+    """
+    holds = class_counts.cpu() > 0
+    members = torch.stack([holds, ~holds], dim=1)
+    found: list[dict[str, float]] = [{} for _ in predictions]
+    for kind in predictions[0].class_vectors:
+        vectors = torch.stack([each.class_vectors[kind] for each in predictions])
+        angles = mean_angles_within(vectors, members).tolist()
+        for each, (existing, missing) in zip(found, angles, strict=True):
+            each[f"geometry/{kind}_angle_existing"] = existing
+            each[f"geometry/{kind}_angle_missing"] = missing
+    return [_measured(each) for each in found]
+
+
+def mean_over_clients(clients: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Each metric's mean over the clients that measured it."""
+    names = dict.fromkeys(name for client in clients for name in client)
+    measured = {name: [client[name] for client in clients if name in client] for name in names}
+    return {name: fsum(values) / len(values) for name, values in measured.items()}
+
+
+def _degrees(cosines: Tensor) -> Tensor:
+    return torch.rad2deg(cosines.clamp(-1, 1).arccos())
+
+
+def _measured(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in values.items() if not isnan(value)}

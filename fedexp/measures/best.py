@@ -1,0 +1,59 @@
+"""The best global model so far, for methods that tune personal models from it."""
+
+import math
+from typing import Any
+
+from fedexp.core.messages import Message, copied
+from fedexp.core.part import Setting
+from fedexp.engines.resources import Resources
+from fedexp.measures.after_round import AfterRound
+from fedexp.measures.measure import Measure, Measured
+
+
+class Best(Measure):
+    """Keeps a copy of the global model with the highest accuracy; of equal ones the earliest.
+
+    Models are compared in the rounds that score them: by the accuracy on validation data if there
+    are any, else by that on the test split. It keeps nothing unless personal models are measured
+    and the method tunes them from the best global model (``personalization=finetune_best``).
+
+    Attributes:
+        score: the highest accuracy; -inf before the first.
+        message: that model's weights and what the parts sent with them; None before the first.
+    """
+
+    overlaps = True
+
+    def __init__(self) -> None:
+        self.score = -math.inf
+        self.message: Message | None = None
+        self._used = False
+
+    def setup(self, setting: Setting, resources: Resources) -> None:
+        """Note whether the best model is used."""
+        self._used = resources.personalization.tunes_best and resources.store.keeps_models
+
+    def due(self, round: int, rounds: int) -> bool:
+        """After every round, if the best model is used."""
+        return self._used and round > 0
+
+    def __call__(self, after: AfterRound) -> Measured:
+        """Compare this round's model, if it was scored; measures nothing."""
+        scores = after.found.metrics
+        own = scores.get("validation/accuracy", scores.get("global/accuracy", -math.inf))
+        score = after.ranks.from_first(lambda: own)
+        if score > self.score:
+            self.score, self.message = score, copied(after.message)
+        if self.message:
+            after.tuned_from = self.message
+        return Measured()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Score and model; empty before the first."""
+        return {"score": self.score, **vars(self.message)} if self.message else {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of ``state_dict``."""
+        message = dict(state)
+        self.score = message.pop("score")
+        self.message = Message(**message)

@@ -1,0 +1,120 @@
+"""A table of the clients: how much each has trained, and how well its model does."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from pydantic import PositiveInt
+
+from fedexp.compatibility.traits import Need
+from fedexp.core.messages import Message, Tensors, Update
+from fedexp.core.part import Setting
+from fedexp.core.reducible import Contribution
+from fedexp.engines.resources import Resources
+from fedexp.measures.after_round import AfterRound
+from fedexp.measures.exchange import Receipt, receipt
+from fedexp.measures.measure import Measure, Measured, every_nth
+from fedexp.measures.personal import Kinds, client_scores
+from fedexp.measures.scoring.scored_samples import ScoredSamples
+
+
+@dataclass
+class _Total:
+    """One client's accepted updates so far."""
+
+    turns: int = 0
+    steps: int = 0
+    upload_bytes: int = 0
+    loss: float | None = None
+
+
+class Clients(Measure):
+    """The table ``clients``: one row for each client that has trained, in each measured round.
+
+    Columns: ``client``; ``samples`` and ``classes`` that it holds; ``turns``, ``steps`` and
+    ``upload_bytes`` of its accepted updates so far; ``loss``, the training loss of its last turn;
+    ``accuracy_<kind>`` of its personal model, empty where it is not scored.
+
+    Args:
+        every: rounds between tables; the last round always has one.
+        kinds: the accuracies; see ``personal``.
+        of: whose models are scored: of all clients that have trained, or of the round's cohort.
+        samples: size of the share of the test split that is scored; None: all of it.
+    """
+
+    needs = frozenset({Need.CLASS_LABELS, Need.TEST_CLASSES})
+
+    def __init__(
+        self,
+        every: PositiveInt,
+        kinds: Kinds,
+        of: Literal["all", "cohort"],
+        samples: PositiveInt | None,
+    ) -> None:
+        self.every, self.kinds, self.remembers, self._size = every, kinds, of, samples
+        self._totals: dict[int, _Total] = {}
+        self._arrived: list[Receipt] = []
+
+    def setup(self, setting: Setting, resources: Resources) -> None:
+        """Choose the samples. Raises InputError if their number does not fit the test split."""
+        self._samples = ScoredSamples(resources.data, self.kinds, self._size)
+        self._last_only = resources.personalization.tunes_best
+
+    def due(self, round: int, rounds: int) -> bool:
+        """Every ``every`` rounds and after the last one, or only when ``personal`` is measured."""
+        return every_nth(round, rounds, rounds if self._last_only else self.every)
+
+    def begin_round(self, message: Message) -> None:
+        """Add the last round to the totals."""
+        self._add_up()
+
+    def observe(self, update: Update) -> None:
+        """Note an accepted update."""
+        self._arrived.append(receipt(update))
+
+    def contribution(self) -> Contribution:
+        """The round's updates in this process."""
+        return Contribution(items=self._arrived)
+
+    def set_reduced(self, sums: Tensors, items: Sequence[list[Receipt]]) -> None:
+        """Take over those of all processes."""
+        self._arrived = [each for of_rank in items for each in of_rank]
+
+    def __call__(self, after: AfterRound) -> Measured:
+        """The table."""
+        self._add_up()
+        scores = client_scores(after, self._samples)
+        numbers = sorted(self._totals.keys() | scores.keys())
+        counts = [after.data.clients[number].class_counts for number in numbers]
+        totals = [asdict(self._totals.get(number, _Total())) for number in numbers]
+        table: dict[str, list[Any]] = {
+            "client": numbers,
+            "samples": [int(each.sum()) for each in counts],
+            "classes": [int((each > 0).sum()) for each in counts],
+        }
+        table |= {name: [each[name] for each in totals] for name in asdict(_Total())}
+        for kind in self.kinds:
+            if kind != "angles":
+                table[f"accuracy_{kind}"] = [
+                    scores[each].accuracies.get(kind) if each in scores else None
+                    for each in numbers
+                ]
+        return Measured(tables={"clients": table})
+
+    def state_dict(self) -> dict[str, Any]:
+        """Client -> its totals."""
+        self._add_up()
+        return {str(client): asdict(total) for client, total in self._totals.items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of ``state_dict``."""
+        self._totals = {int(client): _Total(**total) for client, total in state.items()}
+
+    def _add_up(self) -> None:
+        for update in self._arrived:
+            total = self._totals.setdefault(update.client, _Total())
+            total.turns += 1
+            total.steps += update.steps
+            total.upload_bytes += update.upload_bytes
+            total.loss = update.metrics.get("loss")
+        self._arrived = []

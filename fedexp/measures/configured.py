@@ -1,0 +1,64 @@
+"""The measures that a config names."""
+
+import inspect
+from collections.abc import Iterator, Mapping
+
+from fedexp.compatibility.declaration import Declaration, needed
+from fedexp.compatibility.traits import Need
+from fedexp.config.build import Node, build, locate
+from fedexp.config.schema import Config
+from fedexp.core.description import Description
+from fedexp.errors import InputError
+from fedexp.measures.measure import Measure, Outline
+from fedexp.measures.measures import headlines
+
+
+def build_measures(nodes: Mapping[str, Node | None]) -> dict[str, Measure]:
+    """Name -> measure, of ``config.measure``. Raises InputError for a wrong class or value."""
+    return {name: _build(f"measure.{name}", node) for name, node in nodes.items() if node}
+
+
+def declared_measures(measures: Mapping[str, Measure], dataset: str) -> Iterator[Declaration]:
+    """The needs of the measures; ``dataset`` is named in errors."""
+    for name, measure in measures.items():
+        key, needs = f"measure.{name}", dict[str, str]()
+        for need in sorted(measure.needs):
+            lacking = "the method" if need is Need.GLOBAL_MODEL else dataset
+            needs |= needed(key, need, lacking, f"leave it out by ~{key}")
+        yield Declaration(key, needs=needs)
+
+
+def check_measures(
+    measures: Mapping[str, Measure], config: Config, about: Description, given: frozenset[Need]
+) -> None:
+    """Check each measure's keys, and that ``objective`` is one of the measures' headlines.
+
+    Args:
+        measures: name -> measure.
+        config: of the run.
+        about: names and shape of the dataset.
+        given: the needs that the data and the method meet.
+
+    Raises:
+        InputError: in one line.
+    """
+    validates = config.data.validation > 0
+    outline = Outline(about, config.clients.count, config.rounds, given, validates)
+    for measure in measures.values():
+        measure.check(outline)
+    known = headlines(measures)
+    if config.objective not in known:
+        raise InputError(
+            f"objective={config.objective}: is not measured; should be one of {', '.join(known)}"
+        )
+
+
+def _build(key: str, node: Node) -> Measure:
+    found = locate(key, node.get("_target_"))
+    if not (inspect.isclass(found) and issubclass(found, Measure)):
+        raise InputError(
+            f"{key}._target_={node.get('_target_')}: should be a subclass of "
+            f"{Measure.__module__}.{Measure.__name__}"
+        )
+    measure: Measure = build(key, node)
+    return measure

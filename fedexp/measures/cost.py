@@ -1,0 +1,28 @@
+"""The cost of a round: bytes that travel, seconds, and memory of the server."""
+
+from fedexp.measures.after_round import AfterRound
+from fedexp.measures.measure import Measure, Measured
+
+
+class Cost(Measure):
+    """Bytes, seconds and the server's memory.
+
+    ``cost/download_bytes`` and ``cost/upload_bytes`` count all tensors that the server exchanges
+    with clients; a client that answers a question and then trains downloads once.
+    ``time/select_s``, ``time/probe_s`` (if clients are asked), ``time/train_s`` and
+    ``time/server_s`` add up to the round without its evaluation. ``cost/server_memory_bytes``
+    counts the tensors that the server keeps between rounds.
+    """
+
+    def __call__(self, after: AfterRound) -> Measured:
+        """``cost/*`` and ``time/*`` of the round."""
+        exchange = after.exchange
+        seconds = {f"time/{step}_s": value for step, value in exchange.seconds.items()}
+        return Measured(
+            {
+                "cost/download_bytes": len(exchange.reached) * exchange.message.nbytes,
+                "cost/upload_bytes": exchange.upload_bytes,
+                "cost/server_memory_bytes": after.server.state_nbytes,
+                **seconds,
+            }
+        )

@@ -1,0 +1,109 @@
+"""What server and clients exchange in a round, and how long it takes."""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from fedexp.core.messages import Message, Tensors, Update, count_bytes
+from fedexp.core.reducible import Contribution
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """An accepted update without its tensors.
+
+    Attributes:
+        client: the client that sent it.
+        num_samples: n_k.
+        steps: gradient steps of its local training.
+        upload_bytes: bytes of its tensors.
+        metrics: those of the update, for example ``loss``.
+    """
+
+    client: int
+    num_samples: int
+    steps: int
+    upload_bytes: int
+    metrics: Mapping[str, float]
+
+
+def receipt(update: Update) -> Receipt:
+    """The update without its tensors."""
+    metrics = dict(update.metrics)
+    return Receipt(update.client, update.num_samples, update.steps, update.nbytes, metrics)
+
+
+class Exchange:
+    """Counts one round's messages and times its steps.
+
+    Args:
+        message: what every client of the round downloads.
+
+    Attributes:
+        cohort: the chosen clients, in the sampler's order; those that dropped out are among them.
+        reached: the clients that downloaded the message.
+        upload_bytes: bytes of all answers and updates, those that were refused included.
+        receipts: the accepted updates, without their tensors.
+        seconds: step -> seconds: ``select``, ``train``, ``probe`` if clients were asked, and
+            ``server`` for the rest, once the round has ended.
+    """
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+        self.cohort: Sequence[int] = ()
+        self.reached: set[int] = set()
+        self.upload_bytes = 0
+        self.receipts: list[Receipt] = []
+        self.seconds = {"select": 0.0, "train": 0.0}
+        self._answered_bytes = 0
+        self._start = self._reduced_at = time.perf_counter()
+
+    def count_answers(self, answers: Iterable[tuple[int, Tensors]]) -> dict[int, Tensors]:
+        """Client -> answer to the sampler; a client that answers has downloaded the message."""
+        start = time.perf_counter()
+        received = dict(answers)
+        if received:
+            self.seconds["probe"] = time.perf_counter() - start
+        self.reached.update(received)
+        self._answered_bytes = sum(map(count_bytes, received.values()))
+        return received
+
+    def count_cohort(self, cohort: Sequence[int]) -> Sequence[int]:
+        """The same cohort. The time so far, without that for answers, was selection."""
+        elapsed = time.perf_counter() - self._start
+        self.seconds["select"] = elapsed - self.seconds.get("probe", 0.0)
+        self.cohort = cohort
+        self.reached.update(cohort)
+        return cohort
+
+    def count_arrivals(self, updates: Iterable[Update]) -> Iterator[Update]:
+        """The same updates. The time spent waiting for them is training."""
+        asked = time.perf_counter()
+        for update in updates:
+            self.seconds["train"] += time.perf_counter() - asked
+            self.upload_bytes += update.nbytes
+            yield update
+            asked = time.perf_counter()
+
+    def observe(self, update: Update) -> None:
+        """Note an accepted update."""
+        self.receipts.append(receipt(update))
+
+    def contribution(self) -> Contribution:
+        """The uploads and accepted updates of this process, which now waits for the others."""
+        self._reduced_at = time.perf_counter()
+        return Contribution(items=(self.upload_bytes, self.receipts))
+
+    def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
+        """Take over those of all processes. The time spent waiting for them is training."""
+        self.seconds["train"] += time.perf_counter() - self._reduced_at
+        uploads, accepted = zip(*items, strict=True)
+        self.upload_bytes, self.receipts = sum(uploads), list(chain(*accepted))
+
+    def end(self) -> None:
+        """End the round: the time that is not accounted for was the server's."""
+        self.upload_bytes += self._answered_bytes
+        elapsed = time.perf_counter() - self._start
+        self.seconds["server"] = elapsed - sum(self.seconds.values())

@@ -1,0 +1,113 @@
+"""Fairness: how unequal the personal accuracies of the clients are."""
+
+from types import MappingProxyType
+from typing import Literal
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from pydantic import PositiveInt
+
+from fedexp.compatibility.traits import Need
+from fedexp.core.part import Setting
+from fedexp.drawing.data_figure import DataFigure
+from fedexp.drawing.style import BAR, legend_above, open_frame, whole_numbers
+from fedexp.engines.resources import Resources
+from fedexp.measures.after_round import AfterRound
+from fedexp.measures.measure import Measure, Measured, every_nth
+from fedexp.measures.personal import client_scores
+from fedexp.measures.scoring.accuracies import spread
+from fedexp.measures.scoring.scored_samples import ScoredSamples
+
+
+class Fairness(Measure):
+    """``fairness/gini``, ``fairness/variance`` and ``fairness/worst_decile`` of one accuracy.
+
+    They are over all clients whose personal model is scored. The Gini coefficient is 0 if all are
+    equal and nearly 1 if one client has all the accuracy; the worst decile is the mean over the
+    worst tenth. The figure ``fairness`` shows the distribution after the last round.
+
+    Args:
+        every: rounds between measurements; the last round is always measured.
+        kind: which accuracy of the personal models; see ``personal``.
+        of: whose models are scored: of all clients that have trained, or of the round's cohort.
+        samples: size of the share of the test split that is scored; None: all of it.
+    """
+
+    headlines = MappingProxyType(
+        {
+            "fairness/gini": "lower",
+            "fairness/variance": "lower",
+            "fairness/worst_decile": "higher",
+        }
+    )
+    needs = frozenset({Need.CLASS_LABELS, Need.TEST_CLASSES})
+    overlaps = True
+
+    def __init__(
+        self,
+        every: PositiveInt,
+        kind: Literal["uniform", "local", "test_split", "whole"],
+        of: Literal["all", "cohort"],
+        samples: PositiveInt | None,
+    ) -> None:
+        self.every, self.kind, self.remembers, self._size = every, kind, of, samples
+
+    def setup(self, setting: Setting, resources: Resources) -> None:
+        """Choose the samples. Raises InputError if their number does not fit the test split."""
+        self._samples = ScoredSamples(resources.data, [self.kind], self._size)
+        self._last_only = resources.personalization.tunes_best
+
+    def due(self, round: int, rounds: int) -> bool:
+        """Every ``every`` rounds and after the last one, or only when ``personal`` is measured."""
+        return every_nth(round, rounds, rounds if self._last_only else self.every)
+
+    def __call__(self, after: AfterRound) -> Measured:
+        """The metrics, and after the last round the figure; nothing if no client is scored."""
+        scores = client_scores(after, self._samples).values()
+        found = [each.accuracies[self.kind] for each in scores if self.kind in each.accuracies]
+        if not found:
+            return Measured()
+        accuracies = np.array(found)
+        metrics = {
+            "fairness/gini": gini(accuracies),
+            "fairness/variance": float(accuracies.var()),
+            "fairness/worst_decile": float(spread(found)["worst_decile"]),
+        }
+        if not after.is_last:
+            return Measured(metrics)
+        figure = _distribution(accuracies, metrics["fairness/worst_decile"], self.kind)
+        return Measured(metrics, figures={"fairness": figure})
+
+
+def gini(values: NDArray[np.float64]) -> float:
+    """Mean absolute difference of all pairs of ``values`` [n] >= 0, over twice their mean.
+
+    From 0, all equal, to (n - 1) / n, one has everything; 0 if all are zero.
+    """
+    total = values.sum()
+    if not total:
+        return 0.0
+    size = len(values)
+    ranks = 2 * np.arange(1, size + 1) - size - 1
+    return float((ranks * np.sort(values)).sum() / (size * total))
+
+
+def _distribution(accuracies: NDArray[np.float64], worst_decile: float, kind: str) -> Figure:
+    """A histogram of the clients' accuracies, with their mean and worst decile."""
+    figure = DataFigure({"accuracy": accuracies}, (6.4, 3.6))
+    axes = figure.subplots()
+    low = min(np.floor(accuracies.min() * 10) / 10, 0.9)  # at least a tenth wide
+    high = max(np.ceil(accuracies.max() * 10) / 10, low + 0.1)
+    bins = np.linspace(low, high, 21).tolist()
+    axes.hist(accuracies, bins, color=BAR, edgecolor="white", linewidth=0.5)
+    marks = {"mean": (accuracies.mean(), "--"), "worst tenth": (worst_decile, ":")}
+    for name, (place, dashes) in marks.items():
+        label = f"{name} {place:.3f}"
+        axes.axvline(place, color="black", linestyle=dashes, linewidth=1.2, label=label)
+    open_frame(axes)
+    whole_numbers(axes.yaxis)
+    legend_above(axes, ncols=2)
+    axes.set(xlabel=f"personal accuracy ({kind})", ylabel="clients", xlim=(low, high))
+    axes.set_title(f"{len(accuracies)} clients", loc="left")
+    return figure

@@ -1,0 +1,114 @@
+"""Features of the test split under the global model and clients' personal models."""
+
+import logging
+from typing import Literal
+
+import torch
+from pydantic import NonNegativeInt
+from torch import Tensor
+
+from fedexp.compatibility.traits import Need
+from fedexp.core.client import ClientModule
+from fedexp.core.messages import Tensors
+from fedexp.core.randomness import torch_generator
+from fedexp.drawing.feature_map import ModelFeatures, feature_map
+from fedexp.errors import InputError
+from fedexp.measures.after_round import AfterRound
+from fedexp.measures.measure import Measure, Measured, Outline
+from fedexp.measures.named_classes import class_numbers
+
+LOGGER = logging.getLogger(__name__)
+
+_MAPPED_SAMPLES = 1000
+"""Test samples in a feature map: t-SNE takes long with many more."""
+
+
+class Features(Measure):
+    """A map of test features after the last round, a panel for each model.
+
+    The figure is ``features/clients`` if clients are shown, else ``features/global``.
+
+    Args:
+        global_model: whether the global model is shown.
+        clients: the clients whose personal models are shown.
+        classes: the classes that are shown, by number or name; empty for all.
+        projection: of the features to the plane.
+    """
+
+    def __init__(
+        self,
+        global_model: bool,
+        clients: list[NonNegativeInt],
+        classes: list[NonNegativeInt | str],
+        projection: Literal["pca", "tsne"],
+    ) -> None:
+        self.global_model, self.clients = global_model, clients
+        self.classes, self.projection = classes, projection
+        if global_model:
+            self.needs = frozenset({Need.GLOBAL_MODEL, Need.CLASS_LABELS, Need.TEST_CLASSES})
+        else:
+            self.needs = frozenset({Need.CLASS_LABELS, Need.TEST_CLASSES})
+        if clients:
+            self.remembers = "all"
+
+    def check(self, outline: Outline) -> None:
+        """Raise InputError for an unknown class or client."""
+        class_numbers(self.classes, outline.about)
+        clients = outline.clients
+        if any(client >= clients for client in self.clients):
+            raise InputError(
+                f"measure.features.clients={self.clients}: must be below clients.count={clients}"
+            )
+
+    def due(self, round: int, rounds: int) -> bool:
+        """After the last round."""
+        return round == rounds
+
+    def __call__(self, after: AfterRound) -> Measured:
+        """The figure; nothing if no model or sample is left to show."""
+        shown = class_numbers(self.classes, after.data.description)
+        index = _samples(after, shown)
+        if not len(index):
+            LOGGER.warning("measure.features.classes: no test sample is of these, nothing to draw")
+            return Measured()
+        own = (
+            (client, _of_client(after, client, weights, index))
+            for client, weights in after.personal_models(self.clients)
+        )
+        found = dict(after.ranks.gather_pairs(own))
+        if self.clients and not found:
+            LOGGER.warning("measure.features.clients: none of them has trained, nothing to draw")
+        models = list(found.values())
+        if self.global_model:
+            models.insert(0, _features("global model", after.global_model(), after, index))
+        if not (models and after.ranks.is_first):
+            return Measured()
+        data = after.data
+        counts = {f"client {client}": data.clients[client].class_counts for client in found}
+        labels, classes = data.test.labels[index], data.description.classes
+        figure = feature_map(models, labels, classes, self.projection, shown, counts)
+        return Measured(figures={"features/clients" if found else "features/global": figure})
+
+
+def _samples(after: AfterRound, shown: list[int]) -> Tensor:
+    """[n] positions in the test split of random samples of these classes."""
+    test = after.data.test
+    shuffled = torch.randperm(len(test), generator=torch_generator(after.seed, "features"))
+    shuffled = shuffled.to(test.labels.device)
+    members = torch.isin(test.labels[shuffled], torch.tensor(shown, device=shuffled.device))
+    return shuffled[members][:_MAPPED_SAMPLES]
+
+
+def _of_client(after: AfterRound, client: int, weights: Tensors, index: Tensor) -> ModelFeatures:
+    module = after.resources.module
+    module.load(weights)
+    return _features(f"client {client}", module, after, index)
+
+
+@torch.inference_mode()
+def _features(title: str, module: ClientModule, after: AfterRound, index: Tensor) -> ModelFeatures:
+    module.eval()
+    batches = after.data.test.batches(after.resources.eval_batch_size, index)
+    z = torch.cat([module.backbone(inputs) for inputs, _ in batches])
+    prototypes = module.head.prototypes()
+    return ModelFeatures(title, z, None if prototypes is None else prototypes.clone())

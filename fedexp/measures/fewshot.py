@@ -1,0 +1,170 @@
+"""Few-shot evaluation: how well the global model's features tell classes apart that nobody holds.
+
+An episode draws some unseen classes and, of each, a few labelled samples, the support, and others
+to classify, the queries. A query gets the class whose support mean is nearest to its z, by
+Euclidean distance (Snell et al., NeurIPS 2017). The head takes no part.
+"""
+
+import math
+from types import MappingProxyType
+from typing import Annotated
+
+import numpy as np
+import torch
+from pydantic import Field, PositiveInt
+from torch import Tensor
+
+from fedexp.core.part import Setting
+from fedexp.core.randomness import numpy_generator
+from fedexp.engines.resources import Resources
+from fedexp.errors import InputError
+from fedexp.measures.after_round import AfterRound
+from fedexp.measures.measure import Measure, Measured, Outline, every_nth
+
+_CHUNK = 50
+"""Episodes whose features are gathered at a time: bounds the memory."""
+
+
+class FewShot(Measure):
+    """``global/fewshot_accuracy`` on episodes of the unseen classes of the test split.
+
+    The episodes are drawn once, keyed by the seed of the run alone: every round and every method
+    is scored on the same ones. Nothing is measured where all test classes are trained on.
+
+    Args:
+        every: rounds between measurements; the last round is always measured.
+        ways: classes in an episode.
+        shots: labelled samples of each class.
+        queries: samples of each class that are classified.
+        episodes: their number.
+    """
+
+    overlaps = True
+
+    def __init__(
+        self,
+        every: PositiveInt,
+        ways: Annotated[int, Field(ge=2)],
+        shots: PositiveInt,
+        queries: PositiveInt,
+        episodes: Annotated[int, Field(ge=2, le=10_000)],
+    ) -> None:
+        self.every, self.ways, self.shots, self.queries = every, ways, shots, queries
+        self.episodes = episodes
+        self._drawn: tuple[Tensor, Tensor] | None = None
+
+    def check(self, outline: Outline) -> None:
+        """Raise InputError if there are fewer unseen classes than ``ways``."""
+        about = outline.about
+        if about.unseen_classes:
+            self.headlines = MappingProxyType({"global/fewshot_accuracy": "higher"})
+            if self.ways > len(about.unseen_classes):
+                raise InputError(
+                    f"measure.fewshot.ways={self.ways}: {about.name} has "
+                    f"{len(about.unseen_classes)} unseen classes"
+                )
+
+    def setup(self, setting: Setting, resources: Resources) -> None:
+        """Draw the episodes. Raises InputError if a class has too few samples for one."""
+        data, unseen = resources.data, resources.data.description.test_labels
+        if not data.description.unseen_classes:
+            return
+        labels = data.test.labels.cpu().numpy() - unseen.start
+        generator = numpy_generator(data.seed, "fewshot")
+        support, query = draw_episodes(labels, len(unseen), self, generator)
+        device = data.test.labels.device
+        self._drawn = torch.from_numpy(support).to(device), torch.from_numpy(query).to(device)
+
+    def due(self, round: int, rounds: int) -> bool:
+        """Every ``every`` rounds and after the last one, if there are unseen classes."""
+        return self._drawn is not None and every_nth(round, rounds, self.every)
+
+    def __call__(self, after: AfterRound) -> Measured:
+        """Mean over episodes and half the width of its interval; empty without a global model."""
+        has_global = after.resources.personalization.has_global
+        if self._drawn is None or not has_global or not after.ranks.is_first:
+            return Measured()
+        accuracies = episode_accuracies(_features(after), *self._drawn)
+        return Measured(fewshot_metrics(accuracies))
+
+
+@torch.inference_mode()
+def _features(after: AfterRound) -> Tensor:
+    """z [n, d] of the test split under the global model, in eval mode."""
+    module, found = after.global_model(), []
+    for inputs, _ in after.data.test.batches(after.resources.eval_batch_size):
+        with after.resources.fabric.autocast():
+            found.append(module.outputs(inputs).z)
+    return torch.cat(found).float()
+
+
+def draw_episodes(
+    labels: np.ndarray, num_classes: int, settings: FewShot, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Episodes: positions of the support [E, W, S] and of the queries [E, W, Q].
+
+    The W classes of an episode are distinct, and so are its samples; all are uniform.
+
+    Args:
+        labels: [n] class of each sample, 0 to U-1.
+        num_classes: U, at least W.
+        settings: W ways, S shots, Q queries of each class, E episodes.
+        generator: decides all of it.
+
+    Raises:
+        InputError: a class has fewer than S + Q samples.
+    """
+    sizes = np.bincount(labels, minlength=num_classes)
+    needed = settings.shots + settings.queries
+    if needed > sizes.min():
+        raise InputError(
+            f"measure.fewshot.shots={settings.shots} and queries={settings.queries}: "
+            f"an unseen class has {sizes.min()} samples in all"
+        )
+    classes = generator.random((settings.episodes, num_classes)).argsort(axis=1)[:, : settings.ways]
+    keys = generator.random((*classes.shape, sizes.max()))
+    keys[np.arange(sizes.max()) >= sizes[classes][..., None]] = np.inf  # beyond the class
+    places = keys.argsort(axis=2)[..., :needed]
+    by_class = np.argsort(labels, kind="stable")
+    starts = np.cumsum(sizes) - sizes
+    drawn = by_class[starts[classes][..., None] + places]
+    return drawn[..., : settings.shots], drawn[..., settings.shots :]
+
+
+def episode_accuracies(z: Tensor, support: Tensor, query: Tensor) -> Tensor:
+    """Share of each episode's queries that are nearest to the support mean of their own class.
+
+    Args:
+        z: [n, d] features.
+        support: [E, W, S] positions in ``z``.
+        query: [E, W, Q] likewise.
+
+    Returns:
+        [E] float64 on the CPU.
+    """
+    ways, queries = query.shape[1:]
+    own_class = torch.arange(ways, device=z.device).repeat_interleave(queries)
+    right = []
+    for supports, asked in zip(
+        torch.split(support, _CHUNK), torch.split(query, _CHUNK), strict=True
+    ):
+        means = z[supports].mean(dim=2)
+        # By differences: the expanded square loses digits where features are large and alike.
+        distances = torch.cdist(
+            z[asked].flatten(1, 2), means, compute_mode="donot_use_mm_for_euclid_dist"
+        )
+        right.append((distances.argmin(dim=2) == own_class).sum(dim=1))
+    return torch.cat(right).cpu().double() / (ways * queries)
+
+
+def fewshot_metrics(accuracies: Tensor) -> dict[str, float]:
+    """The mean over episodes, and half the width of its 95 % interval (1.96 standard errors).
+
+    Args:
+        accuracies: [E], at least two.
+    """
+    interval = 1.96 * accuracies.std().item() / math.sqrt(len(accuracies))
+    return {
+        "global/fewshot_accuracy": accuracies.mean().item(),
+        "global/fewshot_interval": interval,
+    }

@@ -1,0 +1,79 @@
+"""Forgetting: how far each class has dropped from its best round."""
+
+from collections.abc import Mapping
+from math import fsum
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from pydantic import PositiveInt
+
+from fedexp.compatibility.traits import Need
+from fedexp.drawing.data_figure import DataFigure
+from fedexp.drawing.style import BAR, open_frame
+from fedexp.measures.after_round import AfterRound
+from fedexp.measures.measure import Measure, Measured
+
+_MOST_BARS = 40
+"""More classes than this would not fit on a page; the file beside the picture has them all."""
+
+
+class Forgetting(Measure):
+    """``forgetting/mean``: the drop of the global model's accuracy from each class's best round.
+
+    The drop of a class is its highest accuracy in the earlier measured rounds minus its present
+    accuracy, at least 0. ``forgetting/mean`` and ``forgetting/max`` are over classes. The first
+    measured round has no earlier one and measures nothing. The figure ``forgetting`` shows
+    the classes after the last round.
+
+    Args:
+        every: rounds between measurements; the last round is always measured.
+    """
+
+    headlines = MappingProxyType({"forgetting/mean": "lower"})
+    needs = frozenset({Need.GLOBAL_MODEL, Need.CLASS_LABELS, Need.TEST_CLASSES})
+    overlaps = True
+
+    def __init__(self, every: PositiveInt) -> None:
+        self.every = every
+        self._best: dict[str, float] = {}
+
+    def __call__(self, after: AfterRound) -> Measured:
+        """The metrics, and after the last round the figure."""
+        present = after.class_accuracies()
+        drops = {c: max(0.0, self._best[c] - now) for c, now in present.items() if c in self._best}
+        self._best |= {c: max(now, self._best.get(c, 0.0)) for c, now in present.items()}
+        if not drops:
+            return Measured()
+        metrics = {
+            "forgetting/mean": fsum(drops.values()) / len(drops),
+            "forgetting/max": max(drops.values()),
+        }
+        return Measured(metrics, figures={"forgetting": _bars(drops)} if after.is_last else {})
+
+    def state_dict(self) -> dict[str, Any]:
+        """Class -> its highest accuracy so far."""
+        return dict(self._best)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of ``state_dict``."""
+        self._best = dict(state)
+
+
+def _bars(drops: Mapping[str, float]) -> Figure:
+    """A bar for each of the ``_MOST_BARS`` classes with the largest drops, the largest on top."""
+    order = sorted(drops, key=lambda name: -drops[name])
+    values = np.array([drops[name] for name in order])
+    shown = order[:_MOST_BARS]
+    figure = DataFigure({"class": order, "drop": values}, (6.4, 0.22 * len(shown) + 1.4))
+    axes = figure.subplots()
+    axes.barh(range(len(shown)), values[: len(shown)], color=BAR)
+    axes.set_yticks(range(len(shown)), shown)
+    axes.set_ylim(len(shown) - 0.4, -0.6)
+    axes.set_xlim(0, max(1.05 * values[0], 0.01))
+    open_frame(axes)
+    axes.set(xlabel="drop in accuracy from the class's best round", ylabel="class")
+    some = f" ({len(shown)} of {len(order)} classes)" if len(shown) < len(order) else ""
+    axes.set_title(f"Forgetting of the global model{some}")
+    return figure

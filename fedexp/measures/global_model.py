@@ -1,0 +1,54 @@
+"""The global model on the test split."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated
+
+from pydantic import Field, PositiveInt
+
+from fedexp.compatibility.traits import Need
+from fedexp.errors import InputError
+from fedexp.measures.after_round import AfterRound
+from fedexp.measures.measure import Better, Measure, Measured, Outline
+
+Accuracy = Annotated[float, Field(gt=0, le=1)]
+
+
+class GlobalModel(Measure):
+    """``global/accuracy`` and ``global/loss`` on the test split, and the accuracy of each class.
+
+    The loss is the mean cross-entropy. Nothing is measured if the method has no global model, or if
+    the test split has other classes than those that clients train on.
+
+    Args:
+        every: rounds between measurements; the last round is always measured.
+        targets: accuracies; the summary has the first round that reached each of them.
+    """
+
+    headlines: Mapping[str, Better] = MappingProxyType(
+        {"global/accuracy": "higher", "global/loss": "lower"}
+    )
+    overlaps = True
+
+    def __init__(self, every: PositiveInt, targets: list[Accuracy]) -> None:
+        self.every, self.targets = every, targets
+
+    def check(self, outline: Outline) -> None:
+        """Drop the headlines where nothing is measured. Raises InputError if targets are given."""
+        lacking = sorted({Need.GLOBAL_MODEL, Need.TEST_CLASSES} - outline.given)
+        if lacking and self.targets:
+            raise InputError(
+                f"measure.global.targets={self.targets}: needs {lacking[0]}, and there is none"
+            )
+        if lacking:
+            self.headlines = {}
+
+    def __call__(self, after: AfterRound) -> Measured:
+        """Accuracy, loss, and class name -> accuracy."""
+        unseen = after.data.description.unseen_classes
+        predictions = None if unseen else after.global_predictions()
+        if predictions is None:
+            return Measured()
+        accuracy = predictions.correct.double().mean().item()
+        metrics = {"global/accuracy": accuracy, "global/loss": predictions.loss}
+        return Measured(metrics, per_class=after.class_accuracies())

@@ -1,0 +1,175 @@
+"""The test loss on a plane through a round's global model and two local models (FedSC, Fig. 1b)."""
+
+import logging
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from pydantic import Field, PositiveInt
+from torch import Tensor, nn
+from torch.optim.swa_utils import update_bn
+
+from fedexp.compatibility.traits import Need
+from fedexp.core.client_protocol import Batch
+from fedexp.core.messages import Message, Tensors, Update
+from fedexp.core.randomness import seed_layers, torch_generator
+from fedexp.data.samples import Samples
+from fedexp.drawing.loss_surface_figure import MarkedModel, loss_surface_figure
+from fedexp.errors import InputError
+from fedexp.measures.after_round import AfterRound
+from fedexp.measures.measure import Measure, Measured, Outline
+from fedexp.measures.parameter_plane import (
+    ParameterPlane,
+    filter_normalized,
+    flatten,
+    plane_through,
+)
+
+LOGGER = logging.getLogger(__name__)
+
+_MARGIN = 0.35
+"""Space around the models, in shares of the larger of their extents."""
+
+
+class LossSurface(Measure):
+    """``loss_surface``: the test loss on a plane through models of one round.
+
+    The local models are the round's updates of the two clients with the lowest numbers. Parameters
+    that are not shared are the initial ones. The statistics of BatchNorm are estimated anew at each
+    point, on samples that clients train on; everything else that is not a parameter is the global
+    model's.
+
+    Args:
+        rounds: the rounds after which it is drawn; None for the last one.
+        plane: through the two local models, or in two random directions.
+        points: on each side of the square grid, whose points are spread over the processes.
+        samples: test images that are scored at each point; with BatchNorm as many training images
+            again.
+    """
+
+    needs = frozenset({Need.GLOBAL_MODEL, Need.CLASS_LABELS, Need.TEST_CLASSES, Need.ALL_CLIENTS})
+
+    def __init__(
+        self,
+        rounds: list[PositiveInt] | None,
+        plane: Literal["local", "random"],
+        points: Annotated[int, Field(ge=2, le=201)],
+        samples: Annotated[int, Field(ge=2)],
+    ) -> None:
+        self.rounds, self.plane, self.points, self.samples = rounds, plane, points, samples
+        self._local: dict[int, Tensors] = {}
+
+    def check(self, outline: Outline) -> None:
+        """Raise InputError for a round after the last one."""
+        rounds = outline.rounds
+        if any(round > rounds for round in self.rounds or ()):
+            raise InputError(
+                f"measure.loss_surface.rounds={self.rounds}: must be at most rounds={rounds}"
+            )
+
+    def due(self, round: int, rounds: int) -> bool:
+        """After the chosen rounds."""
+        return round in (self.rounds if self.rounds is not None else [rounds])
+
+    def begin_round(self, message: Message) -> None:
+        """Forget the last round's local models."""
+        self._local = {}
+
+    def observe(self, update: Update) -> None:
+        """Keep the weights of an accepted update, if its client is one of the first two."""
+        if self.plane == "local":
+            kept = sorted({*self._local, update.client})[:2]
+            if update.client in kept:
+                copy = {name: weight.clone() for name, weight in update.weights.items()}
+                self._local[update.client] = copy
+            self._local = {client: self._local[client] for client in kept}
+
+    def __call__(self, after: AfterRound) -> Measured:
+        """The figure; nothing if a round without updates has no local model."""
+        message = after.message
+        local = dict(list(after.ranks.gather_pairs(self._local.items()))[:2])
+        self._local = {}
+        if self.plane == "local" and not local:
+            LOGGER.warning("measure.loss_surface: round %d has no local model", after.round)
+            return Measured()
+        module = after.global_model()
+        names = [name for name, _ in module.named_parameters() if name in message.weights]
+        start = {name: message.weights[name] for name in names}
+        draw = torch_generator(after.seed, "loss_surface", after.round)
+        plane = plane_through(start, list(local.values()), draw)
+        models = {"global model": (0.0, 0.0)}
+        models |= {f"client {k}": plane.project(weights) for k, weights in local.items()}
+        half = flatten(filter_normalized(start, draw)).norm().item()
+        x, y = window(list(models.values()), self.points, half)
+        losses = self._losses(after, plane, [*_grid(x, y), *models.values()])
+        cells, marked = np.split(losses, [len(x) * len(y)])
+        marks = [MarkedModel(n, *p, v) for (n, p), v in zip(models.items(), marked, strict=True)]
+        surface = cells.reshape(len(y), len(x))
+        figure = loss_surface_figure(x, y, surface, marks, plane.is_random, after.round)
+        return Measured(figures={"loss_surface": figure})
+
+    def _losses(
+        self, after: AfterRound, plane: ParameterPlane, points: Sequence[tuple[float, float]]
+    ) -> NDArray[np.float64]:
+        """[n] the mean test loss at each point, computed by all processes together."""
+        data, device, ranks = after.data, after.resources.module.device, after.ranks
+        trained = torch.cat([client.train_index for client in data.clients])
+        train = self._sample(after, data.train, trained)
+        test = self._sample(after, data.test, torch.arange(len(data.test), device=device))
+        own = range(ranks.rank, len(points), ranks.size)
+        found = ((n, _loss(after, plane.at(*points[n]), train, test)) for n in own)
+        return np.array([loss for _, loss in ranks.gather_pairs(found)])
+
+    def _sample(self, after: AfterRound, samples: Samples, index: Tensor) -> list[Batch]:
+        """Batches of ``samples`` of those at ``index``, the same ones in every round."""
+        draw = torch_generator(after.seed, "loss_surface_samples")
+        chosen = torch.randperm(len(index), generator=draw)[: self.samples]
+        chosen = index[chosen.to(index.device)]
+        size = after.resources.eval_batch_size
+        if len(chosen) % size == 1 < len(chosen):
+            chosen = chosen[:-1]  # BatchNorm needs two samples
+        return list(samples.batches(size, chosen))
+
+
+@torch.no_grad()
+def _loss(
+    after: AfterRound, weights: Tensors, train: Sequence[Batch], test: Sequence[Batch]
+) -> float:
+    """The mean cross-entropy on ``test`` with these parameters."""
+    module = after.resources.module.eval()
+    module.load(weights)
+    seed_layers(module.device, after.seed, "loss_surface", after.round)  # dropout
+    update_bn(train, nn.Sequential(module.backbone, module.head))
+    module.eval()
+    losses = []
+    for inputs, labels in test:
+        with after.resources.fabric.autocast():
+            logits = module.outputs(inputs).logits
+        losses.append(F.cross_entropy(logits, labels, reduction="none"))
+    return torch.cat(losses).double().mean().item()
+
+
+def window(
+    models: Sequence[tuple[float, float]], points: int, half: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The x and the y [points] of a square grid around these models.
+
+    Args:
+        models: their (x, y).
+        points: on each side of the square.
+        half: half a side, if the models are all at one place.
+    """
+    low, high = np.min(models, axis=0), np.max(models, axis=0)
+    extent = (high - low).max()
+    if extent > 0:
+        half = (0.5 + _MARGIN) * extent
+    x, y = (np.linspace(c - half, c + half, points) for c in (low + high) / 2)
+    return x, y
+
+
+def _grid(x: NDArray[np.float64], y: NDArray[np.float64]) -> list[tuple[float, float]]:
+    """Row after row: all x with the first y, and so on."""
+    return [(float(a), float(b)) for b in y for a in x]

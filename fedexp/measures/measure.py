@@ -1,0 +1,122 @@
+"""The contract of a measure: one idea of what to look at, in one file and one YAML.
+
+The bundled measure ``forgetting`` is a short example with a metric and a figure. A measure of your
+own needs no change here: a class that can be imported, and a file ``measure/drift.yaml`` in a
+folder that ``--config-dir`` names::
+
+    drift:
+      _target_: my_package.Drift
+      every: 5
+
+Then ``fedexp --config-dir conf +measure=drift measure.drift.every=2`` runs it.
+``fedexp.testing.check_measure`` checks the contract.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
+
+from fedexp.compatibility.traits import Need
+from fedexp.core.description import Description
+from fedexp.core.messages import Message, Tensors, Update
+from fedexp.core.part import Setting
+from fedexp.core.reducible import Contribution
+from fedexp.engines.resources import Resources
+from fedexp.measures.after_round import AfterRound
+from fedexp.measures.measured import Measured as Measured
+
+Better = Literal["higher", "lower"]
+"""Which values of a metric are better."""
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What is known of a run before its data is read.
+
+    Attributes:
+        about: names and shape of the dataset.
+        clients: N.
+        rounds: T.
+        given: the needs that the data and the method meet.
+        validates: whether clients hold out samples for validation.
+    """
+
+    about: Description
+    clients: int
+    rounds: int
+    given: frozenset[Need]
+    validates: bool
+
+
+class Measure:
+    """Looks at a federation round by round. The constructor gets the keys of its YAML.
+
+    Annotate the constructor's arguments with pydantic types (``PositiveInt``, ``Literal`` ...): the
+    config is checked against them before any data is read.
+
+    Attributes:
+        headlines: metrics by which runs are compared, and which way each is better. A headline can
+            be the ``objective`` of a sweep.
+        needs: properties of data and method that it cannot do without, checked before data is read.
+        every: rounds between measurements, for the default of ``due``.
+        remembers: whose personal models are kept for it after local training.
+        overlaps: whether it may be computed while the next round trains
+            (``evaluation.overlap=true``). Then it may use only what ``AfterRound`` computes from
+            the round's message and personal models, and its own results of earlier rounds.
+    """
+
+    headlines: Mapping[str, Better] = MappingProxyType({})
+    needs: frozenset[Need] = frozenset()
+    every: int = 1
+    remembers: Literal["all", "cohort"] | None = None
+    overlaps: ClassVar[bool] = False
+
+    def check(self, outline: Outline) -> None:
+        """Called before data is read; the place to drop headlines that this run cannot have.
+
+        Raises:
+            InputError: a key does not fit.
+        """
+
+    def setup(self, setting: Setting, resources: Resources) -> None:
+        """Called once, before the first round; ``resources`` has the data and the parts."""
+
+    def due(self, round: int, rounds: int) -> bool:
+        """Whether it measures after ``round`` of ``rounds``; round 0 is before training.
+
+        By default every ``every`` rounds and after the last one.
+        """
+        return every_nth(round, rounds, self.every)
+
+    def begin_round(self, message: Message) -> None:
+        """Called before local training; the clients start from ``message``."""
+
+    def observe(self, update: Update) -> None:
+        """Called for each accepted update of this process, when it arrives."""
+
+    def contribution(self) -> Contribution:
+        """Observations of this process, to be summed or gathered over all processes."""
+        return Contribution()
+
+    def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
+        """Take over the float64 sums, and every process's items, of ``contribution``."""
+
+    def __call__(self, after: AfterRound) -> Measured:
+        """The results after a round in which it is due. Every process calls it.
+
+        Only the results in the first process are recorded.
+        """
+        raise NotImplementedError
+
+    def state_dict(self) -> dict[str, Any]:
+        """What later rounds depend on, for a checkpoint; the same in every process."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of ``state_dict``."""
+
+
+def every_nth(round: int, rounds: int, every: int) -> bool:
+    """Whether ``round`` is the last one or a multiple of ``every``, and not before training."""
+    return round > 0 and (round % every == 0 or round == rounds)

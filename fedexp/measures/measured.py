@@ -1,0 +1,39 @@
+"""The results of measures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Table = Mapping[str, Sequence[Any]]
+"""Column name -> values; all columns have the same length."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The results of one or several measures after one round.
+
+    Attributes:
+        metrics: name -> value, for example ``global/accuracy``; an unmeasured value is absent.
+        per_class: class name -> accuracy of the global model.
+        tables: name -> table, for example ``clients``; recorded in ``<name>.csv``.
+        figures: name -> figure, for example ``heatmap/partition``.
+    """
+
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    per_class: Mapping[str, float] = field(default_factory=dict)
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+
+    def __or__(self, other: Measured) -> Measured:
+        """Both results; where both have a name, that of ``other``."""
+        return Measured(
+            {**self.metrics, **other.metrics},
+            {**self.per_class, **other.per_class},
+            {**self.tables, **other.tables},
+            {**self.figures, **other.figures},
+        )

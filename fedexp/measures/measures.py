@@ -1,0 +1,202 @@
+"""All measures of a run as one."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial, reduce
+from operator import or_
+from typing import Any, Literal
+
+from fedexp.core.messages import Message, Tensors, Update
+from fedexp.core.reducible import Contribution, Reducible, joined, split
+from fedexp.core.server import Server
+from fedexp.distributed.ranks import Ranks
+from fedexp.measures.after_round import AfterRound
+from fedexp.measures.exchange import Exchange
+from fedexp.measures.measure import Better, Measure, Measured
+from fedexp.measures.scoring.overlap import Overlap
+from fedexp.measures.scoring.scoring import Scoring
+
+
+@dataclass(frozen=True)
+class Pending:
+    """The results after a round, some of which may still be computed.
+
+    Attributes:
+        round: the number of the round.
+        names: the measures, in the config's order.
+        prompt: the results that are there.
+        later: the others.
+    """
+
+    round: int
+    names: Sequence[str]
+    prompt: "Results"
+    later: "Future[Results]"
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all results are there."""
+        return self.later.done()
+
+    def result(self) -> Measured:
+        """All results; waits for them."""
+        parts = self.prompt, self.later.result()
+        found = {name: each for part in parts for name, each in part.of_measures.items()}
+        whole = reduce(or_, (found[name] for name in self.names), Measured())
+        seconds = sum(part.seconds for part in parts)
+        return whole | Measured({"time/eval_s": seconds} if self.round else {})
+
+
+@dataclass(frozen=True)
+class Results:
+    """The results of some measures after a round.
+
+    Attributes:
+        of_measures: name -> result.
+        seconds: the time that they took.
+    """
+
+    of_measures: Mapping[str, Measured] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+class Measures:
+    """Calls the measures of a run at every step of a round, in the config's order.
+
+    Args:
+        measures: name -> measure.
+        rounds: T.
+        scoring: loads and scores models.
+        ranks: the processes.
+        overlap: computes measures that overlap while the next round trains; None: none does.
+
+    Attributes:
+        exchange: the traffic and the times of the present round.
+    """
+
+    def __init__(
+        self,
+        measures: Mapping[str, Measure],
+        rounds: int,
+        scoring: Scoring,
+        ranks: Ranks,
+        overlap: Overlap | None = None,
+    ) -> None:
+        self._measures, self._rounds = dict(measures), rounds
+        self._scoring, self._ranks, self._overlap = scoring, ranks, overlap
+
+    def __getitem__(self, name: str) -> Measure:
+        """The measure of this name."""
+        return self._measures[name]
+
+    @property
+    def headlines(self) -> dict[str, Better]:
+        """The headline metrics of all measures, and which way each is better."""
+        return headlines(self._measures)
+
+    def begin_round(self, message: Message) -> None:
+        """Start a round; the clients start from ``message``."""
+        self.exchange = Exchange(message)
+        for measure in self._measures.values():
+            measure.begin_round(message)
+
+    def observe(self, update: Update) -> None:
+        """Show an accepted update to the measures."""
+        self.exchange.observe(update)
+        for measure in self._measures.values():
+            measure.observe(update)
+
+    def contribution(self) -> Contribution:
+        """What all measures observed in this process."""
+        return joined(self._reducibles())
+
+    def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
+        """Hand the result over all processes to the measures."""
+        split(self._reducibles(), sums, items)
+
+    def scores_personal(self, round: int) -> bool:
+        """Whether a measure that is due after this round uses personal models."""
+        return any(measure.remembers for measure in self._due(round).values())
+
+    def before_training(self, message: Message, server: Server) -> Pending:
+        """The results before the first round."""
+        self.exchange = Exchange(message)
+        return self.after(message, server)
+
+    def after(self, message: Message, server: Server, quarantined: Sequence[int] = ()) -> Pending:
+        """The results after the round of ``message``, which has the new global model.
+
+        With ``evaluation.overlap`` some of them may come later, while the next round trains.
+        """
+        self.exchange.end()
+        view = partial(
+            AfterRound,
+            rounds=self._rounds,
+            exchange=self.exchange,
+            quarantined=quarantined,
+            server=server,
+            ranks=self._ranks,
+        )
+        due = self._due(message.round)
+        if self._overlap and message.round < self._rounds and self._fits(self._overlap, due):
+            later = {name: measure for name, measure in due.items() if measure.overlaps}
+            now = {name: measure for name, measure in due.items() if not measure.overlaps}
+            uses_models = any(measure.remembers for measure in later.values())
+            store = self._scoring.resources.store if uses_models else None
+            pending = self._overlap.submit(message, store, partial(_run, later, view))
+        else:
+            if self._overlap:
+                self._overlap.wait()  # results of earlier rounds come first
+            now, pending = due, Future()
+            pending.set_result(Results())
+        prompt = _run(now, view, message, self._scoring)
+        return Pending(message.round, list(due), prompt, pending)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Name -> state of each measure that has one, for a checkpoint."""
+        states = {name: measure.state_dict() for name, measure in self._measures.items()}
+        return {name: state for name, state in states.items() if state}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Inverse of ``state_dict``."""
+        for name, of_measure in state.items():
+            self._measures[name].load_state_dict(of_measure)
+
+    def _due(self, round: int) -> dict[str, Measure]:
+        return {n: each for n, each in self._measures.items() if each.due(round, self._rounds)}
+
+    def _fits(self, overlap: Overlap, due: Mapping[str, Measure]) -> bool:
+        """Whether the personal models can wait, if one of ``due`` uses them."""
+        uses_models = any(measure.remembers and measure.overlaps for measure in due.values())
+        return not uses_models or overlap.keeps_models(self._scoring.resources.store)
+
+    def _reducibles(self) -> dict[str, Reducible]:
+        return {"": self.exchange, **self._measures}
+
+
+def _run(
+    measures: Mapping[str, Measure],
+    view: Callable[..., AfterRound],
+    message: Message,
+    scoring: Scoring,
+) -> Results:
+    """Call these measures, one after another."""
+    start, results = time.perf_counter(), {}
+    after = view(message=message, scoring=scoring)
+    for name, measure in measures.items():
+        results[name] = measure(after)
+        after.found |= results[name]
+    return Results(results, time.perf_counter() - start)
+
+
+def headlines(measures: Mapping[str, Measure]) -> dict[str, Better]:
+    """The headline metrics of these measures, and which way each is better."""
+    return reduce(or_, (dict(measure.headlines) for measure in measures.values()), {})
+
+
+def remembers(measures: Mapping[str, Measure]) -> Literal["all", "cohort", "off"]:
+    """Whose personal models are kept for these measures."""
+    wanted = {measure.remembers for measure in measures.values()}
+    return "all" if "all" in wanted else "cohort" if "cohort" in wanted else "off"

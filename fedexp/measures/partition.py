@@ -1,0 +1,32 @@
+"""The partition: the samples of each class at each client."""
+
+from matplotlib.figure import Figure
+
+from fedexp.data.federated import FederatedData
+from fedexp.drawing.heatmaps import partition_heatmap
+from fedexp.drawing.shown_clients import ALL_CLIENTS, evenly_spaced
+from fedexp.measures.after_round import AfterRound
+from fedexp.measures.measure import Measure, Measured
+
+_MOST_SHOWN = 1000
+"""Largest number of clients in the picture of a large population."""
+
+
+class Partition(Measure):
+    """``heatmap/partition``, drawn before training."""
+
+    def due(self, round: int, rounds: int) -> bool:
+        """Before training."""
+        return round == 0
+
+    def __call__(self, after: AfterRound) -> Measured:
+        """The heatmap."""
+        return Measured(figures={"heatmap/partition": partition_picture(after.data)})
+
+
+def partition_picture(data: FederatedData) -> Figure:
+    """The classes of each client, or of evenly spaced ones in a large population."""
+    clients, counts = data.counted, data.counted_classes
+    if len(clients) > ALL_CLIENTS:
+        clients, counts = evenly_spaced(clients, _MOST_SHOWN), evenly_spaced(counts, _MOST_SHOWN)
+    return partition_heatmap(counts, data.description.classes, clients.tolist(), len(data.clients))

@@ -1,0 +1,133 @@
+"""The similarity of the classes' prototypes, in the global model or in the clients' models."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field, PositiveInt
+from torch import Tensor
+
+from fedexp.drawing.data_figure import Arrays
+from fedexp.drawing.heatmaps import similarity_heatmap, similarity_zoom
+from fedexp.engines.resources import Resources
+from fedexp.measures.after_round import AfterRound
+from fedexp.measures.measure import Measure, Measured, Outline
+from fedexp.measures.named_classes import superclass_pairs
+
+
+@dataclass(frozen=True)
+class ClassSimilarity:
+    """Every pair of classes compared.
+
+    Attributes:
+        cosines: [C, C] float64.
+        angles: [C, C] in degrees, float64.
+        clients: the number of clients whose models these are means over; 0 for one model.
+    """
+
+    cosines: Tensor
+    angles: Tensor
+    clients: int = 0
+
+
+def pairwise_similarity(vectors: Tensor) -> ClassSimilarity:
+    """Cosines and angles between the rows of ``vectors`` [C, d], in float64.
+
+    A zero vector has cosine 0, and so 90 degrees, with every vector.
+    """
+    units = F.normalize(vectors.detach().cpu().double(), dim=1)
+    cosines = (units @ units.T).clamp(-1, 1)
+    return ClassSimilarity(cosines, torch.rad2deg(torch.arccos(cosines)))
+
+
+class Prototypes(Measure):
+    """``heatmap/prototype_similarity``: the cosine of every pair of class prototypes.
+
+    The prototypes are the vectors that classify after the round, see ``prototype_similarity``.
+
+    Args:
+        every: rounds between heatmaps; the last round always has one.
+        zoom: pairs of super-classes that get a figure of their own.
+    """
+
+    def __init__(
+        self,
+        every: PositiveInt,
+        zoom: list[Annotated[list[str], Field(min_length=2, max_length=2)]],
+    ) -> None:
+        self.every, self.zoom = every, zoom
+
+    def check(self, outline: Outline) -> None:
+        """Raise InputError if the dataset lacks a super-class."""
+        superclass_pairs(self.zoom, outline.about)
+
+    def __call__(self, after: AfterRound) -> Measured:
+        """The heatmap, and its zoom; nothing if there are no such vectors."""
+        found = prototype_similarity(after)
+        if found is None or not after.ranks.is_first:
+            return Measured()
+        about, title = after.data.description, "Similarity of class prototypes"
+        if found.clients:
+            title += f",\nmean over {found.clients} clients' models"
+        data: Arrays = {
+            "similarity": found.cosines.numpy(),
+            "angle_degrees": found.angles.numpy(),
+            "classes": about.classes,
+            "superclasses": about.superclasses,
+        }
+        names = (about.classes, about.superclasses)
+        whole = similarity_heatmap(found.cosines, *names, title, data)
+        figures = {"heatmap/prototype_similarity": whole}
+        if pairs := superclass_pairs(self.zoom, about):
+            zoom = similarity_zoom(found.cosines, *names, pairs, title)
+            figures["heatmap/prototype_similarity_zoom"] = zoom
+        return Measured(figures=figures)
+
+
+def prototype_similarity(after: AfterRound) -> ClassSimilarity | None:
+    """The similarity of the prototypes that classify after this round, at the first process.
+
+    These are, in this order: the server's own class vectors, if the personalization predicts with
+    such; the mean over the clients' kept models of each model's cosines and angles, if heads are
+    private or there is no global model; the global model's head. Every process must call this.
+
+    Returns:
+        None if there are no such vectors.
+    """
+    personalization = after.resources.personalization
+    module = after.global_model()
+    vectors = personalization.class_vectors()
+    if vectors is None and _heads_are_private(after.resources):
+        found = _mean_over_clients(after)
+        if found:
+            return found
+        module = after.global_model()
+    if vectors is None and personalization.has_global:
+        vectors = module.head.prototypes()
+    return None if vectors is None else pairwise_similarity(vectors)
+
+
+def _heads_are_private(resources: Resources) -> bool:
+    heads = (n for n in resources.initial if n.startswith("head."))
+    return not resources.personalization.has_global or not all(
+        resources.personalization.shared(name) for name in heads
+    )
+
+
+def _mean_over_clients(after: AfterRound) -> ClassSimilarity | None:
+    """The mean of the similarities in the clients' kept models; None if no model is kept."""
+    module, num_classes = after.resources.module, after.data.description.num_classes
+    total, clients = torch.zeros(2, num_classes, num_classes, dtype=torch.float64), 0
+    for _, weights in after.personal_models():
+        module.load({n: w for n, w in weights.items() if n.startswith("head.")})
+        if (vectors := module.head.prototypes()) is not None:
+            found = pairwise_similarity(vectors)
+            total += torch.stack([found.cosines, found.angles])
+            clients += 1
+    gathered = after.ranks.all_gather((total, clients))
+    clients = sum(number for _, number in gathered)
+    if not clients:
+        return None
+    cosines, angles = torch.stack([own for own, _ in gathered]).sum(dim=0) / clients
+    return ClassSimilarity(cosines, angles, clients)

@@ -1,0 +1,1 @@
+"""Forward passes that all measures share."""

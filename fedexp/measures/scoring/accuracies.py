@@ -1,0 +1,166 @@
+"""Personal metrics: how well each client's own model serves that client.
+
+Every personal model is scored once, on the samples that the metrics need (``ScoredSamples``);
+weights over classes turn that one pass into the metrics of FedNH and FedGELA.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedexp.data.federated import ClientData
+from fedexp.measures.scoring.scored_samples import ScoredSamples
+
+KINDS = ("uniform", "local", "test_split", "whole")
+"""The accuracies of ``personal_accuracies``."""
+
+
+def weighted_accuracy(
+    correct_per_class: Tensor, total_per_class: Tensor, weights: Tensor
+) -> Tensor:
+    """acc_k = sum_c a_k(c) correct_c / sum_c a_k(c) total_c (FedNH, Dai et al., AAAI 2023).
+
+    Args:
+        correct_per_class: [K, C] test samples of class c that model k got right.
+        total_per_class: [C] test samples of class c.
+        weights: [K, C] a_k(c): the client's class shares for PM(L), their support (0 or 1) for
+            PM(V).
+
+    Returns:
+        [K] fractions in [0, 1], float64; NaN if the weighted classes have no test samples.
+    """
+    weights = weights.double()
+    found: Tensor = (weights * correct_per_class).sum(dim=1) / (weights * total_per_class).sum(
+        dim=1
+    )
+    return found
+
+
+def class_weights(kind: str, class_counts: Tensor) -> Tensor:
+    """[K, C] a_k(c) of an accuracy that weights classes, from each client's class counts [K, C]."""
+    if kind == "uniform":
+        return class_counts > 0
+    if kind == "local":
+        return class_counts / class_counts.sum(dim=1, keepdim=True)
+    return torch.ones_like(class_counts)
+
+
+def per_class(correct: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
+    """(correct [C], total [C]) of the flags ``correct`` [n] for ``labels`` [n]."""
+    hits = torch.bincount(labels[correct], minlength=num_classes)
+    return hits, torch.bincount(labels, minlength=num_classes)
+
+
+def personal_accuracies(
+    correct: Tensor, samples: ScoredSamples, clients: Sequence[ClientData]
+) -> list[dict[str, float]]:
+    """Each client's accuracies that are asked for; one that its data cannot measure is absent.
+
+    ``uniform``: FedNH's PM(V), every class that the client holds has the same weight. ``local``:
+    FedNH's PM(L), classes are weighted as in the client's training data. ``test_split``: FedGELA's
+    PA, on the client's own test split. ``whole``: on the whole test split, which is FedGELA's GA of
+    methods without a global model. If only a share of the test split is scored, all but
+    ``test_split`` are estimates, with every class as frequent as in the whole.
+
+    Args:
+        correct: [K, n] ``Predictions.correct`` of each model.
+        samples: what of the test split was scored.
+        clients: whose models they are.
+    """
+    counts = torch.stack([client.class_counts for client in clients]).cpu()
+    hits = samples.hits(correct)
+    columns = {
+        kind: weighted_accuracy(hits, samples.totals, class_weights(kind, counts)).tolist()
+        for kind in samples.metrics
+        if kind in ("uniform", "local", "whole")
+    }
+    if "test_split" in samples.metrics:
+        own = [flags[each.test_index.cpu()] for flags, each in zip(correct, clients, strict=True)]
+        columns["test_split"] = [
+            flags.sum().item() / len(flags) if len(flags) else math.nan for flags in own
+        ]
+    return [
+        {kind: columns[kind][row] for kind in KINDS if _measured(columns, kind, row)}
+        for row in range(len(clients))
+    ]
+
+
+def _measured(columns: dict[str, list[float]], kind: str, row: int) -> bool:
+    return kind in columns and not math.isnan(columns[kind][row])
+
+
+def spread(accuracies: Sequence[float]) -> dict[str, float]:
+    """Over clients: mean, population standard deviation, mean of the worst tenth (at least one)."""
+    values = np.sort(np.asarray(accuracies, dtype=np.float64))
+    worst = values[: math.ceil(len(values) / 10)]
+    return {"accuracy": values.mean(), "std": values.std(), "worst_decile": worst.mean()}
+
+
+def personal_metrics(clients: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The ``personal/*`` metrics of a round from each client's ``personal_accuracies``.
+
+    ``personal/accuracy_<kind>``, ``personal/std_<kind>`` and ``personal/worst_decile_<kind>`` for
+    each kind; ``personal/std`` and ``personal/worst_decile`` without a kind are those of ``local``,
+    the accuracy on data like the client's own.
+    """
+    metrics: dict[str, float] = {}
+    for kind in KINDS:
+        measured = [accuracies[kind] for accuracies in clients if kind in accuracies]
+        if measured:
+            found = spread(measured)
+            metrics |= {f"personal/{name}_{kind}": float(v) for name, v in found.items()}
+    for name in ("std", "worst_decile"):
+        if f"personal/{name}_local" in metrics:
+            metrics[f"personal/{name}"] = metrics.pop(f"personal/{name}_local")
+    return metrics
+
+
+def standard_errors(
+    correct: Tensor, samples: ScoredSamples, class_counts: Tensor
+) -> dict[str, float]:
+    """``personal/standard_error_<kind>`` of each ``personal/accuracy_<kind>`` that is an estimate.
+
+    All models are scored on the same samples, so that their errors are not independent: the mean
+    over clients is one stratified estimate, of each sample's mean over clients of a_k(c) N_c /
+    sum_c' a_k(c') N_c' if model k got it right and 0 if not, c being its class.
+
+    Args:
+        correct: [K, s] whether each model got each sample of ``samples.share`` right.
+        samples: what was scored.
+        class_counts: [K, C] of each model's client.
+    """
+    labels = samples.labels[samples.share]
+    errors = {}
+    for kind in ("uniform", "local", "whole"):
+        if kind not in samples.metrics:
+            continue
+        weights = class_weights(kind, class_counts.cpu()).double() * samples.totals
+        shares = weights / weights.sum(dim=1, keepdim=True)
+        measured = ~shares.isnan().any(dim=1)
+        if measured.any():
+            values = (shares[measured][:, labels] * correct[measured]).mean(dim=0)
+            error = stratified_error(values, labels, samples.totals)
+            errors[f"personal/standard_error_{kind}"] = error
+    return errors
+
+
+def stratified_error(values: Tensor, labels: Tensor, totals: Tensor) -> float:
+    """Standard error of the sum over classes of the mean of ``values``, a stratified sample.
+
+    sqrt(sum_c (1 - n_c / N_c) s_c^2 / n_c), s_c^2 the sample variance in class c: the sample is
+    drawn without replacement from a finite population (Cochran, Sampling Techniques, Eq. 5.7).
+
+    Args:
+        values: [s].
+        labels: [s] class of each; n_c of class c, at least two of them unless N_c is 1 or 0.
+        totals: [C] N_c, samples of each class in the population.
+    """
+    variance = 0.0
+    for label, total in enumerate(totals.tolist()):
+        own = values[labels == label].double()
+        if len(own) > 1:
+            variance += (1 - len(own) / total) * own.var().item() / len(own)
+    return math.sqrt(variance)

@@ -1,0 +1,86 @@
+"""Measures that are computed in a thread of their own, while the next round trains."""
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar, cast
+
+import torch
+
+from fedexp.core.messages import Message, Tensors, copied
+from fedexp.engines.base import Engine
+from fedexp.measures.scoring.scoring import Scoring
+from fedexp.state.client_store import ClientStore
+
+T = TypeVar("T")
+
+
+class KeptModels:
+    """The personal models at the end of a round; scoring uses it as a ``ClientStore``."""
+
+    def __init__(self, models: Mapping[int, Tensors]) -> None:
+        self._models = models
+
+    @property
+    def clients_with_model(self) -> list[int]:
+        """The clients, in order."""
+        return sorted(self._models)
+
+    def model(self, client: int) -> Tensors:
+        """Every weight of the client's personal model."""
+        return self._models[client]
+
+
+class Overlap:
+    """One thread, which computes the measures of one round after another.
+
+    Args:
+        engine: like the one that trains, but with its own resident module and parts; both share
+            only the data.
+        ram_bytes: bound of the personal models that are kept for it.
+    """
+
+    def __init__(self, engine: Engine, ram_bytes: float) -> None:
+        self._engine, self._ram_bytes = engine, ram_bytes
+        self._scoring = Scoring(engine)
+        weights = engine.resources.module.weights.values()  # here: a stack replaces them for a time
+        self._model_bytes = sum(weight.nbytes for weight in weights)
+        threads = partial(torch.set_num_threads, torch.get_num_threads())
+        self._thread = ThreadPoolExecutor(1, "evaluation", initializer=threads)
+        self._scoring.scorer.stack_size()  # here: it sets filters of warnings for all threads
+
+    def keeps_models(self, store: ClientStore) -> bool:
+        """Whether the store's personal models can wait.
+
+        They cannot if they are tuned first, which draws random numbers, or exceed the bound.
+        """
+        tuned = bool(self._engine.resources.personalization.tuning())
+        return not tuned and self._model_bytes * len(store.clients_with_model) <= self._ram_bytes
+
+    def submit(
+        self,
+        message: Message,
+        store: ClientStore | None,
+        measure: Callable[[Message, Scoring], T],
+    ) -> "Future[T]":
+        """Call ``measure`` with a copy of ``message`` after all earlier calls.
+
+        Args:
+            message: the global model of the round.
+            store: has the personal models, if they are used; later changes of it do not matter.
+            measure: gets the message and the scoring of this thread.
+        """
+        models = {c: store.model(c) for c in store.clients_with_model} if store else {}
+        kept = copied(message)
+
+        def work() -> T:
+            store = cast(ClientStore, KeptModels(models))
+            self._engine.resources = replace(self._engine.resources, store=store)
+            return measure(kept, self._scoring)
+
+        return self._thread.submit(work)
+
+    def wait(self) -> None:
+        """Wait until all calls have ended."""
+        self._thread.submit(lambda: None).result()

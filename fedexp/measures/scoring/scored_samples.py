@@ -1,0 +1,94 @@
+"""Which samples of the test split personal models are scored on."""
+
+from collections.abc import Collection
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedexp.core.randomness import numpy_generator
+from fedexp.data.federated import ClientData, FederatedData
+from fedexp.data.split import apportion, deal
+from fedexp.errors import InputError
+from fedexp.measures.scoring.predictions import Selection
+
+_NEED_ALL = ("whole", "angles")
+_NEED_HELD = ("uniform", "local")
+
+
+class ScoredSamples:
+    """The samples of the test split that each client's personal model is scored on.
+
+    A model is scored on no more than its client's metrics need: the classes that the client holds,
+    its share of the test split, or everything.
+
+    Args:
+        data: the population's.
+        metrics: what is measured, ``measure.personal.kinds``.
+        size: ``measure.personal.samples``; None takes the whole test split.
+
+    Attributes:
+        metrics, size: as given.
+        labels: [n] of the test split.
+        totals: [C] samples of each class in it.
+        is_estimate: whether a share of the test split stands for all of it.
+        share: [s] sorted positions of this share. It is drawn class by class, in proportion to the
+            sizes of the classes and at least two of each, keyed by the seed of the run alone.
+
+    Raises:
+        InputError: ``size`` is too small or too large.
+    """
+
+    def __init__(self, data: FederatedData, metrics: Collection[str], size: int | None) -> None:
+        self.metrics, self.size = tuple(metrics), size
+        self.labels = data.test.labels.cpu()
+        self.totals = torch.bincount(self.labels, minlength=data.description.num_classes)
+        self.is_estimate = size is not None
+        self.share = torch.arange(len(self.labels))
+        if size is not None:
+            self.share = torch.from_numpy(_draw(self.labels.numpy(), size, data.seed))
+
+    def __call__(self, client: ClientData) -> Selection | None:
+        """The samples that this client's model is scored on; None is the whole test split."""
+        needs_all = not set(_NEED_ALL).isdisjoint(self.metrics)
+        if needs_all and not self.is_estimate:
+            return None
+        chosen = torch.zeros(len(self.labels), dtype=torch.bool)
+        if needs_all:
+            chosen[self.share] = True
+        elif not set(_NEED_HELD).isdisjoint(self.metrics):
+            chosen[self.share] = (client.class_counts.cpu() > 0)[self.labels[self.share]]
+        index = chosen.nonzero().squeeze(1)
+        averaged = len(index) if "angles" in self.metrics else 0
+        if "test_split" in self.metrics:
+            own = client.test_index.cpu()
+            index = torch.cat([index, own[~chosen[own]]])
+        return Selection(index.to(client.test_index.device), averaged)
+
+    def hits(self, correct: Tensor) -> Tensor:
+        """[K, C] float64: how many test samples of each class each model got right.
+
+        Estimates from the share if only that was scored; ``correct`` [K, n] is of all samples.
+        """
+        labels = self.labels[self.share]
+        drawn = torch.bincount(labels, minlength=len(self.totals))
+        hits = torch.zeros(len(correct), len(self.totals), dtype=torch.float64)
+        hits.index_add_(1, labels, correct[:, self.share].double())
+        return hits * (self.totals.double() / drawn.clamp(min=1))
+
+
+def _draw(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
+    """Sorted positions of a stratified sample of ``size`` of ``labels`` [n]."""
+    sizes = np.bincount(labels)
+    least = np.minimum(2, sizes)  # a variance needs two
+    if not least.sum() <= size <= len(labels):
+        raise InputError(
+            f"measure.personal.samples={size}: should be between {least.sum()} (two of each "
+            f"class) and {len(labels)} (the whole test split), or null for all of it"
+        )
+    generator = numpy_generator(seed, "personal_samples")
+    counts = apportion(size, sizes, generator)
+    while (lacking := np.flatnonzero(counts < least)).size:
+        counts[lacking[0]] += 1
+        counts[(counts - least).argmax()] -= 1
+    return deal(labels, counts[None, :], generator)[0]

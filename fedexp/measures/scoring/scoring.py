@@ -1,0 +1,96 @@
+"""Scores of the global model and of personal models."""
+
+from collections.abc import Iterator, Sequence
+
+from fedexp.core.client import ClientModule
+from fedexp.core.messages import Message
+from fedexp.data.samples import Samples, Subset
+from fedexp.engines.base import Engine
+from fedexp.engines.resources import Resources
+from fedexp.engines.stack import Stack
+from fedexp.measures.scoring.predictions import Predictions, Select, Selection
+from fedexp.measures.scoring.scorer import Scorer
+
+
+class Scoring:
+    """Loads models into an engine's resident module and scores them.
+
+    Args:
+        engine: tunes personal models where the method does; its resident module runs the models.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.scorer = engine, Scorer(engine.resources)
+
+    @property
+    def resources(self) -> Resources:
+        """The resident module, the data, the parts and the clients' states."""
+        return self.engine.resources
+
+    def load_global(self, message: Message) -> ClientModule:
+        """The resident module as the global model of ``message``, in eval mode."""
+        return self.resources.load_global(message).eval()
+
+    def score_global(
+        self, message: Message, samples: Samples | Subset | None = None
+    ) -> Predictions | None:
+        """The global model on ``samples``, by default the test split; None if there is none."""
+        if not self.resources.personalization.has_global:
+            return None
+        self.resources.load_global(message)
+        return self.scorer.predict(personal=False, samples=samples)
+
+    def score_personal(
+        self, message: Message, tune: bool = True, select: Select = lambda client: None
+    ) -> Iterator[tuple[int, Predictions]]:
+        """(client, predictions) of every personal model on the test split, in any order.
+
+        If clients hold out samples for validation, each model is also scored on its client's. The
+        resident module holds a client's model when its predictions are yielded.
+
+        Args:
+            message: a round's global model.
+            tune: whether models are tuned first, where the method tunes; if not, the models that
+                tuning would start from are scored.
+            select: the samples of the test split for each client's model.
+        """
+        resources = self.resources
+        resources.load_global(message)  # the parts receive the round's message
+
+        def selected(client: int) -> Selection | None:
+            return select(resources.data.clients[client])
+
+        clients, size = resources.store.clients_with_model, self.scorer.stack_size()
+        if size > 1:
+            clients.sort(key=lambda client: _length(selected(client)))  # little padding
+        for group, stack in self._stacks(clients, size, message, tune):
+            yield from self.scorer.score_stack(stack, group, list(map(selected, group)))
+
+    def _stacks(
+        self, clients: Sequence[int], size: int, message: Message, tune: bool
+    ) -> Iterator[tuple[Sequence[int], Stack]]:
+        """Groups of clients, each with a stack of their personal models."""
+        engine, tuning = self.engine, self.resources.personalization.tuning()
+        if tuning and tune:
+            yield from engine.tuned(clients, size, message)
+            return
+
+        def load(client: int) -> None:
+            if tuning:
+                engine.begin_tuning(client, message)
+            else:
+                self._load_kept(client, message)
+
+        for start in range(0, len(clients), size):
+            group = clients[start : start + size]
+            yield group, engine.begin_all(group, load)
+
+    def _load_kept(self, client: int, message: Message) -> None:
+        """Load the personal model that ``client`` kept into the resident module."""
+        resources = self.resources
+        resources.module.begin_turn(resources.data.clients[client], message)
+        resources.module.load(resources.store.model(client))
+
+
+def _length(selection: Selection | None) -> int:
+    return 0 if selection is None else len(selection.index)

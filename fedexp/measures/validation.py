@@ -1,0 +1,42 @@
+"""The global model on the samples that clients hold out for validation."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from pydantic import PositiveInt
+
+from fedexp.compatibility.traits import Need
+from fedexp.measures.after_round import AfterRound
+from fedexp.measures.measure import Better, Measure, Measured, Outline
+
+
+class Validation(Measure):
+    """``validation/accuracy`` and ``validation/loss`` of the global model.
+
+    The samples are those that all clients hold out (``data.validation``); without any, nothing is
+    measured.
+
+    Args:
+        every: rounds between measurements; the last round is always measured.
+    """
+
+    headlines: Mapping[str, Better] = MappingProxyType(
+        {"validation/accuracy": "higher", "validation/loss": "lower"}
+    )
+    overlaps = True
+
+    def __init__(self, every: PositiveInt) -> None:
+        self.every = every
+
+    def check(self, outline: Outline) -> None:
+        """Drop the headlines where nothing is measured."""
+        if not outline.validates or Need.GLOBAL_MODEL not in outline.given:
+            self.headlines = {}
+
+    def __call__(self, after: AfterRound) -> Measured:
+        """Accuracy and mean cross-entropy on the held-out samples."""
+        predictions = after.validation_predictions()
+        if predictions is None:
+            return Measured()
+        accuracy = predictions.correct.double().mean().item()
+        return Measured({"validation/accuracy": accuracy, "validation/loss": predictions.loss})

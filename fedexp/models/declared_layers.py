@@ -1,0 +1,35 @@
+"""What the layers of a model declare, such as those that not every engine can train."""
+
+from collections.abc import Iterator, Mapping
+
+from torch import nn
+from torch.nn import RNNBase
+from torch.nn.modules.batchnorm import _BatchNorm
+from torchvision.ops import StochasticDepth
+
+from fedexp.compatibility.declaration import Declaration
+from fedexp.compatibility.traits import BATCH_NORM, FIXED_HEAD, RECURRENT, STOCHASTIC_DEPTH
+from fedexp.core.fixed_weights import fixed_layers
+
+
+def declared_layers(backbone: nn.Module, parts: Mapping[str, object]) -> Iterator[Declaration]:
+    """The declarations of single layers, by their names in the client's model, and of the head.
+
+    A BatchNorm layer with fixed statistics declares nothing.
+
+    Args:
+        backbone: it may be on the meta device.
+        parts: socket -> part.
+    """
+    networks = {name: part for name, part in parts.items() if isinstance(part, nn.Module)}
+    fixed = {f"backbone.{name}".rstrip(".") for name in fixed_layers(backbone)}
+    for name, layer in nn.ModuleDict({"backbone": backbone, **networks}).named_modules():
+        if isinstance(layer, _BatchNorm) and name not in fixed:
+            yield Declaration(name, frozenset({BATCH_NORM}))
+        if isinstance(layer, StochasticDepth) and layer.p > 0:
+            yield Declaration(name, frozenset({STOCHASTIC_DEPTH}))
+        if isinstance(layer, RNNBase):
+            yield Declaration(name, frozenset({RECURRENT}))
+    head = networks["head"]
+    if not any(parameter.requires_grad for parameter in head.parameters()):
+        yield Declaration(f"head={type(head).__name__.lower()}", frozenset({FIXED_HEAD}))

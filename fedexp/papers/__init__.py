@@ -1,0 +1,1 @@
+"""Comparing with published tables: their numbers, partitions and sweeps."""

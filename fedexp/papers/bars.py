@@ -1,0 +1,50 @@
+"""Bars: ours beside the published values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from matplotlib.figure import Figure
+
+from fedexp.drawing.panels import legend_below, name_axes
+from fedexp.drawing.style import COLORS, REFERENCE
+from fedexp.papers.table import by_column, method_names
+from fedexp.papers.verdicts import Verdict
+from fedexp.reporting.bars import bar_axes, error_bars, or_zero
+from fedexp.reporting.drawing import Drawing, file_name
+
+_MOST_COLUMNS = 6
+"""Columns of tables that are drawn unless every picture is asked for."""
+
+
+def bar_drawings(verdicts: Sequence[Verdict]) -> Iterator[Drawing]:
+    """Our values and the published ones, of each column of a table that was run."""
+    columns = [
+        members for members in by_column(verdicts) if any(each.cell.ours for each in members)
+    ]
+    for number, members in enumerate(columns):
+        cell = members[0].cell
+        yield Drawing(
+            file_name(f"paper {cell.experiment} {cell.table} {cell.metric}"),
+            f"{cell.experiment}, {cell.table}: ours and the paper's",
+            partial(paper_bars, members),
+            is_extra=number >= _MOST_COLUMNS,
+        )
+
+
+def paper_bars(verdicts: Sequence[Verdict]) -> Figure:
+    """Ours beside the published values of one table, with standard deviations."""
+    cells = [verdict.cell for verdict in verdicts]
+    figure, axes = bar_axes(method_names(verdicts), 0.45)
+    places = range(len(cells))
+    for shift, color, label, values, spreads in (
+        (-0.2, REFERENCE, "paper", [c.published for c in cells], [c.spread for c in cells]),
+        (0.2, COLORS[0], "ours", [c.mean for c in cells], [c.std for c in cells]),
+    ):
+        at = [place + shift for place in places]
+        known = [or_zero(spread) for spread in spreads]
+        axes.barh(at, values, xerr=error_bars(known), color=color, height=0.38, label=label)
+    name_axes(axes, f"{cells[0].metric} ({cells[0].statistic})")
+    legend_below(figure, [axes])
+    return figure

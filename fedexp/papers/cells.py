@@ -1,0 +1,221 @@
+"""Published numbers, each with the runs that answer it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from statistics import stdev
+from typing import Any
+
+import yaml
+
+from fedexp.config.keys import override_key
+from fedexp.papers.published import Published, merged_rows
+from fedexp.reporting.labels import changes_results
+from fedexp.reporting.runs import Run
+from fedexp.reporting.statistics import ROUNDS_TO, SMOOTHED_ROUNDS_TO, Measures, run_statistics
+
+_ABSENT = object()
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One published number and the runs that answer it.
+
+    Attributes:
+        experiment: the preset, such as ``fednh/cifar10_dir03``.
+        table: where it stands in the paper.
+        metric, statistic: what was measured, and of which rounds; ``rounds_to_smoothed/*`` where
+            ours are of smoothed curves.
+        method: the override that chooses the method.
+        overrides: what else makes this cell.
+        published: the paper's value; spread: its standard deviation, if any.
+        ours: seed -> our value. Empty: not run, or the target was not reached.
+        rounds: rounds done by the runs, the smallest; planned: those of their configs.
+        measured: how many of the rounds measured the global accuracy, the smallest.
+        differs: what the command lines changed beside method, overrides and seed.
+        command: repeats the cell.
+        seeds: how many seeds were run, with or without a value; 0 is a cell that was not run.
+        repeated: whether a seed was run more than once; its longest run counts.
+    """
+
+    experiment: str
+    table: str
+    metric: str
+    statistic: str
+    method: str
+    overrides: tuple[str, ...]
+    published: float
+    spread: float | None
+    ours: Mapping[int, float] = field(default_factory=dict)
+    rounds: int = 0
+    planned: int = 0
+    measured: int = 0
+    differs: tuple[str, ...] = ()
+    command: str = ""
+    seeds: int = 0
+    repeated: bool = False
+
+    @property
+    def column(self) -> tuple[str, ...]:
+        """What makes it one column of a table; rounds do not, which a method may need more of."""
+        return self.table, self.metric, self.statistic, *_without_rounds(self.overrides)
+
+    @property
+    def partial(self) -> bool:
+        """Whether some seeds have a value and others have none."""
+        return 0 < len(self.ours) < self.seeds
+
+    @property
+    def ran(self) -> bool:
+        """Whether there is a run of it."""
+        return self.seeds > 0
+
+    @property
+    def mean(self) -> float:
+        """Our mean over seeds; NaN without any."""
+        return sum(self.ours.values()) / len(self.ours) if self.ours else math.nan
+
+    @property
+    def std(self) -> float:
+        """The standard deviation of ours (n - 1); NaN for fewer than two seeds, or if one is."""
+        values = list(self.ours.values())
+        return stdev(values) if len(values) > 1 and all(map(math.isfinite, values)) else math.nan
+
+
+def cells(runs: Sequence[Run], smooth: bool = False) -> Iterator[Cell]:
+    """The published numbers of the runs' experiments, experiment by experiment, with ours.
+
+    A run answers the rows of its experiment's ``paper:`` lists whose method and overrides it has;
+    of several rows that fit, those that leave least of its command line unexplained. Runs of one
+    cell whose command lines differ are separate cells. With ``smooth``, rounds to a target are
+    those of smoothed curves.
+    """
+    for experiment, members in _by_experiment(runs).items():
+        rows = merged_rows(members)
+        answers = _answers(rows, members)
+        for number, row in enumerate(rows):
+            for method in row.values:
+                own = answers.get((number, method), [])
+                for group in _alike(own, row, method) or [[]]:
+                    yield _cell(experiment, row, method, group, smooth)
+
+
+def _by_experiment(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        if run.config.get("paper"):
+            found.setdefault(str(run.choices.get("experiment")), []).append(run)
+    return found
+
+
+def _without_rounds(overrides: Sequence[str]) -> list[str]:
+    return [each for each in overrides if override_key(each) != "rounds"]
+
+
+def _alike(runs: Sequence[Run], row: Published, method: str) -> list[list[Run]]:
+    """Runs with the same unexplained overrides together, those with the fewest first."""
+    groups: dict[frozenset[str], list[Run]] = {}
+    for run in runs:
+        groups.setdefault(frozenset(_unexplained(run, row, method)), []).append(run)
+    return [groups[each] for each in sorted(groups, key=len)]
+
+
+def _cell(experiment: str, row: Published, method: str, runs: Sequence[Run], smooth: bool) -> Cell:
+    metric, statistic, overrides = row.metric, row.statistic, tuple(row.overrides)
+    asked = Measures(targets=_targets(metric), metrics=(metric,), smooth=smooth)
+    if smooth and metric.startswith(ROUNDS_TO):
+        metric = SMOOTHED_ROUNDS_TO + metric.removeprefix(ROUNDS_TO)
+    longest = {run.seed: run for run in sorted(runs, key=lambda run: len(run.history))}
+    values = {seed: run_statistics(run, asked).get(metric, {}) for seed, run in longest.items()}
+    counted = longest.values()
+    differs = {each: None for run in runs for each in _unexplained(run, row, method)}
+    return Cell(
+        experiment=experiment,
+        table=row.table,
+        metric=metric,
+        statistic=statistic,
+        method=method,
+        overrides=overrides,
+        published=float(row.values[method]),
+        spread=row.spread.get(method),
+        ours={seed: each[statistic] for seed, each in values.items() if statistic in each},
+        rounds=min((len(run.history) for run in counted), default=0),
+        planned=max((int(run.config["rounds"]) for run in counted), default=0),
+        measured=min((_measured(run) for run in counted), default=0),
+        differs=tuple(differs),
+        command=" ".join(["fedexp", f"experiment={experiment}", method, *overrides]),
+        seeds=len(values),
+        repeated=len(runs) > len(values),
+    )
+
+
+def _answers(rows: Sequence[Published], runs: Sequence[Run]) -> dict[tuple[int, str], list[Run]]:
+    """(Row's number, method) -> the runs that answer it.
+
+    Of the rows with one metric a run answers those that leave least of its command line
+    unexplained: a run with ``clients.per_round=30`` the row that has it, and not the one without.
+    """
+    found: dict[tuple[int, str], list[Run]] = {}
+    for run in runs:
+        by_metric: dict[str, list[tuple[int, int, str]]] = {}
+        for number, row in enumerate(rows):
+            for method in row.values:
+                if _fits(run, row, method):
+                    left = len(_unexplained(run, row, method))
+                    by_metric.setdefault(row.metric, []).append((left, number, method))
+        for fitting in by_metric.values():
+            least = min(left for left, _, _ in fitting)
+            for left, number, method in fitting:
+                if left == least:
+                    found.setdefault((number, method), []).append(run)
+    return found
+
+
+def _fits(run: Run, row: Published, method: str) -> bool:
+    """Whether the run has the method and the overrides, however they were set.
+
+    Fewer or more rounds than the row's are a difference and not another cell.
+    """
+    wanted = _without_rounds([*method.split(), *row.overrides])
+    return all(_has(run, each) for each in wanted)
+
+
+def _has(run: Run, override: str) -> bool:
+    text = override.partition("=")[2]
+    if override.startswith("+measure="):
+        return any(key.startswith(f"measure.{text}.") for key in run.values)
+    have = run.values.get(override_key(override), _ABSENT)
+    return have is not _ABSENT and (str(have) == text or have == _value(text))
+
+
+def _unexplained(run: Run, row: Published, method: str) -> list[str]:
+    """The run's overrides that are neither the row's nor without effect on results."""
+    own = {"experiment", "protocol"} | {override_key(each) for each in method.split()}
+    explained = {_parsed(each) for each in row.overrides}
+    left = [each for each in run.overrides if changes_results(override_key(each))]
+    left = [each for each in left if override_key(each) not in own]
+    return [each for each in left if _parsed(each) not in explained]
+
+
+def _parsed(override: str) -> tuple[str, str]:
+    """Key and value of an override, so that ``0.30`` and ``0.3`` are the same."""
+    return override_key(override), repr(_value(override.partition("=")[2]))
+
+
+@cache
+def _value(text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+
+
+def _measured(run: Run) -> int:
+    return sum("global/accuracy" in row for row in run.history)
+
+
+def _targets(metric: str) -> tuple[float, ...]:
+    return (float(metric.removeprefix(ROUNDS_TO)),) if metric.startswith(ROUNDS_TO) else ()

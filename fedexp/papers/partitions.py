@@ -1,0 +1,223 @@
+"""Partitions as the papers' released code draws them, from numpy's frozen legacy generator."""
+
+from functools import partial
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field, NonNegativeInt, PositiveInt
+
+from fedexp.data.partitions.shares import Concentration, check_min_size, draw_until
+from fedexp.data.split import by_owner, deal_in_order
+from fedexp.errors import InputError
+
+LegacySeed = Annotated[int, Field(ge=0, lt=2**32)]
+"""What numpy's legacy generator takes."""
+
+DRAWS = 3
+MIN_SIZE, MIN_CLASSES = 10, 2
+
+
+def dirichlet_fednh(
+    labels: np.ndarray, num_clients: int, beta: Concentration, seed: int
+) -> list[np.ndarray]:
+    """The partition of FedNH's released code (Dai et al., AAAI 2023), bit for bit.
+
+    Classes are spread in label order by Dir(beta); a client that has n/N samples gets no more. From
+    the third class on, the i-th client with at most one class so far swaps its piece with the i-th
+    client from the end. A draw is accepted if every client has 10 samples and 2 classes; the third
+    is kept in any case, so a client may have less, or nothing.
+
+    Args:
+        labels: [n] class of each sample.
+        num_clients: N.
+        beta: concentration.
+        seed: of numpy's legacy generator, below 2**32.
+
+    Raises:
+        InputError: the seed is too large.
+    """
+    generator = _generator(seed)
+    generator.permutation(len(labels))  # the released code draws it and does not use it
+    for _ in range(DRAWS):
+        owner, held = _fednh_draw(labels, num_clients, beta, generator)
+        sizes = np.bincount(owner, minlength=num_clients)
+        if sizes.min() >= MIN_SIZE and held.min() >= MIN_CLASSES:
+            break
+    return by_owner(owner, num_clients)
+
+
+def _fednh_draw(
+    labels: np.ndarray, num_clients: int, beta: float, generator: np.random.RandomState
+) -> tuple[np.ndarray, np.ndarray]:
+    """The client of each sample [n], and the number of classes of each client [N]."""
+    owner = np.empty(len(labels), dtype=np.int64)
+    sizes, held = (np.zeros(num_clients, dtype=np.int64) for _ in range(2))
+    for position, label in enumerate(np.unique(labels)):
+        index = np.flatnonzero(labels == label)
+        generator.shuffle(index)
+        limit = len(labels) / num_clients
+        counts = _cut(len(index), _balanced_shares(sizes, limit, beta, generator))
+        pieces = np.split(index, np.cumsum(counts)[:-1])
+        if position >= 2:
+            for place, client in enumerate(np.flatnonzero(held <= 1).tolist(), start=1):
+                pieces[client], pieces[-place] = pieces[-place], pieces[client]
+        for client, piece in enumerate(pieces):
+            owner[piece] = client
+            sizes[client] += len(piece)
+            held[client] += len(piece) > 0
+    return owner, held
+
+
+def dirichlet_recut(
+    labels: np.ndarray,
+    num_clients: int,
+    beta: Concentration,
+    seed: int,
+    draw_seed: LegacySeed | None = 66,
+    group: PositiveInt = 10,
+    min_share: Annotated[float, Field(ge=0, lt=1)] = 0.5,
+    max_tries: PositiveInt = 2000,
+) -> list[np.ndarray]:
+    """The partition of FedSC's released code (NID1), bit for bit.
+
+    The shuffled samples are cut into parts for groups of clients. Within a group each class is
+    spread by Dir(beta), and a client that has its fair share gets no more; this is redrawn until
+    every client has ``min_share`` of a fair share. The clients' samples, class by class, are then
+    put one client after the other and cut into N pieces that differ in size by at most one.
+
+    Args:
+        labels: [n] class of each sample.
+        num_clients: N.
+        beta: concentration, the paper's alpha.
+        seed: of the run; used if ``draw_seed`` is None.
+        draw_seed: of numpy's legacy generator.
+        group: clients of a group; the last has what is left of N.
+        min_share: share of its group's samples per client that every client must have before
+            the last cut.
+        max_tries: draws at most for a group.
+
+    Raises:
+        InputError: no draw gave every client enough samples, or the seed is too large.
+    """
+    generator = _generator(seed if draw_seed is None else draw_seed)
+    shuffled = generator.permutation(len(labels))
+    starts = range(0, num_clients, group)
+    part = int(group / num_clients * len(labels))
+    parts = np.split(shuffled, [part * place for place in range(1, len(starts))])
+    lists = []
+    for start, members in zip(starts, parts, strict=True):
+        width = min(group, num_clients - start)
+        fair = len(members) / width
+        min_size = int(min_share * fair)
+        counts = draw_until(
+            partial(_balanced_counts, np.bincount(labels[members]), width, fair, beta, generator),
+            max_tries,
+            min_size,
+            min_classes=0,
+            options=f"partition.min_share={min_share} ({min_size} samples)",
+            where=f"partition.beta={beta} and a group of {width} clients",
+        )
+        by_class = members[np.argsort(labels[members], kind="stable")]
+        owner = np.repeat(np.tile(np.arange(width), counts.shape[1]), counts.T.ravel())
+        lists.append(by_class[np.argsort(owner, kind="stable")])
+    return [np.sort(piece) for piece in np.array_split(np.concatenate(lists), num_clients)]
+
+
+def _balanced_counts(
+    sizes: np.ndarray, width: int, fair: float, beta: float, generator: np.random.RandomState
+) -> np.ndarray:
+    """[width, C] samples of each class; a client that has ``fair`` of them gets no more."""
+    counts = np.zeros((width, len(sizes)), dtype=np.int64)
+    for label, size in enumerate(sizes):
+        shares = _balanced_shares(counts.sum(axis=1), fair, beta, generator)
+        counts[:, label] = _cut(size, shares)
+    return counts
+
+
+def legacy_dirichlet(
+    labels: np.ndarray,
+    num_clients: int,
+    beta: Concentration,
+    draw_seed: LegacySeed = 0,
+    min_size: NonNegativeInt = 2500,
+    max_tries: PositiveInt = 10000,
+) -> list[np.ndarray]:
+    """Each class over the clients by Dir(beta), redrawn until every client has ``min_size``.
+
+    With ``draw_seed=0`` these are the client sizes that FedPTR publishes (Chen et al., 2023,
+    Table 11). Shares come from numpy's legacy generator and are rounded down; one random client
+    gets the rest of a class. Of each class, client 0 gets the first samples of the dataset, client
+    1 the next, and so on.
+
+    Args:
+        labels: [n] class of each sample; classes must be of equal size.
+        num_clients: N.
+        beta: concentration, the paper's alpha.
+        draw_seed: decides the shares; independent of the run's seed.
+        min_size: samples that every client must have.
+        max_tries: draws at most.
+
+    Raises:
+        InputError: classes differ in size, there are too few samples, or no draw gave every client
+            ``min_size`` of them.
+    """
+    sizes = np.bincount(labels)
+    if sizes.min() != sizes.max():
+        raise InputError(
+            "partition=legacy_dirichlet: classes must be of equal size; "
+            f"here they have {sizes.min()} to {sizes.max()} samples"
+        )
+    check_min_size(min_size, len(labels), num_clients)
+    generator = _generator(draw_seed)
+    counts = draw_until(
+        lambda: _legacy_counts(sizes, num_clients, beta, generator),
+        max_tries,
+        min_size,
+        min_classes=0,
+        options=f"partition.min_size={min_size}",
+        where=f"partition.beta={beta} and clients.count={num_clients}",
+    )
+    return deal_in_order(labels, counts, np.arange(len(labels)))
+
+
+def _legacy_counts(
+    sizes: np.ndarray, num_clients: int, beta: float, generator: np.random.RandomState
+) -> np.ndarray:
+    """[N, C] one draw of the samples of each class for each client, from their ``sizes`` [C]."""
+    counts = np.empty((num_clients, len(sizes)), dtype=np.int64)
+    for label, size in enumerate(sizes):
+        shares = np.nan_to_num(generator.dirichlet(np.full(num_clients, beta)))
+        counts[:, label] = (shares * size).astype(np.int64)
+        if rest := size - counts[:, label].sum():
+            counts[generator.randint(0, num_clients), label] += rest
+    return counts
+
+
+def _generator(seed: int) -> np.random.RandomState:
+    """Numpy's legacy generator, whose streams are frozen: for partitions of released code.
+
+    Raises:
+        InputError: the seed is too large for it.
+    """
+    if seed >= 2**32:
+        raise InputError(f"seed={seed}: this partition needs a seed below {2**32}")
+    return np.random.RandomState(seed)
+
+
+def _cut(size: int, shares: np.ndarray) -> np.ndarray:
+    """[N] integers that sum to ``size``: cut at the floored cumulative shares.
+
+    The last client gets what is left, which is everything if no share [N] is positive.
+    """
+    total = shares.sum()
+    ends = (np.cumsum(shares / total) * size).astype(np.int64) if total > 0 else 0 * shares
+    ends[-1] = size
+    return np.diff(ends, prepend=0).astype(np.int64)
+
+
+def _balanced_shares(
+    sizes: np.ndarray, limit: float, beta: float, generator: np.random.RandomState
+) -> np.ndarray:
+    """[N] shares of a class by Dir(beta), 0 for clients whose ``sizes`` [N] reach ``limit``."""
+    shares = np.nan_to_num(generator.dirichlet(np.full(len(sizes), beta)))
+    return np.where(sizes < limit, shares, 0.0)

@@ -1,0 +1,67 @@
+"""The numbers that a paper published, as a preset lists them under ``paper:``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Self
+
+from pydantic import BaseModel, NonNegativeFloat, model_validator
+
+from fedexp.config.build import STRICT, Node, check
+from fedexp.errors import InputError
+from fedexp.reporting.runs import Run
+
+
+class Published(BaseModel):
+    """A row of numbers that a paper reports for an experiment.
+
+    Attributes:
+        table: where they stand, such as ``Table 1``.
+        metric: what was measured: a headline metric, or ``rounds_to/<target>`` in rounds.
+        statistic: of which rounds: ``final``, ``best``, or ``mean_last5``.
+        values: the override that chooses a method -> the published value.
+        spread: the same methods -> the published standard deviation, where there is one.
+        overrides: what else makes this cell, beside the preset.
+    """
+
+    model_config = STRICT
+
+    table: str
+    metric: str
+    statistic: Literal["final", "best", "mean_last5"]
+    values: dict[str, NonNegativeFloat]
+    spread: dict[str, NonNegativeFloat] = {}
+    overrides: list[str] = []
+
+    @model_validator(mode="after")
+    def _check_units(self) -> Self:
+        counts_rounds = self.metric.startswith("rounds_to/")
+        for method, value in self.values.items():
+            if counts_rounds != (value > 1):
+                unit = "a round, above 1" if counts_rounds else "a fraction"
+                raise ValueError(f"{self.table}, {method}: {self.metric} should be {unit}")
+        return self
+
+
+def checked_rows(nodes: Sequence[Node]) -> list[Published]:
+    """The rows of a config's ``paper:``. Raises InputError if one is wrong."""
+    return [check(Published, node, prefix=f"paper.{number}.") for number, node in enumerate(nodes)]
+
+
+def published_by(run: Run) -> list[Published]:
+    """The rows of a run's config. Raises InputError, which names the run, if one is wrong."""
+    try:
+        return checked_rows(run.config.get("paper") or ())
+    except InputError as error:
+        raise InputError(f"{run.folder}: {error}") from error
+
+
+def merged_rows(runs: Sequence[Run]) -> list[Published]:
+    """Each row of the runs' lists once, with all its methods; older runs may have had fewer."""
+    found: dict[tuple[str, ...], Published] = {}
+    for row in (row for run in runs for row in published_by(run)):
+        key = (row.table, row.metric, row.statistic, *row.overrides)
+        known = found.get(key, row)
+        both = {"values": known.values | row.values, "spread": known.spread | row.spread}
+        found[key] = known.model_copy(update=both)
+    return list(found.values())

@@ -1,0 +1,78 @@
+"""A report that sets the runs beside the numbers that their papers published."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from fedexp.papers.published import published_by
+from fedexp.papers.table import paper_tables
+from fedexp.papers.verdicts import Verdict, beside_the_paper
+from fedexp.reporting.drawing import Drawing
+from fedexp.reporting.report import Report
+from fedexp.reporting.table import Table
+
+
+@dataclass(frozen=True)
+class PaperReport(Report):
+    """Runs, what follows from them, and ours beside the published numbers.
+
+    With smoothed curves, rounds beside the paper's are counted on these alone.
+    """
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        """Ours beside the paper's numbers; see ``verdicts.beside_the_paper``."""
+        return beside_the_paper(self.runs, self.measures.smooth)
+
+    @property
+    def paper(self) -> pd.DataFrame:
+        """The verdicts as a frame, a row for each published number."""
+        return pd.DataFrame(map(_row, self.verdicts))
+
+    @property
+    def personal_metrics(self) -> Set[str]:
+        """The metrics that the papers' rows name."""
+        return {row.metric for run in self.runs for row in published_by(run)}
+
+    @property
+    def frames(self) -> dict[str, pd.DataFrame]:
+        """All numbers, by the names of their files."""
+        return super().frames | {"paper": self.paper}
+
+    def further_tables(self) -> list[Table]:
+        """A table for each experiment, table and metric of the papers."""
+        return paper_tables(self.verdicts)
+
+    def further_drawings(self) -> Iterable[Drawing]:
+        """Bars of ours beside the published values."""
+        from fedexp.papers.bars import bar_drawings  # reports without pictures need no matplotlib
+
+        return bar_drawings(self.verdicts)
+
+
+def _row(verdict: Verdict) -> dict[str, Any]:
+    cell, gain = verdict.cell, verdict.gain
+    return {
+        "experiment": cell.experiment,
+        "table": cell.table,
+        "metric": cell.metric,
+        "statistic": cell.statistic,
+        "method": cell.method,
+        "overrides": " ".join(cell.overrides),
+        "published": cell.published,
+        "published_spread": cell.spread,
+        "ours": cell.mean,
+        "seeds": len(cell.ours),
+        "seeds_run": cell.seeds,
+        "published_gain": verdict.published_gain,
+        "gain": None if gain is None else gain.mean,
+        "half_width": None if gain is None else gain.half_width,
+        "verdict": verdict.words,
+        "differs": " ".join(cell.differs),
+        "command": cell.command,
+    }

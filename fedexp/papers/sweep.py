@@ -1,0 +1,261 @@
+"""A paper's table as a sweep: its jobs, what the command line changes, and a list of all tables.
+
+A table is a preset ``experiment/<paper>/<name>.yaml`` with ``hydra.sweeper.params``, the values of
+each axis; ``experiment`` is the axis of the table's cells. A table that is not one product has
+``hydra.sweeper.parts``, each of which is a product with ``params``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+
+from fedexp.config.keys import COSTS, RECORDS, is_below, override_key
+from fedexp.errors import InputError
+
+CELLS = "experiment"
+Axes = Mapping[str, Sequence[str]]
+"""Key -> its values, as typed on the command line."""
+
+_WITHOUT_EFFECT = (*RECORDS, *COSTS, "seed", "data.root", "hydra")
+"""Keys that leave a table's results as they are."""
+
+_ABSENT = object()
+
+_NOUNS = {CELLS: "cell", "algorithm": "method", "sampler": "sampler", "seed": "seed"}
+
+
+@dataclass(frozen=True)
+class TableSweep:
+    """A sweep that a preset describes.
+
+    Attributes:
+        name: the preset, such as ``fednh/table1``.
+        parts: the axes of each product.
+    """
+
+    name: str
+    parts: Sequence[Axes]
+
+    @classmethod
+    def read(
+        cls, name: str, params: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]
+    ) -> TableSweep:
+        """The table of ``hydra.sweeper.params`` and ``hydra.sweeper.parts``."""
+        common = {key: _values(value) for key, value in params.items()}
+        own = [{key: _values(value) for key, value in part.items()} for part in parts]
+        # The seeds vary fastest, so that one method's runs are neighbours.
+        products = [{**common, **part} for part in own or [{}]]
+        return cls(name, [dict(sorted(each.items(), key=_seed_last)) for each in products])
+
+    @property
+    def first_cell(self) -> str:
+        """The experiment that the preset itself is."""
+        return self.parts[0][CELLS][0]
+
+    def only(self, patterns: Sequence[str]) -> TableSweep:
+        """The table of those cells alone. Raises InputError if a pattern fits none."""
+        cells = list(dict.fromkeys(itertools.chain(*(part[CELLS] for part in self.parts))))
+        for pattern in patterns:
+            if not any(_fits(cell, pattern) for cell in cells):
+                raise InputError(
+                    f"hydra.sweeper.cells: {pattern} is no cell of {self.name}, which has "
+                    f"{', '.join(cells)}"
+                )
+        kept = [cell for cell in cells if any(_fits(cell, pattern) for pattern in patterns)]
+        parts = [{**part, CELLS: [c for c in part[CELLS] if c in kept]} for part in self.parts]
+        return TableSweep(self.name, [part for part in parts if part[CELLS]])
+
+    def with_typed(self, typed: Axes) -> TableSweep:
+        """The table with the command line's values in place of its own.
+
+        A typed value that only some parts have chooses those parts; one that none has is taken in
+        all of them. Raises InputError if no part is left.
+        """
+        parts = [part for each in self.parts if (part := self._with_typed(each, typed)) is not None]
+        if not parts:
+            given = " ".join(f"{key}={','.join(values)}" for key, values in typed.items())
+            raise InputError(f"{given}: {self.name} has no job with all of these")
+        return TableSweep(self.name, parts)
+
+    def _with_typed(self, part: Axes, typed: Axes) -> Axes | None:
+        result = dict(part)
+        for key, values in typed.items():
+            known = set(itertools.chain(*(each.get(key, ()) for each in self.parts)))
+            result[key] = [v for v in values if v in part.get(key, ()) or v not in known]
+            if not result[key]:
+                return None
+        return result
+
+    def changes(self, typed: Axes) -> list[str]:
+        """The typed overrides that make other results than the table's own."""
+        return [
+            f"{key}={value}"
+            for key, values in typed.items()
+            if not is_below(override_key(key), _WITHOUT_EFFECT)
+            for value in values
+            if not any(value in part.get(key, ()) for part in self.parts)
+        ]
+
+    def jobs(self) -> list[list[str]]:
+        """The overrides of each job, without repetitions."""
+        jobs = [
+            tuple(f"{key}={value}" for key, value in zip(part, job, strict=True))
+            for part in self.parts
+            for job in itertools.product(*part.values())
+        ]
+        return [list(job) for job in dict.fromkeys(jobs)]
+
+    def size(self) -> str:
+        """For example ``6 cells x 10 methods x 3 seeds = 180 jobs``."""
+        jobs = len(self.jobs())
+        total = f"{jobs} job{'s' if jobs > 1 else ''}"
+        keys = dict.fromkeys(itertools.chain(*self.parts))
+        found = {key: {v for part in self.parts for v in part.get(key, ())} for key in keys}
+        axes = [_count(key, len(values)) for key, values in found.items() if key in _NOUNS]
+        others = [
+            _count(key, len(v)) for key, v in found.items() if key not in _NOUNS and len(v) > 1
+        ]
+        if len(self.parts) == 1:
+            return f"{' x '.join(axes[:-1] + others + axes[-1:])} = {total}"
+        return f"{total}: {', '.join(axes[:-1] + others + axes[-1:])}"
+
+
+def table_jobs(
+    whole: TableSweep,
+    cells: Sequence[str] | None,
+    typed: Axes,
+    compose: Callable[[Sequence[str]], DictConfig],
+) -> list[list[str]]:
+    """A table's jobs; prints how many there are and what differs from the paper.
+
+    Args:
+        whole: the preset's own sweep.
+        cells: names or patterns of the cells to run; None: all.
+        typed: the command line's values.
+        compose: the config of a job's overrides; may raise HydraException.
+
+    Raises:
+        InputError: a pattern fits no cell, or no job has all the typed values.
+    """
+    table = (whole.only(cells) if cells else whole).with_typed(typed)
+    jobs = table.jobs()
+    changes = " ".join(_with_effect(whole.changes(typed), without_seeds(jobs), compose))
+    differs = f"; differs from the paper: {changes}" if changes else ""
+    print(f"fedexp: {whole.name}: {table.size()}{differs}", file=sys.stderr)
+    return jobs
+
+
+def without_seeds(jobs: Sequence[Sequence[str]]) -> list[list[str]]:
+    """One job of each configuration: all seeds of it can be composed if one can."""
+    return [list(job) for job in {tuple(unseeded(job)): job for job in jobs}.values()]
+
+
+def unseeded(job: Sequence[str]) -> list[str]:
+    """A job's overrides without its seed."""
+    return [each for each in job if not each.startswith("seed=")]
+
+
+def _with_effect(
+    overrides: Sequence[str],
+    jobs: Sequence[Sequence[str]],
+    compose: Callable[[Sequence[str]], DictConfig],
+) -> list[str]:
+    """The typed overrides that give some job another value than it has without them."""
+    same = set(overrides)
+    for job in jobs:
+        if not same:
+            break
+        try:
+            config = compose([each for each in job if each not in overrides])
+        except HydraException:  # what else was typed needs one of them
+            return list(overrides)
+        same -= {each for each in same & {*job} if not _has(config, each)}
+    return [each for each in overrides if each not in same]
+
+
+def _has(config: DictConfig, override: str) -> bool:
+    """Whether the config has the override's option or value already."""
+    parsed = OverridesParser.create().parse_override(override)
+    key, choices = parsed.key_or_group, config.hydra.runtime.choices
+    found = choices[key] if key in choices else OmegaConf.select(config, key, default=_ABSENT)
+    found = OmegaConf.to_container(found) if OmegaConf.is_config(found) else found
+    return not parsed.is_delete() and found == parsed.value()
+
+
+def announce_single_cell(config: DictConfig) -> None:
+    """Say that without ``-m`` a table is its first cell alone, and that nothing is searched.
+
+    Args:
+        config: the whole config, with Hydra's node.
+    """
+    sweeper: Any = OmegaConf.to_container(config.hydra.sweeper)
+    params, parts = sweeper.get("params") or {}, sweeper.get("parts") or []
+    if CELLS in params or any(CELLS in part for part in parts):
+        name = config.hydra.runtime.choices[CELLS]
+        cell = TableSweep.read(name, params, parts).first_cell
+        print(
+            f"fedexp: {name} is a table; this runs its first cell, {cell}; the whole table: "
+            f"fedexp -m experiment={name}",
+            file=sys.stderr,
+        )
+    elif params:
+        print(
+            f"fedexp: nothing is searched without -m hydra/sweeper=optuna: {', '.join(params)}",
+            file=sys.stderr,
+        )
+
+
+def table_presets(folders: Iterable[Path]) -> Iterator[tuple[str, str]]:
+    """(name, title) of each table below ``<folder>/experiment``; the title is its first comment."""
+    for folder in folders:
+        for path in sorted((folder / CELLS).glob("**/*.yaml"), key=_natural):
+            lines = path.read_text(encoding="utf-8").splitlines()
+            if any(line.startswith("  sweeper:") for line in lines):
+                comments = (line[1:].strip() for line in lines if line.startswith("# "))
+                title = next((each for each in comments if not each.startswith("@")), "")
+                yield path.relative_to(folder / CELLS).with_suffix("").as_posix(), title
+
+
+def _values(value: Any) -> list[str]:
+    """The values of an axis, which YAML writes as a list, as one value, or as ``a,b,c``."""
+    if isinstance(value, str) and not value.startswith("["):  # a list is one value
+        return [each.strip() for each in value.split(",")]
+    return [_typed(each) for each in (value if isinstance(value, list) else [value])]
+
+
+def _typed(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value)
+
+
+def _seed_last(axis: tuple[str, Any]) -> bool:
+    return axis[0] == "seed"
+
+
+def _fits(cell: str, pattern: str) -> bool:
+    return fnmatchcase(cell, pattern) or fnmatchcase(cell.rpartition("/")[2], pattern)
+
+
+def _count(key: str, count: int) -> str:
+    if key in _NOUNS:
+        return f"{count} {_NOUNS[key]}{'s' if count > 1 else ''}"
+    return f"{count} values of {key}"
+
+
+def _natural(path: Path) -> tuple[str, str, int, str]:
+    """By folder, figures first, ``table2`` before ``table10``."""
+    number = re.search(r"\d+", path.stem)
+    kind = path.stem[: number.start()] if number else path.stem
+    return path.parent.as_posix(), kind, int(number[0]) if number else 0, path.stem

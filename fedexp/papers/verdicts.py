@@ -1,0 +1,135 @@
+"""What follows from ours and the published numbers, in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedexp.papers.cells import Cell, cells
+from fedexp.reporting.runs import Run
+from fedexp.reporting.statistics import (
+    COSTS_TO,
+    SMOOTHED_ROUNDS_TO,
+    SMOOTHING,
+    Interval,
+    paired_difference,
+)
+
+SAME, SAME_SIGN = "same sign and size", "same sign"
+NOT_SHOWN, REVERSED = "no difference shown", "not reproduced"
+NOT_RUN, BASELINE, NOT_REACHED = "not run", "baseline", "target not reached"
+NOT_FINISHED, NOT_MEASURED = "not finished", "not measured"
+TOO_SHORT, DIVERGED = "too few rounds to smooth", "diverged"
+_NO_BASELINE = {NOT_REACHED: "baseline below target", TOO_SHORT: "baseline too short to smooth"}
+_SIZE = (0.5, 2.0)
+"""Our gain over the published one within these bounds is of the same size."""
+_NO_GAIN = 1e-6
+"""A gain below this, of rounding, is none where none was published."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A cell compared with its table's baseline.
+
+    Attributes:
+        cell: the published number and ours.
+        published_gain: the paper's value minus its baseline's; NaN without a baseline.
+        gain: our paired difference; None if a side is missing.
+        words: what follows.
+    """
+
+    cell: Cell
+    published_gain: float
+    gain: Interval | None
+    words: str
+
+
+def beside_the_paper(runs: Sequence[Run], smooth: bool = False) -> list[Verdict]:
+    """Every published number of the runs' experiments with ours and a verdict.
+
+    The first method of a table's metric is its baseline; of its runs those with the command line
+    most alike are compared with. Methods without a run are "not run". With ``smooth``, rounds to a
+    target are those of smoothed curves.
+    """
+    columns: dict[tuple[str, ...], list[Cell]] = {}
+    for cell in cells(runs, smooth):
+        columns.setdefault((cell.experiment, *cell.column), []).append(cell)
+    return [judge(cell, _baseline(cell, own)) for own in columns.values() for cell in own]
+
+
+def judge(cell: Cell, baseline: Cell) -> Verdict:
+    """The verdict on ``cell``, whose gain over ``baseline`` is compared with the published one.
+
+    * same sign and size: ours is between half and twice the published gain, or our 95 % interval
+      holds it;
+    * same sign; * no difference shown: our interval holds zero, with several seeds;
+    * not reproduced: the other sign, or a gain where none was published;
+    * in 1 of 3 seeds: the others have no value, and the gain of these alone would mislead;
+    * diverged; * target not reached; * not finished; * not measured; * too few rounds to smooth;
+    * not run; each of these also with "baseline", where only that has no value ("baseline below
+      target" is one that never reached it); * no seed in common.
+    """
+    is_baseline = cell.method == baseline.method
+    published = math.nan if is_baseline else cell.published - baseline.published
+    if not cell.ran:
+        return Verdict(cell, published, None, NOT_RUN)
+    if not cell.ours:
+        return Verdict(cell, published, None, _why_no_value(cell))
+    if is_baseline:
+        return Verdict(cell, published, None, BASELINE)
+    if cell.partial:
+        return Verdict(cell, published, None, _in_seeds(cell))
+    gain = paired_difference(cell.ours, baseline.ours)
+    if gain is None or baseline.partial:
+        return Verdict(cell, published, None, _why_no_pair(baseline))
+    if not math.isfinite(gain.mean):
+        return Verdict(cell, published, None, _who_diverged(cell))
+    return Verdict(cell, published, gain, _compare(gain, published))
+
+
+def _why_no_value(cell: Cell) -> str:
+    if cell.rounds < cell.planned:
+        return NOT_FINISHED
+    if cell.metric.startswith(SMOOTHED_ROUNDS_TO) and cell.measured < SMOOTHING[0]:
+        return TOO_SHORT
+    return NOT_REACHED if cell.metric.startswith(COSTS_TO) else NOT_MEASURED
+
+
+def _why_no_pair(baseline: Cell) -> str:
+    if not baseline.ran:
+        return f"{BASELINE} {NOT_RUN}"
+    if baseline.partial:
+        return f"{BASELINE} {_in_seeds(baseline)}"
+    if baseline.ours:
+        return "no seed in common"
+    why = _why_no_value(baseline)
+    return _NO_BASELINE.get(why, f"{BASELINE} {why}")
+
+
+def _in_seeds(cell: Cell) -> str:
+    return f"in {len(cell.ours)} of {cell.seeds} seeds"
+
+
+def _who_diverged(cell: Cell) -> str:
+    own = not all(map(math.isfinite, cell.ours.values()))
+    return DIVERGED if own else f"{BASELINE} {DIVERGED}"
+
+
+def _compare(gain: Interval, published: float) -> str:
+    shows_none = gain.n > 1 and not gain.excludes_zero
+    if published == 0:
+        return SAME if shows_none or abs(gain.mean) < _NO_GAIN else REVERSED
+    if shows_none:
+        return NOT_SHOWN
+    if gain.mean * published <= 0:
+        return REVERSED
+    low, high = _SIZE
+    near = gain.n > 1 and abs(gain.mean - published) <= gain.half_width
+    return SAME if near or low <= gain.mean / published <= high else SAME_SIGN
+
+
+def _baseline(cell: Cell, cells: Sequence[Cell]) -> Cell:
+    """Of the first method's cells the one whose command line is most like the cell's own."""
+    first = [each for each in cells if each.method == cells[0].method]
+    return min(first, key=lambda each: len(set(each.differs) ^ set(cell.differs)))

@@ -1,0 +1,67 @@
+"""The figure of a synthetic dataset."""
+
+import math
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedexp.core.description import Description
+from fedexp.drawing.style import empty_figure
+
+_LABELLED = 50
+
+
+def synthetic_images(images: Tensor, about: Description) -> Figure | None:
+    """A grid of images, one row for each class; each image is scaled to its own range.
+
+    Args:
+        images: [C * ipc, *input_shape], sorted by class.
+        about: the dataset; its inputs are gray or color images, or flattened square ones.
+
+    Returns:
+        The figure, or None if the inputs are not images.
+    """
+    shape = _image_shape(about.input_shape)
+    if shape is None:
+        return None
+    pictures = images.detach().cpu().double().reshape(about.num_classes, -1, *shape)
+    canvas = _tiled(_scaled_to_unit(pictures).permute(0, 1, 3, 4, 2).numpy())
+    height, width = canvas.shape[:2]
+    scale = min(8 / width, 10 / height, 0.4 / (shape[2] + 1))
+    figure = empty_figure(max(3.0, scale * width + 1.5), max(2.5, scale * height + 1))
+    axes = figure.subplots()
+    axes.imshow(canvas.squeeze(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+    stride = -(-about.num_classes // _LABELLED)
+    centres = (np.arange(about.num_classes) + 0.5) * (shape[1] + 1) - 1
+    axes.set_yticks(centres[::stride], list(about.classes[::stride]), fontsize=8)
+    axes.set_xticks([])
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    axes.set_title("Synthetic dataset")
+    return figure
+
+
+def _image_shape(input_shape: tuple[int, ...]) -> tuple[int, int, int] | None:
+    """[channels, height, width] with 1 or 3 channels, or None if the inputs are not images."""
+    if len(input_shape) == 3 and input_shape[0] in (1, 3):
+        return input_shape
+    side = math.isqrt(math.prod(input_shape))
+    if len(input_shape) == 1 and side > 1 and side**2 == input_shape[0]:
+        return 1, side, side
+    return None
+
+
+def _scaled_to_unit(images: Tensor) -> Tensor:
+    """Scale each image of [C, ipc, channels, height, width] to [0, 1]; a constant one to 0."""
+    low, high = images.amin(dim=(2, 3, 4), keepdim=True), images.amax(dim=(2, 3, 4), keepdim=True)
+    return (images - low) / (high - low).clamp(min=1e-12)
+
+
+def _tiled(images: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Put images [rows, columns, height, width, channels] into one, with white lines between."""
+    lined = np.pad(images, [(0, 0), (0, 0), (0, 1), (0, 1), (0, 0)], constant_values=1.0)
+    rows, columns, height, width, channels = lined.shape
+    grid = lined.transpose(0, 2, 1, 3, 4).reshape(rows * height, columns * width, channels)
+    return grid[:-1, :-1]

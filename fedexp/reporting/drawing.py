@@ -1,0 +1,31 @@
+"""A picture of a report before it is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # reports without pictures do not wait for matplotlib
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A picture that can be drawn.
+
+    Attributes:
+        name, title: as of the picture.
+        draw: makes the figure; None if there is nothing to show.
+        is_extra: whether it is drawn only where every picture is asked for.
+    """
+
+    name: str
+    title: str
+    draw: Callable[[], Figure | None]
+    is_extra: bool = False
+
+
+def file_name(text: str) -> str:
+    """The text as part of a file's name."""
+    return "".join(each if each.isalnum() or each in "-." else "_" for each in text)

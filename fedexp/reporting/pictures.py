@@ -1,0 +1,130 @@
+"""The report's pictures, each as PNG, and as PDF where that is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from io import BytesIO
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from fedexp.reporting.bars import bar_figures
+from fedexp.reporting.curves import curve_figures, metric_panels
+from fedexp.reporting.drawing import Drawing, file_name
+from fedexp.reporting.hyperparameter import hyperparameter_figure, varied_number
+from fedexp.reporting.labels import short_texts
+from fedexp.reporting.report import Report
+from fedexp.reporting.saved_arrays import (
+    entropy_panels,
+    selection_panels,
+    side_by_side,
+    similarity_panels,
+)
+
+_DPI = 120
+_LOSS = "train/cross_entropy"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure, drawn.
+
+    Attributes:
+        name: of its files, without suffix.
+        title: what it shows.
+        png, pdf: the files' contents; without ``pdf`` if it was not asked for.
+    """
+
+    name: str
+    title: str
+    png: bytes
+    pdf: bytes = b""
+
+
+def pictures(
+    report: Report, every: bool = False, with_pdf: bool = False
+) -> tuple[list[Picture], list[str]]:
+    """The pictures that the report's runs allow, in order, and the names of those not drawn.
+
+    Args:
+        report: the runs.
+        every: draw all pages of each picture, and gains; else the first page, as drawing takes
+            most of a report's time.
+        with_pdf: also as PDF.
+    """
+    found: list[Picture] = []
+    left_out: list[str] = []
+    names: dict[str, int] = {}
+    for each in _drawings(report):
+        names[each.name] = names.get(each.name, 0) + 1
+        name = each.name if names[each.name] == 1 else f"{each.name}_{names[each.name]}"
+        if each.is_extra and not every:
+            left_out.append(name)
+        elif figure := each.draw():
+            pdf = _encode(figure, "pdf") if with_pdf else b""
+            found.append(Picture(name, each.title, _encode(figure, "png"), pdf))
+    return found, left_out
+
+
+def _drawings(report: Report) -> Iterator[Drawing]:
+    configurations, smooth = report.configurations, report.measures.smooth
+    smoothed = ", smoothed" if smooth else ""
+    for metric in report.curve_metrics:
+        pages = curve_figures(configurations, metric, smooth, report.targets)
+        yield from _pages(f"curves_{file_name(metric)}", f"{metric} over rounds{smoothed}", pages)
+    pages = curve_figures(configurations, _LOSS, smooth, (), deviation=f"{_LOSS}_std")
+    title = f"Cross-entropy of local training{smoothed}; bands: deviation over clients"
+    yield from _pages(f"curves_{file_name(_LOSS)}", title, pages)
+    yield from _values(report)
+    yield from report.further_drawings()
+    measured = sorted({name for run in report.runs for row in run.history for name in row})
+    for prefix, title in (("geometry", "Angles and alignment"), ("sampler", "Client sampling")):
+        metrics = [name for name in measured if name.startswith(f"{prefix}/")]
+        yield from _pages(prefix, title, metric_panels(configurations, metrics))
+    for name, title, draw in (
+        ("sampler_times_chosen", "Clients chosen, by label entropy", selection_panels),
+        ("sampler_entropy_bars", "Label entropy of the clients", entropy_panels),
+        ("heatmap_prototype_similarity", "Similarity of class prototypes", similarity_panels),
+    ):
+        yield from _pages(name, title, side_by_side(configurations, name, draw))
+
+
+def _values(report: Report) -> Iterator[Drawing]:
+    """Bars of each metric, or the metric against the numeric key that was varied."""
+    key, keys, results = varied_number(report.configurations), report.keys, report.results
+    for metric in report.curve_metrics:
+        rows = results[(results["metric"] == metric) & (results["statistic"] == report.statistic)]
+        labels = [
+            tuple(zip(keys, map(str, row), strict=True))
+            for row in rows[keys].itertuples(index=False, name=None)
+        ]
+        title = f"{metric} ({report.statistic})"
+        pages = bar_figures(rows, short_texts(labels), title) if len(rows) > 1 else []
+        for number, page in enumerate(pages):
+            yield Drawing(
+                f"bars_{file_name(metric)}", title, page, is_extra=number > 0 or key is not None
+            )
+        if key:
+            draw = partial(hyperparameter_figure, rows, keys, key, title)
+            name, title = file_name(f"{metric} {key}"), f"{metric} against {key}"
+            yield Drawing(f"values_{name}", title, draw)
+            gain = partial(draw, relative=True)
+            yield Drawing(f"gain_{name}", f"{title}, gain", gain, is_extra=True)
+
+
+def _pages(
+    name: str, title: str, pages: Iterable[Callable[[], Figure | None]]
+) -> Iterator[Drawing]:
+    for number, draw in enumerate(pages):
+        yield Drawing(name, title, draw, is_extra=number > 0)
+
+
+def _encode(figure: Figure, kind: str) -> bytes:
+    buffer = BytesIO()
+    # Without the date, so that the same report is the same file.
+    metadata = {"CreationDate": None} if kind == "pdf" else {}
+    fast: dict[str, Any] = {"pil_kwargs": {"compress_level": 3}} if kind == "png" else {}
+    figure.savefig(buffer, format=kind, dpi=_DPI, metadata=metadata, **fast)
+    return buffer.getvalue()

@@ -1,0 +1,158 @@
+"""A run's folder during the run: its lock, records and checkpoint."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from fedexp.config.launch import Launch
+from fedexp.config.schema import Config
+from fedexp.distributed.ranks import Ranks
+from fedexp.errors import InputError
+from fedexp.runtime.limits import TimeLimit
+from fedexp.state.checkpoint import Checkpoint, Checkpoints
+from fedexp.state.run_folder import SUMMARY, Identity, claim, rounds_finished
+from fedexp.tracking.follow import History, follow
+from fedexp.tracking.jsonl import parse_records
+from fedexp.tracking.tracker import Tracker, Trackers
+
+LOGGER = logging.getLogger(__name__)
+
+_CLIENTS = "clients_{}"
+"""A rank's folder for client states and server tensors that exceed the RAM bound."""
+
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+
+
+class Clock:
+    """The time of a run; starts when it is created.
+
+    Args:
+        minutes: ``limits.minutes``.
+
+    Attributes:
+        limit: the time limit of this launch.
+    """
+
+    def __init__(self, minutes: float | None) -> None:
+        self.limit = TimeLimit(minutes)
+        self._start = time.perf_counter()
+
+    def add(self, seconds: float) -> None:
+        """Add the time of earlier launches."""
+        self._start -= seconds
+
+    @property
+    def seconds(self) -> float:
+        """Time of all launches of the run so far, in seconds."""
+        return time.perf_counter() - self._start
+
+
+@dataclass(frozen=True)
+class OpenRun:
+    """The contents of a run's folder that the run works with.
+
+    Attributes:
+        folder: the run's folder, the same one in all processes.
+        clients: this process's folder for states that exceed the RAM bound; deleted at the end.
+        checkpoint: the checkpoint to resume from; with None the run begins at round 1.
+        history: the metrics of every round so far.
+        tracker: writes each round to the history and to ``recorder``.
+        recorder: the trackers that the config asks for; the summary finishes it.
+    """
+
+    folder: Path
+    clients: Path
+    checkpoint: Checkpoint | None
+    history: History
+    tracker: Tracker
+    recorder: Tracker
+
+
+@contextmanager
+def open_run(
+    folder: Path, config: Config, launch: Launch, ranks: Ranks, headlines: Mapping[str, str]
+) -> Iterator[OpenRun]:
+    """Lock the folder, find the checkpoint to resume from, and start the trackers.
+
+    Args:
+        folder: the folder given to this process; all processes work in the first one's folder.
+        config: the run's config.
+        launch: how the run was started.
+        ranks: the processes; all of them must call this function.
+        headlines: metric -> ``higher`` or ``lower``, whichever is better.
+
+    Raises:
+        InputError: the folder has another run, another process is using it, the run is finished
+            and cannot be resumed, or the disk is full.
+    """
+    folder = _agree_on_folder(folder, ranks)
+    with ExitStack() as stack:
+        stack.enter_context(_report_full_disk(folder))
+        run = stack.enter_context(claim(folder, config, headlines)) if ranks.is_first else None
+        checkpoint = ranks.from_first(partial(_resume_point, config, folder, run, launch))
+        past = parse_records(checkpoint.metrics) if checkpoint else []
+        history = History(past)
+        recorder = stack.enter_context(follow(config, folder, launch, run, past))
+        clients = folder / _CLIENTS.format(ranks.rank)
+        stack.callback(shutil.rmtree, clients, ignore_errors=True)
+        tracker = Trackers([history, recorder])
+        yield OpenRun(folder, clients, checkpoint, history, tracker, recorder)
+
+
+def _agree_on_folder(folder: Path, ranks: Ranks) -> Path:
+    """The first rank's folder; deletes the empty folders that Hydra created for other ranks."""
+    shared = ranks.from_first(folder.resolve)
+    if ranks.is_first:
+        return folder
+    if folder.resolve() != shared and {path.name for path in folder.glob("*")} == {".hydra"}:
+        shutil.rmtree(folder)
+    return shared
+
+
+def _resume_point(
+    config: Config, folder: Path, run: Identity | None, launch: Launch
+) -> Checkpoint | None:
+    """The checkpoint to resume from, if any; logs how the run starts.
+
+    Raises:
+        InputError: the run is finished and has no checkpoint.
+    """
+    if config.resume is None:
+        return None
+    checkpoint = Checkpoints(folder, config.checkpoint.keep).latest()
+    if checkpoint and checkpoint.round > config.rounds:
+        raise InputError(f"rounds={config.rounds}: {folder} has {checkpoint.round} already")
+    if not checkpoint and rounds_finished(folder):
+        raise InputError(f"resume={folder}: the run is finished and has no checkpoint to resume")
+    if checkpoint:
+        LOGGER.info("resume: %s goes on after round %d", folder, checkpoint.round)
+    elif run and run.known:
+        LOGGER.info("resume: %s has no checkpoint yet and starts afresh", folder)
+    elif launch.sweep is None:
+        LOGGER.info("resume: found no unfinished run like this one; starts afresh in %s", folder)
+    for left in folder.glob(_CLIENTS.format("*")):  # left by a killed process
+        shutil.rmtree(left, ignore_errors=True)
+    (folder / SUMMARY).unlink(missing_ok=True)  # the run is no longer finished
+    return checkpoint
+
+
+@contextmanager
+def _report_full_disk(folder: Path) -> Iterator[None]:
+    """Raise InputError if the disk is full or fails."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _DISK_ERRORS:
+            raise
+        raise InputError(
+            f"{folder}: cannot be written ({error.strerror}); free some space and resume with "
+            f"resume={folder}"
+        ) from error

@@ -1,0 +1,38 @@
+"""The tracker that saves figures as files."""
+
+from collections import defaultdict
+from pathlib import Path
+
+from fedexp.drawing.data_figure import DataFigure, save_numbers
+from fedexp.tracking.tracker import Record, RunInfo, Tracker
+
+_FOLDER = "figures"
+
+
+class FigureFiles(Tracker):
+    """Saves each figure as ``figures/<name>_<round>.png`` in the run's folder.
+
+    The numbers of a ``DataFigure`` are beside it: columns of equal length as ``.csv``, other
+    arrays as ``.npz``, for ``numpy.load``.
+    """
+
+    def __init__(self, run: RunInfo) -> None:
+        self._folder = run.folder / _FOLDER
+
+    def log(self, record: Record) -> None:
+        """Save this round's figures."""
+        for name, figure in record.figures.items():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            path = self._folder / f"{name.replace('/', '_')}_{record.round:04d}"
+            figure.savefig(path.with_suffix(".png"))
+            if isinstance(figure, DataFigure):
+                save_numbers(path, figure.data)
+
+
+def saved_figures(folder: Path) -> dict[int, dict[str, Path]]:
+    """Round -> name -> file, of what ``FigureFiles`` saved in a run's folder."""
+    found: dict[int, dict[str, Path]] = defaultdict(dict)
+    for path in sorted((folder / _FOLDER).glob("*_*.png")):
+        name, _, round = path.stem.rpartition("_")
+        found[int(round)][name.replace("_", "/", 1)] = path
+    return found

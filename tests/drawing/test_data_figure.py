@@ -1,0 +1,28 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from fedexp.drawing.data_figure import Arrays, pixels, read_numbers, save_numbers
+
+
+def test_pixels_are_the_picture() -> None:
+    image = pixels(Figure(figsize=(2, 1), dpi=10, facecolor=(1, 0, 0)))
+    assert image.shape == (10, 20, 4)
+    assert (image == [255, 0, 0, 255]).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        (".csv", {"client": np.array([3, 7]), "entropy": np.array([0.1, 1.25])}),
+        (".npz", {"cells": np.eye(2), "names": ("cat", "oak tree")}),
+    ],
+)
+def test_saved_numbers_are_read(kind: str, data: Arrays, tmp_path: Path) -> None:
+    save_numbers(tmp_path / "name", data)
+    found = read_numbers(tmp_path / f"name{kind}")
+    assert {name: values.tolist() for name, values in found.items()} == {
+        name: np.asarray(values).tolist() for name, values in data.items()
+    }

@@ -1,0 +1,76 @@
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from fedexp.core.messages import Message
+from fedexp.distributed.ranks import Ranks
+from fedexp.measures.best import Best
+from fedexp.measures.measured import Measured
+
+
+def model(round: int) -> Message:
+    value = torch.tensor([float(round)])
+    return Message(round, {"w": value}, {"head": {"prototypes": value + 0.5}})
+
+
+def show(best: Best, message: Message, **scores: float) -> Message:
+    """The model that personal models are tuned from after a round with these scores."""
+    found = Measured({f"{kind}/accuracy": value for kind, value in scores.items()})
+    after: Any = SimpleNamespace(found=found, message=message, ranks=Ranks(), tuned_from=message)
+    assert best(after) == Measured()
+    tuned_from: Message = after.tuned_from
+    return tuned_from
+
+
+def test_the_highest_score_wins_and_the_earliest_of_equal_ones() -> None:
+    best, scores = Best(), [0.0, 0.5, 0.5, 0.4, 0.6]
+    kept = [
+        show(best, model(n), **{"global": score}).round for n, score in enumerate(scores, start=1)
+    ]
+    assert kept == [1, 2, 2, 2, 5]
+    assert best.score == 0.6
+
+
+def test_validation_data_decides_if_there_are_any() -> None:
+    best = Best()
+    show(best, model(1), validation=0.5, **{"global": 0.1})
+    assert show(best, model(2), validation=0.4, **{"global": 0.9}).round == 1
+
+
+def test_a_round_without_a_score_changes_nothing() -> None:
+    best = Best()
+    assert show(best, model(1)).round == 1
+    assert best.message is None
+    show(best, model(2), **{"global": 0.0})
+    assert show(best, model(3)).round == 2
+
+
+def test_it_is_a_copy() -> None:
+    best, message = Best(), model(1)
+    show(best, message, **{"global": 0.5})
+    message.weights["w"].zero_()
+    message.extras["head"]["prototypes"].zero_()
+    assert best.message is not None
+    assert best.message.weights["w"].item() == 1
+    assert best.message.extras["head"]["prototypes"].item() == 1.5
+
+
+def test_its_state_is_restored() -> None:
+    best, other = Best(), Best()
+    assert best.state_dict() == {}
+    show(best, model(3), **{"global": 0.5})
+    other.load_state_dict(best.state_dict())
+    assert (other.score, other.message) == (0.5, best.message)
+
+
+@pytest.mark.parametrize("tunes_best", [False, True])
+def test_it_is_due_where_the_method_uses_it(tunes_best: bool) -> None:
+    best, setting = Best(), None
+    resources: Any = SimpleNamespace(
+        personalization=SimpleNamespace(tunes_best=tunes_best),
+        store=SimpleNamespace(keeps_models=True),
+    )
+    best.setup(setting, resources)  # type: ignore[arg-type]
+    assert [best.due(round, 2) for round in range(3)] == [False, tunes_best, tunes_best]

@@ -1,0 +1,66 @@
+import numpy as np
+import pytest
+import torch
+from federations import federate
+from matplotlib.figure import Figure
+from views import after_round
+
+from fedexp.federation import Federation
+
+SMALL = ["clients.count=4", "clients.per_round=2", "local.epochs=1", "data.subset=200", "rounds=3"]
+
+
+def drawn(federation: Federation) -> dict[str, Figure]:
+    """The figures of the measure after the last of three rounds, which has drawn them itself."""
+    recorded = [set(federation.run_round(round).figures) for round in (1, 2, 3)]
+    found = federation.measures["features"](after_round(federation, 3)).figures
+    assert [set(found) <= names for names in recorded] == [False, False, True]
+    return dict(found)
+
+
+def test_features_are_drawn_of_the_global_model_and_of_clients_that_trained() -> None:
+    federation = federate(
+        *SMALL,
+        *["+measure=features", "measure.features.clients=[0,1,2,3]"],
+        *[
+            "measure.features.classes=[3,7]",
+            "measure.features.projection=pca",
+            "measure.prototypes.every=9",
+        ],
+    )
+    figure = drawn(federation)["features/clients"]
+    resources = federation.engine.resources
+    remembered = resources.store.clients_with_model
+    titles = ["global model", *(f"client {client}" for client in remembered)]
+    *panels, bars = figure.axes
+    assert [axes.get_title() for axes in panels] == titles
+    labels = resources.data.test.labels
+    of_three = int((labels == 3).sum()), int((labels == 7).sum())
+    for axes in panels:
+        assert tuple(len(each.get_offsets()) for each in axes.collections) == of_three
+    heights = [[bar.get_height() for bar in client] for client in bars.containers]  # type: ignore[attr-defined]
+    counts = resources.data.class_counts
+    assert heights == [[counts[client, 3], counts[client, 7]] for client in remembered]
+
+
+def test_global_features_in_the_plane_are_those_of_the_global_model() -> None:
+    overrides = ["data=spiral", "data.test_points=20", "model=mlp", "model.feature_dim=2"]
+    federation = federate(*SMALL, *overrides, "+measure=features")
+    (axes,) = drawn(federation)["features/global"].axes
+    model = federation.global_model(3)
+    test = federation.engine.resources.data.test
+    with torch.no_grad():
+        z = model.backbone(test.inputs)
+    for label, drawn_class in enumerate(axes.collections):
+        found = torch.tensor(np.asarray(drawn_class.get_offsets())).float()
+        expected = z[test.labels == label]
+        mix = torch.tensor([1.0, 0.37])  # the samples are shuffled
+        torch.testing.assert_close(*(each[(each @ mix).argsort()] for each in (found, expected)))
+    assert len(axes.texts) == 6
+
+
+def test_no_chosen_client_has_trained(caplog: pytest.LogCaptureFixture) -> None:
+    clients = ["measure.features.clients=[0,1,2,3]", "measure.features.global_model=false"]
+    federation = federate(*SMALL, "clients.per_round=1", "+measure=features", *clients)
+    assert federation.measures["features"](after_round(federation, 3)).figures == {}
+    assert "none of them has trained" in caplog.text

@@ -1,0 +1,91 @@
+"""Scores on the samples that clients hold out, against plain loops over clients."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from federations import compose, federate
+
+from fedexp.errors import InputError
+from fedexp.measures.scoring.scorer import Scorer
+from fedexp.runtime.plan import plan
+
+SMALL = ["clients.count=5", "clients.per_round=3", "local.epochs=1", "data.validation=0.2"]
+SMALL += ["data.subset=400", "rounds=1", "partition.beta=1"]
+
+
+def test_global_and_personal_scores_by_a_loop() -> None:
+    federation = federate(*SMALL)
+    metrics = federation.run_round(1).metrics
+    resources = federation.engine.resources
+    data, module = federation.data, federation.module.eval()
+
+    def logits(index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        inputs, labels = data.train.gather(index)
+        with torch.no_grad():
+            return module(inputs), labels
+
+    resources.load_global(federation.server.broadcast(1))
+    outputs = [logits(client.validation_index) for client in data.clients]
+    right = [float(y == x.argmax()) for each in outputs for x, y in zip(*each, strict=True)]
+    losses = [F.cross_entropy(x, y).item() for each in outputs for x, y in zip(*each, strict=True)]
+    assert len(right) > 50
+    assert metrics["validation/accuracy"] == pytest.approx(sum(right) / len(right))
+    assert metrics["validation/loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+
+    accuracies = []
+    for client in federation.store.clients_with_model:
+        module.load(federation.store.model(client))
+        found, labels = logits(data.clients[client].validation_index)
+        accuracies.append((found.argmax(dim=1) == labels).double().mean().item())
+    assert len(accuracies) == 3
+    assert metrics["validation/personal_accuracy"] == pytest.approx(sum(accuracies) / 3)
+
+
+@pytest.mark.parametrize(
+    "method", ["personalization=fedrod", "head=etf", "personalization=finetune"]
+)
+def test_engines_agree(method: str) -> None:
+    names = ("validation/accuracy", "validation/personal_accuracy")
+    found = []
+    for engine in ("serial", "vectorized"):
+        metrics = federate(*SMALL, method, f"engine={engine}").run_round(1).metrics
+        found.append([metrics[name] for name in names])
+    assert found[0] == pytest.approx(found[1], abs=0.02)
+
+
+def test_a_client_without_held_out_samples_has_no_score() -> None:
+    federation = federate(*SMALL)
+    data = federation.data
+    first = data.clients[0]
+    vars(first).update(validation_index=first.validation_index[:0])
+    scorer = Scorer(federation.engine.resources)
+    assert scorer.validate_personal(0).shape == (0,)
+    assert len(scorer.validate_personal(1)) == len(data.clients[1].validation_index)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["objective=validation/accuracy"],
+            "objective=validation/accuracy: is not measured",
+        ),
+        (
+            ["objective=validation/personal_accuracy", "measure.personal=null", SMALL[3]],
+            "objective=validation/personal_accuracy: is not measured",
+        ),
+        (
+            ["objective=validation/loss", "algorithm=fedper", SMALL[3]],
+            "objective=validation/loss: is not measured",
+        ),
+    ],
+)
+def test_an_objective_that_is_not_measured_is_one_line(overrides: list[str], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        plan(compose(*overrides))
+    assert str(caught.value).startswith(message)
+
+
+def test_validation_can_be_the_objective() -> None:
+    plan(compose("objective=validation/accuracy", SMALL[3]))
+    plan(compose("objective=validation/personal_accuracy", "algorithm=fedper", SMALL[3]))

@@ -1,0 +1,70 @@
+import numpy as np
+import pytest
+from partition_checks import TEN_BY_100, assert_complete, equal
+
+from fedexp.data.split import class_counts
+from fedexp.errors import InputError
+from fedexp.papers.partitions import dirichlet_recut
+
+CIFAR10 = np.repeat(np.arange(10), 5000)
+
+# Clients x classes of the published recipe with seed 66, computed by other code.
+SEED_66 = {
+    0.2: """656 262 344 647 4 198 339 165 881 1504
+            2314 0 0 0 0 0 916 5 1765 0
+            462 2501 2037 0 0 0 0 0 0 0
+            1205 434 466 7 0 54 13 640 575 1606
+            252 429 4 3039 8 1268 0 0 0 0
+            2 48 13 152 615 1680 58 1725 0 707
+            108 0 0 0 583 639 0 2448 1222 0
+            0 1162 0 648 0 1160 275 17 556 1182
+            1 164 552 494 3789 0 0 0 0 0
+            0 0 1584 13 1 1 3399 0 1 1""",
+    0.05: """0 0 4519 0 0 481 0 0 0 0
+             521 0 0 0 0 4479 0 0 0 0
+             3334 208 0 587 0 0 20 0 851 0
+             0 510 0 0 0 0 412 0 4078 0
+             0 0 0 0 0 0 1005 0 67 3928
+             192 1369 0 2372 0 0 0 0 0 1067
+             119 2817 0 2040 0 24 0 0 0 0
+             388 95 480 0 43 0 1346 2644 0 4
+             266 0 0 0 2515 0 2216 0 3 0
+             180 1 1 1 2442 16 1 2356 1 1""",
+}
+
+
+@pytest.mark.parametrize("beta", SEED_66)
+def test_seed_66_has_its_known_counts(beta: float) -> None:
+    clients = dirichlet_recut(CIFAR10, 10, beta, seed=0)
+    expected = np.array(SEED_66[beta].split(), dtype=int).reshape(10, 10)
+    assert np.array_equal(class_counts(CIFAR10, clients, 10), expected)
+    assert_complete(clients, 50000, 10)
+
+
+@pytest.mark.parametrize("num_clients", [1, 7, 10, 20, 23])
+def test_all_clients_are_of_equal_size(num_clients: int) -> None:
+    clients = dirichlet_recut(TEN_BY_100, num_clients, 0.5, seed=0)
+    assert_complete(clients, 1000, num_clients)
+    sizes = list(map(len, clients))
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_groups_share_consecutive_parts_of_the_shuffled_samples() -> None:
+    clients = dirichlet_recut(TEN_BY_100, 4, 0.5, seed=0, draw_seed=5, group=2)
+    shuffled = np.random.RandomState(5).permutation(1000)
+    assert sorted(np.concatenate(clients[:2])) == sorted(shuffled[:500])
+
+
+def test_draw_seed_null_takes_the_seed_of_the_run() -> None:
+    own = dirichlet_recut(TEN_BY_100, 5, 0.5, seed=3, draw_seed=None)
+    assert equal(own, dirichlet_recut(TEN_BY_100, 5, 0.5, seed=9, draw_seed=3))
+    assert not equal(own, dirichlet_recut(TEN_BY_100, 5, 0.5, seed=3))
+
+
+def test_out_of_tries_is_one_line() -> None:
+    with pytest.raises(
+        InputError,
+        match=r"^partition.min_share=0.9 \(90 samples\): not reached in partition.max_tries=2 "
+        r"draws with partition.beta=0.001 and a group of 10 clients; the smallest client had",
+    ):
+        dirichlet_recut(TEN_BY_100 % 7, 10, 0.001, seed=0, min_share=0.9, max_tries=2)

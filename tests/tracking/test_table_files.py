@@ -1,0 +1,43 @@
+from pathlib import Path
+
+from fedexp.tracking.table_files import TableFiles
+from fedexp.tracking.tracker import Record, RunInfo
+
+TABLES = {
+    1: {"clients": {"client": [0, 3], "loss": [0.1, None]}, "edges": {"to": ["a b"]}},
+    3: {"clients": {"client": [3], "loss": [1 / 3]}},
+}
+
+
+def log(tracker: TableFiles, *rounds: int) -> None:
+    for round in rounds:
+        tracker.log(Record(round, {"train/loss": 1.0}, tables=TABLES.get(round, {})))
+
+
+def test_a_table_grows_by_the_rows_of_each_round(tmp_path: Path) -> None:
+    log(TableFiles(RunInfo(tmp_path)), 1, 2, 3)
+    clients = (tmp_path / "clients.csv").read_text()
+    assert clients == f"round,client,loss\n1,0,0.1\n1,3,\n3,3,{1 / 3}\n"
+    assert (tmp_path / "edges.csv").read_text() == "round,to\n1,a b\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"clients.csv", "edges.csv"}
+
+
+def test_a_resumed_run_drops_the_rows_of_later_rounds_and_keeps_every_digit(tmp_path: Path) -> None:
+    log(TableFiles(RunInfo(tmp_path)), 1, 3)
+    whole = (tmp_path / "clients.csv").read_bytes()
+    partition = b"client,cat,dog\n0,1,2\n5,3,4\n"
+    (tmp_path / "partition.csv").write_bytes(partition)
+    past = [Record(1), Record(2)]
+    tracker = TableFiles(RunInfo(tmp_path, resumed=True, past=past))
+    assert (tmp_path / "clients.csv").read_text() == "round,client,loss\n1,0,0.1\n1,3,\n"
+    log(tracker, 3)
+    assert (tmp_path / "clients.csv").read_bytes() == whole
+    tracker = TableFiles(RunInfo(tmp_path, resumed=True, past=[*past, Record(3)]))
+    assert (tmp_path / "clients.csv").read_bytes() == whole
+    assert (tmp_path / "partition.csv").read_bytes() == partition
+
+
+def test_a_run_that_starts_afresh_in_its_folder_has_no_old_rows(tmp_path: Path) -> None:
+    log(TableFiles(RunInfo(tmp_path)), 1, 3)
+    log(TableFiles(RunInfo(tmp_path, resumed=True)), 1)
+    assert (tmp_path / "clients.csv").read_text() == "round,client,loss\n1,0,0.1\n1,3,\n"
