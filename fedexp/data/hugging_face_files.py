@@ -80,7 +80,7 @@ def open_splits(name: str, config: str | None, revision: str | None) -> Mapping[
                 found = library.load_dataset(name, config, revision=revision)
     except (OSError, ValueError, library.exceptions.DatasetsError) as error:
         reason = " ".join(str(error).split())
-        problem = "cannot be read" if is_local else "no local file, and the hub fails"
+        problem = "cannot be read" if is_local else "no such folder or file, and the hub fails"
         raise InputError(f"data.name={name}: {problem} ({reason})") from error
     return found if isinstance(found, library.DatasetDict) else {"train": found}
 

@@ -237,7 +237,7 @@ def test_images_of_several_sizes_are_one_line(library: Any, tmp_path: Path) -> N
 
 def test_what_is_nowhere_is_one_line(library: Any, tmp_path: Path) -> None:
     for name in ("nobody/nothing", str(tmp_path / "absent")):
-        with pytest.raises(InputError, match=rf"^data\.name={name}: no ") as caught:
+        with pytest.raises(InputError, match=rf"^data\.name={name}: no such folder") as caught:
             read(name)
         assert "\n" not in str(caught.value)
     (tmp_path / "data.txt").write_text("a")
