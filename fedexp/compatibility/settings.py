@@ -18,14 +18,8 @@ from fedexp.compatibility.traits import (
 from fedexp.config.schema import Config, Engine
 
 
-def declared_settings(config: Config, dataset: str) -> Iterator[Declaration]:
-    """The declarations of all settings that cannot be combined with everything.
-
-    Args:
-        config: of the run.
-        dataset: its name, for errors.
-    """
-    yield from _of_data(config, dataset)
+def declared_settings(config: Config) -> Iterator[Declaration]:
+    """The declarations of settings; what they need is another setting."""
     yield from _of_engine(config.engine)
     model, keeps = config.model, config.local.keep_optimizer
     if weights := model.node.get("weights"):
@@ -50,10 +44,16 @@ def declared_settings(config: Config, dataset: str) -> Iterator[Declaration]:
         yield Declaration(key, needs={SAVES_ROUNDS: error})
 
 
-def _of_data(config: Config, dataset: str) -> Iterator[Declaration]:
-    """Each of these keys with the value that has no need, and its needs at any other value."""
+def declared_data_settings(config: Config, dataset: str) -> Iterator[Declaration]:
+    """The declarations of settings that need something of the data.
+
+    Args:
+        config: of the run.
+        dataset: its name, for errors.
+    """
     data, partition = config.data, config.partition
     whole, classes = Need.ALL_CLIENTS, Need.CLASS_LABELS
+    # Key, its value, the value that needs nothing, and the needs of any other value.
     table: list[tuple[str, object, object, tuple[Need, ...]]] = [
         ("data.subset", data.subset, None, (whole,)),
         ("data.validation", data.validation, 0, (whole,)),

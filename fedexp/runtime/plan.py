@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from fedexp.compatibility.declaration import Declaration, check, declared, needed
-from fedexp.compatibility.settings import declared_settings
+from fedexp.compatibility.settings import declared_data_settings, declared_settings
 from fedexp.compatibility.traits import Need
 from fedexp.config.build import build
 from fedexp.config.schema import Config
@@ -84,6 +84,8 @@ class Plan:
 def plan(config: Config) -> Plan:
     """Build everything that needs no data, and check it. Raises InputError in one line."""
     check_trackers(config.tracking.trackers)
+    settings = list(declared_settings(config))
+    check(settings, LOGGER)  # before a model looks for its weights
     parts = {name: build(name, getattr(config, name)) for name in _WITHOUT_SHAPES}
     optimizer = LocalOptimizer(
         config.optimizer.node, config.schedule, config.optimizer.round_decay, config.rounds
@@ -108,7 +110,8 @@ def plan(config: Config) -> Plan:
     found = [
         *_of_parts(planned.sockets, about.name),
         declared_partition(partition.func, about.name),
-        *declared_settings(config, about.name),
+        *settings,
+        *declared_data_settings(config, about.name),
         declared("data", source),
         declared("data", about),
         declared("faults", faults),

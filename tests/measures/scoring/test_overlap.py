@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from federations import compose, federate
+from federations import federate
 
 import fedexp
 from fedexp.core.messages import Message
-from fedexp.errors import InputError, Interrupted
+from fedexp.errors import Interrupted
 from fedexp.federation import Federation
 from fedexp.measures.scoring.scoring import Scoring
-from fedexp.runtime.plan import plan
 from fedexp.tracking.tracker import Record, Tracker
 
 SMALL = ["clients.count=4", "clients.per_round=2", "local.epochs=1", "data.subset=100", "rounds=4"]
@@ -143,9 +142,3 @@ def test_an_interrupted_run_has_all_its_rounds_and_resumes(
     resumed = fedexp.run([*SMALL, *QUIET, ON, f"resume={folder}"])
     assert rows(folder) == rows(whole.folder)
     assert resumed.summary["weights_digest"] == whole.summary["weights_digest"]
-
-
-def test_several_processes_and_compiled_models_are_refused() -> None:
-    for override in ("engine.devices=2", "engine.compile=true"):
-        with pytest.raises(InputError, match=r"evaluation\.overlap=true: .* in one process and wi"):
-            plan(compose(ON, override))
