@@ -66,29 +66,9 @@ def distances_within(profiles: Profiles, lam: float) -> Tensor:
     return ((distances + distances.T) / 2).fill_diagonal_(0)
 
 
-def pairwise_distance(bias_updates: Tensor, temperature: float, lam: float = 0.1) -> Tensor:
-    """lam * arccos(cos(delta_b_u, delta_b_k)) + (1 - lam) * |H_u - H_k| (HiCS-FL Eq. 9).
-
-    A zero vector has cosine 0 with every other; the distance of a client to itself is 0.
-
-    Args:
-        bias_updates: delta_b [N, C].
-        temperature: of the entropies H.
-        lam: weight of the angle, 0 to 1.
-
-    Returns:
-        [N, N] float64, symmetric.
-    """
-    profiles = Profiles(estimated_entropy(bias_updates, temperature), bias_updates)
-    return distances_within(profiles, lam)
-
-
 def cluster_means(entropies: Tensor, clusters: Tensor) -> Tensor:
-    """[M] float64: the mean of ``entropies`` [N] in each cluster, in the order of the labels."""
-    cluster = clusters
-    if not _is_numbered(clusters):
-        _, cluster = torch.unique(clusters, return_inverse=True)
-    means: Tensor = cluster.bincount(entropies.to(torch.float64)) / cluster.bincount()
+    """[M] float64: the mean of ``entropies`` [N] in each of the ``clusters`` [N], 0 to M-1."""
+    means: Tensor = clusters.bincount(entropies.to(torch.float64)) / clusters.bincount()
     return means
 
 
@@ -96,20 +76,6 @@ def by_mean_entropy(entropies: Tensor, clusters: Tensor) -> Tensor:
     """``clusters`` [N] int64, 0 to M-1, numbered by the mean of ``entropies`` [N], lowest first."""
     ranks = cluster_means(entropies, clusters).argsort(stable=True).argsort()
     return ranks[clusters]
-
-
-def cluster_probabilities(entropies: Tensor, clusters: Tensor, gamma: float) -> Tensor:
-    """pi_m proportional to exp(gamma * mean H in cluster m) (HiCS-FL Eq. 10).
-
-    Args:
-        entropies: H [N].
-        clusters: [N] int64 cluster of each client, any labels.
-        gamma: with 0 all clusters have the same probability.
-
-    Returns:
-        pi [M] float64, in the order of the labels.
-    """
-    return torch.softmax(gamma * cluster_means(entropies, clusters), dim=0)
 
 
 def draw_cohort(
@@ -120,16 +86,17 @@ def draw_cohort(
     cohort_size: int,
     generator: np.random.Generator,
 ) -> list[int]:
-    """K different clients: each time a cluster by pi, then one of its clients not yet drawn.
+    """Draw K different clients: for each, first a cluster, then a client of this cluster.
 
-    Within a cluster the odds are proportional to n_k. A cluster whose clients are all drawn drops
-    out, and pi is renormalised over the others.
+    The probability of cluster m is proportional to exp(gamma * mean H in cluster m) (HiCS-FL Eq.
+    10). Within a cluster the odds are proportional to n_k. A cluster without clients left drops
+    out.
 
     Args:
         entropies: H [N].
         clusters: [N] int64 labels 0 to M-1, none empty.
         sizes: n_k [N], positive.
-        gamma: as in ``cluster_probabilities``.
+        gamma: with 0 all clusters have the same probability.
         cohort_size: K, at most N.
         generator: decides the draw.
 
@@ -147,8 +114,7 @@ def draw_cohort(
     cohort = []
     for _ in range(cohort_size):
         available = np.flatnonzero(left)
-        index = torch.from_numpy(available)
-        odds = cluster_probabilities(means[index], index, gamma).numpy()
+        odds = torch.softmax(gamma * means[torch.from_numpy(available)], dim=0).numpy()
         cluster = generator.choice(available, p=odds)
         cohort.append(int(queue[ends[cluster] - left[cluster]]))
         left[cluster] -= 1
@@ -169,13 +135,6 @@ def _smallest(keys: np.ndarray, clusters: np.ndarray, most: int) -> np.ndarray:
             for each in members
         ]
     )
-
-
-def _is_numbered(clusters: Tensor) -> bool:
-    """Whether the labels are 0 to M-1, none empty."""
-    if not len(clusters) or clusters.min() < 0 or clusters.max() >= len(clusters):
-        return False
-    return bool(clusters.bincount().all())
 
 
 def _entropy(shares: Tensor) -> Tensor:

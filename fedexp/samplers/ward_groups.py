@@ -1,7 +1,7 @@
 """Ward's method where one point stands for many clients that are all the same."""
 
 import numpy as np
-from scipy.cluster.hierarchy import fcluster
+from scipy.cluster.hierarchy import DisjointSet, fcluster
 from scipy.spatial.distance import cdist
 
 from fedexp.samplers.clusters import LinkageOn
@@ -121,20 +121,12 @@ def group_tree(squares: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 def _in_order(merges: list[tuple[int, int, float]]) -> np.ndarray:
     """scipy's linkage matrix of merges, each named by one of the points in both clusters."""
     count = len(merges) + 1
-    parent = list(range(count))  # of each point; the root names the cluster
-    number, size = list(range(count)), [1] * count
+    clusters = DisjointSet(range(count))
+    number = list(range(count))  # of each cluster, at the place of the point that represents it
     tree = np.empty((count - 1, 4))
-
-    def root(point: int) -> int:
-        while parent[point] != point:
-            parent[point] = parent[parent[point]]
-            point = parent[point]
-        return point
-
     for place, (one, other, height) in enumerate(sorted(merges, key=lambda merge: merge[2])):
-        a, b = root(one), root(other)
-        parent[a] = b
-        size[b] += size[a]
-        tree[place] = (*sorted((number[a], number[b])), height, size[b])
-        number[b] = count + place
+        pair = sorted((number[clusters[one]], number[clusters[other]]))
+        clusters.merge(one, other)
+        tree[place] = (*pair, height, clusters.subset_size(one))
+        number[clusters[one]] = count + place
     return tree

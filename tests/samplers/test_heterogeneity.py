@@ -6,12 +6,21 @@ import pytest
 import torch
 
 from fedexp.samplers.heterogeneity import (
-    cluster_probabilities,
+    Profiles,
+    distances_within,
     draw_cohort,
     estimated_entropy,
     label_entropy,
-    pairwise_distance,
 )
+
+
+def profiles(updates: torch.Tensor, temperature: float) -> Profiles:
+    return Profiles(estimated_entropy(updates, temperature), updates)
+
+
+def probabilities(means: list[float], gamma: float) -> list[float]:
+    weights = [math.exp(gamma * mean) for mean in means]
+    return [weight / sum(weights) for weight in weights]
 
 
 def entropy_by_hand(row: np.ndarray, temperature: float) -> float:
@@ -37,7 +46,7 @@ def test_distance_against_a_loop_in_float64() -> None:
             cosine = rows[u] @ rows[k] / math.sqrt((rows[u] @ rows[u]) * (rows[k] @ rows[k]))
             gap = abs(entropy_by_hand(rows[u], temperature) - entropy_by_hand(rows[k], temperature))
             expected[u, k] = lam * math.acos(min(1.0, max(-1.0, cosine))) + (1 - lam) * gap
-    found = pairwise_distance(updates, temperature, lam)
+    found = distances_within(profiles(updates, temperature), lam)
     np.testing.assert_allclose(found, expected, atol=1e-7)
     assert torch.equal(found, found.T)
     assert torch.equal(found.diagonal(), torch.zeros(6, dtype=torch.float64))
@@ -45,7 +54,8 @@ def test_distance_against_a_loop_in_float64() -> None:
 
 def test_distances_of_zero_and_parallel_updates() -> None:
     zero, one = torch.zeros(4), torch.tensor([0.1, -0.2, 0.3, 0.1])
-    found = pairwise_distance(torch.stack([zero, one, 3 * one, -one, zero]), 0.5)
+    updates = torch.stack([zero, one, 3 * one, -one, zero])
+    found = distances_within(profiles(updates, 0.5), 0.1)
     entropy = [entropy_by_hand((f * one).double().numpy(), 0.5) for f in (0, 1, 3, -1)]
     assert found[0, 4] == pytest.approx(0.1 * math.pi / 2)
     assert found[0, 1] == pytest.approx(0.1 * math.pi / 2 + 0.9 * (entropy[0] - entropy[1]))
@@ -54,14 +64,20 @@ def test_distances_of_zero_and_parallel_updates() -> None:
     assert not found.isnan().any()
 
 
-def test_cluster_probabilities_by_hand() -> None:
-    entropies = torch.tensor([1.0, 3.0, 0.5, 0.0])
-    clusters = torch.tensor([5, 5, 2, 9])  # means 2, 0.5, 0 in the order 5, 2, 9
-    weights = [math.exp(0.7 * mean) for mean in (0.5, 2.0, 0.0)]
-    found = cluster_probabilities(entropies, clusters, 0.7)
-    assert found.tolist() == pytest.approx([w / sum(weights) for w in weights])
-    assert cluster_probabilities(entropies, clusters, 0.0).tolist() == pytest.approx([1 / 3] * 3)
-    assert cluster_probabilities(entropies, clusters, 1e6).tolist() == [0.0, 1.0, 0.0]
+@pytest.mark.parametrize("gamma", [0.0, 0.7, 1e6])
+def test_a_clusters_odds_come_from_the_mean_of_its_entropies(gamma: float) -> None:
+    class Odds(np.random.Generator):
+        seen: np.ndarray
+
+        def choice(self, a: object, p: np.ndarray) -> int:  # type: ignore[override]
+            self.seen = p
+            return 1
+
+    entropies, clusters = torch.tensor([1.0, 3.0, 0.5, 0.0]), torch.tensor([1, 1, 0, 2])
+    generator = Odds(np.random.PCG64(0))
+    draw_cohort(entropies, clusters, torch.ones(4), gamma, 1, generator)
+    shifted = [mean - 2.0 for mean in (0.5, 2.0, 0.0)]  # the same odds, without overflow
+    assert generator.seen == pytest.approx(probabilities(shifted, gamma))
 
 
 def test_label_entropy() -> None:
@@ -76,7 +92,7 @@ def share(cohorts: list[list[int]], event: set[int]) -> float:
 def test_odds_of_one_client_are_pi_times_its_share_of_samples() -> None:
     entropies, clusters = torch.tensor([0.0, 0.0, 1.0]), torch.tensor([0, 0, 1])
     sizes, generator = torch.tensor([1, 3, 10]), np.random.default_rng(0)
-    pi = cluster_probabilities(entropies, clusters, 1.0)
+    pi = probabilities([0.0, 1.0], 1.0)
     draws = [draw_cohort(entropies, clusters, sizes, 1.0, 1, generator)[0] for _ in range(2000)]
     visits = Counter(draws)
     for client, expected in enumerate([pi[0] / 4, pi[0] * 3 / 4, pi[1]]):
@@ -88,7 +104,7 @@ def test_pi_is_renormalised_over_the_clusters_with_clients_left() -> None:
     # Three clusters: {0}, {1}, {2, 3} with pi = a, b, c; two draws.
     entropies, clusters = torch.tensor([2.0, 1.0, 0.0, 0.0]), torch.tensor([0, 1, 2, 2])
     sizes, generator = torch.tensor([1, 1, 1, 3]), np.random.default_rng(1)
-    a, b, c = cluster_probabilities(entropies, clusters, 1.0).tolist()
+    a, b, c = probabilities([2.0, 1.0, 0.0], 1.0)
     cohorts = [draw_cohort(entropies, clusters, sizes, 1.0, 2, generator) for _ in range(2000)]
     expected = {
         (0, 1): a * b / (b + c) + b * a / (a + c),
