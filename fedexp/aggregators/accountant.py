@@ -30,17 +30,17 @@ class Accountant:
                 "pip install 'fedexp[privacy]'"
             ) from error
         self._rdp = rdp
-        # For few releases with much noise the best order is above those that opacus tries.
+        # With few releases and much noise the best order is above the default ones.
         self._orders = [*RDPAccountant.DEFAULT_ALPHAS, 128, 256, 512]
 
     def set(self, noise_multiplier: float, sampling_rate: float) -> None:
-        """Set the noise over the sensitivity and the probability that a client takes part."""
+        """Set the noise multiplier and the probability that a client takes part in a round."""
         self._per_release = self._rdp.compute_rdp(
             q=sampling_rate, noise_multiplier=noise_multiplier, steps=1, orders=self._orders
         )
 
     def epsilon(self, releases: int, delta: float) -> float:
-        """The epsilon of so many releases at this delta."""
+        """Epsilon after this number of releases, at this delta."""
         epsilon, _ = self._rdp.get_privacy_spent(
             orders=self._orders, rdp=releases * self._per_release, delta=delta
         )

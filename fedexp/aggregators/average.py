@@ -14,9 +14,9 @@ from fedexp.core.sockets import Aggregator
 class Average(Aggregator):
     """w = sum_k a_k w_k / sum_k a_k, a_k = n_k (McMahan et al., AISTATS 2017, Alg. 1) or 1.
 
-    Float buffers (BatchNorm statistics) are averaged like weights; integer buffers are taken from
-    the client with the most samples, the lowest-numbered of several. The sums are float64, so that
-    the order in which updates arrive changes them by far less than a float32 rounding.
+    Float buffers (BatchNorm statistics) are averaged like weights. Integer buffers are taken from
+    the client with the most samples; ties go to the lowest client number. Sums are float64: then
+    the order of the updates changes them by far less than a float32 rounding.
     """
 
     _total: int
@@ -28,8 +28,8 @@ class Average(Aggregator):
         self.weighting = weighting
         if weighting == "samples":
             self.discourages = {
-                DRAWS_BY_SIZE: "larger clients are drawn more often and weigh more too: with this "
-                "sampler take aggregator=uniform"
+                DRAWS_BY_SIZE: "this sampler draws larger clients more often, and they also weigh "
+                "more in the average; use aggregator=uniform"
             }
         self._reset()
 

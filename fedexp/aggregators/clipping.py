@@ -1,4 +1,4 @@
-"""Averaging with a bound on the length of each client's step."""
+"""Averaging steps after scaling long ones down."""
 
 import math
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ from fedexp.core.reducible import Contribution
 
 
 class NormClipped(Average):
-    """Averages steps w_k - w^t that are no longer than a bound (Sun et al., 2019, Section 5).
+    """Averages steps w_k - w^t, each scaled down to at most a bound (Sun et al., 2019, Section 5).
 
-    The step is of all float weights together, buffers among them. With ``samples`` a client's
+    A step is one vector of all float weights, including buffers. With ``samples`` a client's
     influence still grows with the number of samples that it reports.
 
     Args:
-        weighting: how the cohort is averaged.
-        norm: the bound on a step's L2 norm; a longer one is scaled down to it.
+        weighting: a client's weight in the average: ``samples`` or ``uniform``.
+        norm: the largest L2 norm of a step.
     """
 
     traits = frozenset({NOT_THE_MEAN})
@@ -75,7 +75,7 @@ def clipping_metrics(norms: list[float], bound: float) -> dict[str, float]:
 
 
 def steps(weights: Tensors, current: Tensors) -> Tensors:
-    """w_k - w^t of every float weight, in float64."""
+    """Float weight -> w_k - w^t, in float64."""
     return {
         name: weights[name].double() - before
         for name, before in current.items()
@@ -84,5 +84,5 @@ def steps(weights: Tensors, current: Tensors) -> Tensors:
 
 
 def norm_of(step: Tensors) -> float:
-    """The L2 norm of all tensors as one vector; 0 if there are none, as where nothing is shared."""
+    """The L2 norm of all tensors as one vector; 0 without tensors (nothing is shared)."""
     return float(torch.stack([value.norm() for value in step.values()]).norm()) if step else 0.0

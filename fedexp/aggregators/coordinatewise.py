@@ -12,11 +12,11 @@ from fedexp.core.messages import PartUpdate, Tensors
 
 
 class Coordinatewise(Gathered):
-    """Each coordinate of the next weights is a statistic of the cohort's K values of it.
+    """Each coordinate of the next weights is a statistic of the K clients' values.
 
-    All clients count the same; one that was drawn twice counts twice. Integer buffers are taken
-    from the client with the median number of samples, the lower of two, so that no client can
-    choose to be the one by reporting more samples.
+    All clients have the same weight; a client that was drawn twice counts twice. Integer buffers
+    are taken from the client with the median number of samples (for an even K the lower one). So
+    no client can get its buffers chosen by reporting more samples.
     """
 
     def combine(self, updates: Sequence[PartUpdate], current: Tensors) -> Tensors:
@@ -40,7 +40,7 @@ class Coordinatewise(Gathered):
 
 
 class Median(Coordinatewise):
-    """The coordinate-wise median (Yin et al., Definition 1); of an even K the mean of two."""
+    """The coordinate-wise median (Yin et al., Definition 1); for an even K the mean of two."""
 
     def statistic(self, values: Tensor) -> Tensor:
         """The median."""
@@ -52,8 +52,8 @@ class TrimmedMean(Coordinatewise):
     """The coordinate-wise trimmed mean (Yin et al., Definition 2).
 
     Args:
-        trim: beta, the share of the values that is left out at either end, rounded down. It must be
-            at least the share of Byzantine clients in the cohort.
+        trim: beta, the share of values to leave out at each end. The number of values is rounded
+            down. beta must be at least the share of Byzantine clients in the cohort.
     """
 
     def __init__(self, trim: Annotated[float, Field(ge=0, lt=0.5)]) -> None:

@@ -1,4 +1,4 @@
-"""FedCDA: averages models of several rounds, one of each client, that are close to each other."""
+"""FedCDA: averages one recent model of each client, chosen to be close to each other."""
 
 import logging
 from collections.abc import Sequence
@@ -22,18 +22,18 @@ from fedexp.errors import InputError
 LOGGER = logging.getLogger(__name__)
 
 COMBINATIONS = 10_000
-"""The most combinations of models that are compared for one batch: of 3 each, 8 clients."""
+"""Limit on the combinations of models to compare for one batch; 8 clients with 3 models: 6,561."""
 
 
 @dataclass
 class Totals:
-    """Sums over the models that are selected so far.
+    """Sums over the models selected so far.
 
     Attributes:
-        count: how many there are.
-        loss: of their losses F.
-        square: of the squared norms of their steps, parameters only.
-        steps: float weight -> sum of w_n - w^t, float64.
+        count: the number of models.
+        loss: the sum of their losses F.
+        square: the sum of the squared norms of their steps, parameters only.
+        steps: float weight -> the sum of w_n - w^t, float64.
     """
 
     count: int
@@ -49,22 +49,22 @@ def best_combination(
     totals: Totals,
     smoothness: float,
 ) -> tuple[int, ...]:
-    """One model of each member of a batch, with the least objective (FedCDA, ICLR 2024).
+    """Choose one model of each client in a batch: the smallest objective (FedCDA, ICLR 2024).
 
-    Over the selected models and the combination, n models together, the objective is mean F + (L/2)
-    (mean ||w||^2 - ||mean w||^2). It does not change if all models move alike, so that w is a step
-    from the global weights, whose squares cancel less than those of weights.
+    The objective is mean F + (L/2) (mean ||w||^2 - ||mean w||^2) over the models already selected
+    and the chosen ones together. It does not change if all models move by the same vector. So w is
+    the step from the global weights: its squares are smaller, and less precision is lost.
 
     Args:
-        inner: [M + 1, M + 1] inner products of the M candidates' steps and, last, of the sum of
-            the selected models' steps.
+        inner: [M + 1, M + 1] inner products of steps: of the M candidates and, in the last row and
+            column, of the sum over the models already selected.
         losses: F of each candidate.
-        members: each member's candidates, the newest first, which wins if objectives are equal.
-        totals: of the models already selected.
+        members: the candidates of each client, newest first; of equal objectives the first wins.
+        totals: sums over the models already selected.
         smoothness: L.
 
     Returns:
-        The candidate of each member.
+        The chosen candidate of each client.
     """
     choices = np.array(list(product(*members)))  # [combinations, members]
     count = totals.count + len(members)
@@ -79,26 +79,27 @@ def best_combination(
 class CrossRound(Gathered):
     """Cross-round divergence-aware aggregation (FedCDA; Wang et al., ICLR 2024).
 
-    The server keeps the last K models of each client, with the mean cross-entropy F of the local
-    epoch after which each was sent, and one of them is selected. In a round the cohort is dealt at
-    random into batches. Of each batch's members those models are selected that have the least
-    ``best_combination`` together with the models already selected: those of clients outside the
-    cohort and of earlier batches. The global model is the plain mean of the selected models of all
-    clients that have sent any. Float buffers are averaged too, but do not count as distance;
-    integer buffers are taken from the newest model, the lowest-numbered client's of several.
+    The server keeps the last K models of each client. F of a model is the mean cross-entropy of the
+    local epoch that ended with it. One model of each client is selected. In each round the cohort
+    is divided at random into batches, and ``best_combination`` selects again for one batch after
+    another. It counts the models already selected: of clients outside the cohort and of earlier
+    batches. The global model is the mean of all selected models. Float buffers are averaged too,
+    but do not count as distance. Integer buffers are taken from the newest model; ties go to the
+    lowest client number.
 
     A client whose update is lost keeps its selected model. A client that is drawn twice counts
     once. Rounds without any update do not count as warm-up.
 
-    Metric: ``aggregator/old_models``, how many selected models are not their client's newest.
+    Metric: ``aggregator/old_models``, the number of selected models that are not the newest of
+    their client.
 
     Args:
-        memory: K, the models kept of each client.
+        memory: K, the number of models to keep of each client.
         batches: the number of batches; with more, fewer combinations are compared.
         smoothness: L, the weight of the models' divergence against their losses.
-        warmup: the number of first rounds in which the newest models are selected and the global
-            model is the average of the cohort, as in FedAvg.
-        weighting: how the warm-up weighs the cohort; see ``Average``.
+        warmup: the number of first rounds as in FedAvg: the newest models are selected, and the
+            global model is the average of the cohort.
+        weighting: a client's weight in the warm-up; see ``Average``.
     """
 
     def __init__(
@@ -125,17 +126,17 @@ class CrossRound(Gathered):
         self._check_batches(cohort, min(self.memory, setting.rounds))
         if self.warmup >= setting.rounds:
             LOGGER.warning(
-                "aggregator.warmup=%d: none of the %d rounds is after it; all are as in FedAvg",
+                "aggregator.warmup=%d: all %d rounds are warm-up, as in FedAvg; use fewer",
                 self.warmup,
                 setting.rounds,
             )
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """F: the mean cross-entropy of the last local epoch, while the weights moved."""
+        """F: the mean cross-entropy over the steps of the last local epoch."""
         return {"loss": client.cross_entropy}
 
     def combine(self, updates: Sequence[PartUpdate], current: Tensors) -> Tensors:
-        """The mean of the selected models; in the warm-up, of the cohort's."""
+        """The mean of the selected models; in the warm-up the average of the cohort."""
         self._round += 1
         for update in updates:
             self._remember(update)
@@ -149,12 +150,12 @@ class CrossRound(Gathered):
         return average.merge(current)
 
     def metrics(self) -> dict[str, float]:
-        """How many selected models are old."""
+        """The number of selected models that are not the newest of their client."""
         old = sum(round != max(self._losses[client]) for client, round in self._selected.items())
         return {"aggregator/old_models": old}
 
     def server_state(self) -> dict[str, Any]:
-        """All but the models."""
+        """Everything except the models, which are in ``store``."""
         return {"round": self._round, "losses": self._losses, "selected": self._selected}
 
     def load_server_state(self, state: dict[str, Any]) -> None:
@@ -167,9 +168,9 @@ class CrossRound(Gathered):
         if memory**size <= COMBINATIONS:
             return
         fitting = max((s for s in range(1, size) if memory**s <= COMBINATIONS), default=None)
-        advice = "take a smaller aggregator.memory"
+        advice = "use a smaller aggregator.memory"
         if fitting:
-            advice = f"take aggregator.batches={-(-cohort // fitting)} or more"
+            advice = f"use aggregator.batches={-(-cohort // fitting)} or more"
         raise InputError(
             f"aggregator.batches={self.batches}: {size} clients in a batch with {memory} models "
             f"each have more than {COMBINATIONS} combinations; {advice}"

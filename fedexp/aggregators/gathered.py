@@ -10,7 +10,7 @@ from fedexp.core.sockets import Aggregator
 
 
 class Gathered(Aggregator):
-    """Keeps the cohort's weights until the end of the round, which takes the memory of K models."""
+    """Keeps the cohort's weights until the end of the round: memory for K models."""
 
     traits = frozenset({NOT_THE_MEAN})
 
@@ -18,7 +18,7 @@ class Gathered(Aggregator):
         self._updates: list[PartUpdate] = []
 
     def add(self, update: Update, current: Tensors) -> None:
-        """Keep one update's weights and what the aggregator's own client half reported."""
+        """Keep an update: its weights and the report of the aggregator's client half."""
         self._updates.append(update.to("aggregator"))
 
     def contribution(self) -> Contribution:

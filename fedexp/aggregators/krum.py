@@ -15,13 +15,13 @@ from fedexp.core.messages import PartUpdate, Tensors
 class Krum(Gathered):
     """The mean of the m updates with the lowest scores (Blanchard et al., NeurIPS 2017, Section 4).
 
-    A score is the sum of squared distances to the K - f - 2 nearest other updates, at least one; f
-    of the K are assumed to be Byzantine. Of equal scores the lowest-numbered client's counts as
-    lower. The paper's guarantee needs 2f + 2 < K and identically distributed data: with non-IID
-    data benign updates are far apart, and some of them are left out.
+    A score is the sum of squared distances to the K - f - 2 nearest other updates, at least one.
+    f is the assumed number of Byzantine clients. Ties go to the lowest client number. The paper's
+    guarantee needs 2f + 2 < K and identically distributed data. With non-IID data benign updates
+    are far apart, and some of them are left out.
 
     Args:
-        byzantine: f / K, the share of the cohort that may be Byzantine; f is rounded down.
+        byzantine: f / K, the assumed share of Byzantine clients; f is rounded down.
         keep: m; 1 is Krum, more is multi-Krum; None is K - f.
     """
 
@@ -43,7 +43,7 @@ class Krum(Gathered):
 
 
 def krum_scores(squares: Tensor, byzantine_clients: int) -> Tensor:
-    """[K] sums of squared distances to the K - f - 2 nearest others, given all [K, K] of them."""
+    """Scores [K] from squared distances [K, K]; f is ``byzantine_clients``."""
     nearest = max(1, len(squares) - byzantine_clients - 2)
     others = squares.clone().fill_diagonal_(torch.inf)
     return others.sort(dim=1).values[:, : min(nearest, len(squares) - 1)].sum(dim=1)
@@ -54,7 +54,7 @@ def squared_distances(updates: Sequence[PartUpdate], current: Tensors) -> Tensor
     inner = torch.zeros(len(updates), len(updates), dtype=torch.float64)
     for name, before in current.items():
         if before.is_floating_point():
-            # Steps, not weights: they are small, so that less cancels below.
+            # Steps are smaller than weights: the subtraction below loses less precision.
             steps = torch.stack([(u.weights[name].double() - before).flatten() for u in updates])
             inner += (steps @ steps.T).cpu()
     squares = inner.diagonal()

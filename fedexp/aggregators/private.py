@@ -26,16 +26,16 @@ _REPORTS_NOTHING = {
     "personalization": "none",
     "sampler": "random",
 }
-"""An option of each socket that sends the server nothing."""
+"""Socket -> an option that sends nothing to the server."""
 
 
 class Private(Aggregator):
     """w^t + (sum_k clip(w_k - w^t) + N(0, (z S)^2 I)) / K (McMahan et al., ICLR 2018, Alg. 1).
 
     Client-level privacy against everyone who sees the global models; the server is trusted. Each
-    client of the cohort counts once, whatever its number of samples and of draws, so that adding or
-    removing one changes the sum by at most S in norm. K is the size of the cohort that was drawn
-    (the paper's fixed denominator): a lost update is a step of 0.
+    client of the cohort has weight 1, so that one client changes the sum by at most S in norm. K is
+    the size of the drawn cohort (the paper's fixed denominator): a lost update counts as a step of
+    0.
 
     The accountant assumes Poisson sampling: each of the N clients with data takes part
     independently with probability q = K / N. The sampler draws exactly K of them, which is not
@@ -54,8 +54,8 @@ class Private(Aggregator):
     # The accountant's bound holds for cohorts that are drawn independently of the data.
     needs = MappingProxyType(
         {
-            UNIFORM_COHORTS: "aggregator=private: epsilon is known for uniformly drawn cohorts; "
-            "take sampler=random"
+            UNIFORM_COHORTS: "aggregator=private: epsilon is known only for uniformly drawn "
+            "cohorts; use sampler=random"
         }
     )
 
@@ -77,13 +77,13 @@ class Private(Aggregator):
         if buffers := sorted(setting.shared - setting.parameter_shapes.keys()):
             raise InputError(
                 f"aggregator=private: the model has buffers ({buffers[0]}) that noise would break; "
-                "take one without, such as model.norm=group"
+                "use a model without buffers, such as model.norm=group"
             )
         population = int((setting.client_sizes > 0).sum())
         if self.delta >= 1 / population:
             raise InputError(
                 f"aggregator.delta={self.delta}: must be below 1/{population}, "
-                "one over the number of clients with data"
+                "1 / (number of clients with data); use a smaller value"
             )
         self.seed = setting.seed
         self.cohort = min(setting.clients_per_round, population)
@@ -96,7 +96,7 @@ class Private(Aggregator):
             instead = " ".join(f"{name}={_REPORTS_NOTHING[name]}" for name in sockets)
             raise InputError(
                 f"aggregator=private: {' and '.join(sockets)} would send more than weights, "
-                f"without noise; should be {instead}"
+                f"without noise; use {instead}"
             )
         step = steps(update.weights, current)
         norm = norm_of(step)
@@ -127,7 +127,7 @@ class Private(Aggregator):
         return merged
 
     def metrics(self) -> dict[str, float]:
-        """(epsilon, delta) of all rounds so far, and the clipping of this cohort."""
+        """(epsilon, delta) of all rounds so far, and how much this cohort was clipped."""
         return {
             "privacy/epsilon": self.accountant.epsilon(self.releases, self.delta),
             "privacy/delta": self.delta,

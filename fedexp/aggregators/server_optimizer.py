@@ -1,4 +1,4 @@
-"""Server optimizers: the average's pseudo-gradient, taken with momentum or adaptively."""
+"""Server optimizers: momentum or an adaptive step on the pseudo-gradient of the average."""
 
 from typing import Annotated, Any, Literal
 
@@ -118,5 +118,5 @@ class Yogi(Adaptive):
     """FedYogi: v <- v - (1 - beta2) delta^2 sign(v - delta^2)."""
 
     def second_moment(self, v: Tensor, squared: Tensor) -> Tensor:
-        """Moves towards delta^2 by an amount that does not depend on v."""
+        """A move towards delta^2 of a length that does not depend on v."""
         return v - (1 - self.beta2) * squared * torch.sign(v - squared)

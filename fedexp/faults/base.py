@@ -11,8 +11,8 @@ from fedexp.data.federated import ClientData
 class Faults:
     """Injected faults; the base class injects none: ``faults=none``.
 
-    Every result is a pure function of (seed, round, client), the same in every process and however
-    often it is computed.
+    Every result is a pure function of (seed, round, client): it is the same in every process and
+    at every call.
 
     Attributes:
         needs: trait of the data -> the error if they lack it; see ``fedexp.compatibility``.
@@ -32,9 +32,9 @@ class Faults:
         return data
 
     def corrupt(self, update: Update, message: Message) -> Update:
-        """The update as it arrives at the server; ``message`` is what the client started from."""
+        """The update as it arrives at the server; the client started from ``message``."""
         return update
 
     def metrics(self, round: int, cohort: Sequence[int]) -> dict[str, float]:
-        """How many clients of the cohort have each fault."""
+        """Name of a fault -> the number of clients of the cohort with it."""
         return {}

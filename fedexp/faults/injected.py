@@ -26,19 +26,19 @@ class Injected(Faults):
     client of the cohort. The Byzantine clients are drawn once, among those with data. They attack
     in every round that they take part in, independently and without knowledge of other updates.
 
-    An attack changes the parameters of the update; buffers and the reports of parts arrive
-    unchanged. ``label_flip`` changes only the training data: labels and class counts. A Byzantine
-    client answers the probe of a sampler honestly.
+    An attack changes the parameters of the update, but neither buffers nor the reports of parts.
+    ``label_flip`` changes only the training data: labels and class counts. A Byzantine client
+    answers a sampler's probe honestly.
 
     Args:
         drop: probability that a chosen client drops out before it trains.
         straggle: probability that a client takes fewer steps.
-        work: the share of each epoch's steps that a straggler takes, rounded down, at least one.
-        nan: probability that all of a client's update becomes NaN.
-        byzantine: the share of the clients with data that is Byzantine.
+        work: a straggler's share of the steps in each epoch, rounded down, at least one step.
+        nan: probability that a client's whole update becomes NaN.
+        byzantine: the share of Byzantine clients among the clients with data.
         attack: ``sign_flip`` sends w^t - factor (w_k - w^t), ``scale`` w^t + factor (w_k - w^t);
             ``label_flip`` trains on labels C - 1 - y.
-        factor: length of the step that is sent over that of the honest one.
+        factor: ratio of the lengths of the sent step and the honest step.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Injected(Faults):
         if attack == "label_flip":
             self.needs = {
                 Need.CLASS_LABELS: "faults.attack=label_flip: needs one class for each sample; "
-                "take sign_flip or scale"
+                "use sign_flip or scale"
             }
 
     def setup(self, setting: Setting) -> None:
@@ -99,7 +99,7 @@ class Injected(Faults):
         return replace(update, weights=update.weights | attacked)
 
     def metrics(self, round: int, cohort: Sequence[int]) -> dict[str, float]:
-        """How many dropped out; of the others how many straggled, sent NaN and are Byzantine."""
+        """The number of drop-outs; of the other clients, stragglers, NaN updates and Byzantine."""
         clients = set(cohort)
         present = {client for client in clients if not self.drops_out(round, client)}
         return {

@@ -20,8 +20,7 @@ class Quarantine:
     """Keeps updates from the server whose weights or reports of parts are not finite.
 
     Args:
-        policy: what happens on such an update: ``quarantine`` leaves it out with a warning,
-            ``raise`` raises an error.
+        policy: ``quarantine`` leaves such an update out with a warning, ``raise`` raises an error.
 
     Attributes:
         clients: the clients whose updates were left out in this round.
@@ -37,7 +36,7 @@ class Quarantine:
         self.clients, self._reasons = [], []
 
     def accepts(self, update: Update, round: int) -> bool:
-        """Whether the update is finite; its client is in ``clients`` otherwise.
+        """Whether the update is finite; if not, its client is added to ``clients``.
 
         Raises:
             InputError: it is not finite, and ``policy`` is ``raise``.
@@ -77,7 +76,7 @@ def is_finite(update: Update) -> bool:
 def has_finite_sums(update: Update, device: torch.device) -> Tensor:
     """Whether the sums of all tensors that ``is_finite`` checks are finite, a bool on ``device``.
 
-    If they are, so is the update; if not, ``is_finite`` knows.
+    If they are, the update is finite. If not, ask ``is_finite``: finite terms can overflow a sum.
     """
     sums = _sums(_tensors(update).values())
     if not sums:
@@ -86,7 +85,7 @@ def has_finite_sums(update: Update, device: torch.device) -> Tensor:
 
 
 def _tensors(update: Update) -> dict[str, Tensor]:
-    """Every float tensor, under the name that a user is shown."""
+    """Name in error lines -> float tensor."""
     named = dict(update.weights)
     for part, report in update.extras.items():
         named |= {f"{part}: {name}": value for name, value in report.items()}
@@ -94,8 +93,8 @@ def _tensors(update: Update) -> dict[str, Tensor]:
 
 
 def _all_finite(tensors: Iterable[Tensor]) -> bool:
-    # If a sum is finite, so are all its terms, and a sum is much cheaper to check. Only if it is
-    # not are the terms checked. One check for all tensors, since each waits for the GPU.
+    # If a sum is finite, so are all its terms, and a sum is much cheaper to check. The terms are
+    # checked only if a sum is not finite. One check for all tensors: each check waits for the GPU.
     values = [value for value in tensors if value.numel()]
     if not values or bool(torch.stack(_sums(values)).isfinite().all()):
         return True

@@ -11,7 +11,7 @@ from fedexp.data.federated import ClientData, FederatedData
 
 
 class LabelFlip:
-    """A client's data with labels C - 1 - y; the labels are flipped once for all clients."""
+    """Gives clients labels C - 1 - y; the labels of the population are flipped once."""
 
     _original: FederatedData | None = None
     _flipped: FederatedData
@@ -32,7 +32,7 @@ def _flipped(data: FederatedData) -> FederatedData:
 
 @dataclass(frozen=True)
 class Straggler(ClientData):
-    """A client's data of which each epoch has the first ``work`` share of steps, at least one."""
+    """A client's data; an epoch ends after the share ``work`` of its steps, at least one step."""
 
     work: float
 

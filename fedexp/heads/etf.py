@@ -11,12 +11,7 @@ from torch import Generator, Tensor, nn
 
 from fedexp.compatibility.traits import RUNNING_STATISTICS
 from fedexp.errors import InputError
-from fedexp.heads.adaptation import (
-    AdaptedHead,
-    Form,
-    Missing,
-    Normalization,
-)
+from fedexp.heads.adaptation import AdaptedHead, Form, Missing, Normalization
 from fedexp.heads.sphere import simplex
 
 
@@ -31,7 +26,8 @@ def simplex_etf(num_classes: int, dim: int, generator: Generator | None = None) 
     """
     if dim < num_classes - 1:
         raise InputError(
-            f"head=etf: needs model.feature_dim >= data classes - 1 = {num_classes - 1}, has {dim}"
+            f"head=etf: model.feature_dim={dim} is too small for {num_classes} classes; use at "
+            f"least {num_classes - 1}"
         )
     return simplex(num_classes, dim, generator)
 

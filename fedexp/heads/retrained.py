@@ -261,7 +261,7 @@ class Retrained(Linear):
         return gradients
 
     def _drawn_inputs(self, client: Client, label: int, own: Tensor) -> Tensor:
-        """The images of all draws together; draws have equal size, so one mean over them serves."""
+        """The images of all draws together; all draws have the same size."""
         draw = torch_generator(self.seed, "head_gradients", client.round, client.data.client, label)
         orders = [torch.randperm(len(own), generator=draw) for _ in range(self.draws)]
         chosen = torch.cat([order[: self.draw_size] for order in orders])

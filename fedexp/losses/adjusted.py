@@ -1,7 +1,7 @@
 """Cross-entropy of logits that are adjusted to the client's class counts, in training only.
 
 If a client has few or no samples of a class, cross-entropy lowers the logit of this class. Each
-loss here reduces the effect by its own scale or shift of the logits.
+loss here weakens this effect with its own scale or shift of the logits.
 """
 
 from __future__ import annotations

@@ -47,16 +47,16 @@ def distillation(logits: Tensor, teacher_logits: Tensor) -> Tensor:
 class Generative(Loss):
     """CE + a_t CE(h(G(y~)), y~) + b_t KL(h(G(y)) || h(z)) (Zhu et al., ICML 2021, as released).
 
-    h is the client's head. G(y) are features that the server's generator makes from noise and the
-    labels y of the batch; y~ are as many labels, drawn uniformly from all classes. (So the paper's
-    batch of the generator has the size of the data batch.) The second term trains the head only;
-    the teacher of the third gets no gradient. t counts rounds from 0, a_t = max(1e-4, a decay^t),
-    and b_t likewise. As long as there is no G, in round 0, both terms are 0. The terms act in all
-    local epochs; the released code stops them after 20.
+    h is the client's head. G is the server's generator: G(y) are features from noise and the labels
+    y of the batch. y~ are equally many labels, drawn uniformly from all classes. (The paper's batch
+    of generated samples has the size of the data batch here.) The second term trains only the head;
+    the teacher in the third term gets no gradient. t counts rounds from 0. a_t = max(1e-4,
+    a decay^t), and b_t is computed in the same way. In round 0 there is no G yet, and both terms
+    are 0. The terms act in all local epochs; the released code stops them after 20.
 
-    After training, the server trains G against the cohort's heads (``GeneratorTraining``). A
-    client reports how often it trained on each class; this is the weight of its head in G's loss.
-    Clients get G in eval mode, with its BatchNorm folded into the first layer.
+    After local training, the server trains G against the cohort's heads (``GeneratorTraining``). A
+    client reports how often it trained on each class; this weighs its head in G's loss. Clients get
+    G in eval mode, with its BatchNorm folded into the first layer.
 
     Args:
         generated_weight: a.

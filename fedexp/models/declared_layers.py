@@ -1,4 +1,4 @@
-"""What the layers of a model declare, such as those that not every engine can train."""
+"""Declarations of single layers: some engines cannot train all kinds of layers."""
 
 from collections.abc import Iterator, Mapping
 
@@ -13,7 +13,7 @@ from fedexp.core.fixed_weights import fixed_layers
 
 
 def declared_layers(backbone: nn.Module, parts: Mapping[str, object]) -> Iterator[Declaration]:
-    """The declarations of single layers, by their names in the client's model, and of the head.
+    """Yield declarations: of single layers, named as in the client's model, and of the head.
 
     A BatchNorm layer with fixed statistics declares nothing.
 

@@ -124,7 +124,8 @@ def hf_model(
         _fit_to_inputs(settings, input_shape, vocabulary, pad_token, given=changes)
     elif vocabulary > (known := getattr(settings, "vocab_size", 0)):
         raise InputError(
-            f"model.weights={weights}: {name} knows {known} tokens, the data have {vocabulary}"
+            f"model.weights={weights}: {name} knows {known} tokens, the data have {vocabulary}; "
+            "use model.weights=null or another model"
         )
     chosen = None if per_token else pooling
     network = _network(library, name, settings, weights, chosen)

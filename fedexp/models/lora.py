@@ -64,8 +64,8 @@ def add_low_rank_updates(
             continue
         if rank > min(layer.weight.shape):
             raise InputError(
-                f"model.lora.rank={rank}: is above the widths of {name}, "
-                f"{list(layer.weight.shape)}; choose a smaller rank, or other model.lora.targets"
+                f"model.lora.rank={rank}: is above the smaller width of {name}, "
+                f"{list(layer.weight.shape)}; use a smaller rank, or other model.lora.targets"
             )
         layer.weight.requires_grad_(False)
         update = LowRankUpdate(layer.weight, rank, alpha / rank)

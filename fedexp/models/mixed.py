@@ -65,8 +65,8 @@ class Mixed(nn.Module):
 def group_of(client: int, shares: tuple[float, ...]) -> int:
     """The number of this client's group.
 
-    Clients 0, 1, ... join in turn the group that is furthest below its share of the clients so far
-    (ties: the first group). So clients 0 to n are divided by the shares, for any n.
+    Clients 0, 1, ... join a group one after another: the group that is furthest below its share of
+    the clients so far (ties: the first group). So the shares hold for clients 0 to n, for any n.
     """
     members = [0] * len(shares)
     group = 0

@@ -18,38 +18,13 @@ from fedexp.models.layers import (
 from fedexp.models.levels import Levels, level
 
 
-class BasicLevelBlock(BasicBlock):  # type: ignore[misc]
-    """torchvision's BasicBlock with a method for the sum before its last ReLU."""
-
-    def residual_sum(self, x: Tensor) -> Tensor:
-        """Two 3x3 convolutions plus the shortcut."""
-        out = self.relu(self.bn1(self.conv1(x)))
-        return _add_shortcut(self, self.bn2(self.conv2(out)), x)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The rectified sum."""
-        rectified: Tensor = self.relu(self.residual_sum(x))
-        return rectified
-
-
-class BottleneckLevelBlock(Bottleneck):  # type: ignore[misc]
-    """torchvision's Bottleneck with a method for the sum before its last ReLU."""
-
-    def residual_sum(self, x: Tensor) -> Tensor:
-        """Convolutions 1x1, 3x3 and 1x1 (to four times the channels) plus the shortcut."""
-        out = self.relu(self.bn1(self.conv1(x)))
-        out = self.relu(self.bn2(self.conv2(out)))
-        return _add_shortcut(self, self.bn3(self.conv3(out)), x)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The rectified sum."""
-        rectified: Tensor = self.relu(self.residual_sum(x))
-        return rectified
-
-
-def _add_shortcut(block: BasicBlock | Bottleneck, out: Tensor, x: Tensor) -> Tensor:
-    out += x if block.downsample is None else block.downsample(x)
-    return out
+def _residual_sum(block: BasicBlock | Bottleneck, x: Tensor) -> Tensor:
+    """The output of ``block`` before its last ReLU: convolutions plus the shortcut."""
+    out = block.bn2(block.conv2(block.relu(block.bn1(block.conv1(x)))))
+    if isinstance(block, Bottleneck):
+        out = block.bn3(block.conv3(block.relu(out)))
+    shortcut: Tensor = x if block.downsample is None else block.downsample(x)
+    return out + shortcut
 
 
 class LevelResNet(ResNet):  # type: ignore[misc]
@@ -64,13 +39,13 @@ class LevelResNet(ResNet):  # type: ignore[misc]
             *before, last = stage
             for block in before:
                 maps = block(maps)
-            maps = last.residual_sum(maps)
+            maps = _residual_sum(last, maps)
             levels.append(level(maps))
             maps = self.relu(maps)
         return self.fc(self.avgpool(maps).flatten(1)), tuple(levels)
 
 
-_BLOCKS = {"basic": BasicLevelBlock, "bottleneck": BottleneckLevelBlock}
+_BLOCKS = {"basic": BasicBlock, "bottleneck": Bottleneck}
 
 
 def resnet(

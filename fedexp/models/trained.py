@@ -68,8 +68,8 @@ def check_trained(
         if not any(name.startswith(phase.trainable) for name in trained):
             layers = " or ".join(prefix.rstrip(".") or "model" for prefix in phase.trainable)
             raise InputError(
-                f"model.train={config.model.train}: nothing of the {layers} trains, which a phase "
-                "of local training needs; choose other layers, another model or personalization"
+                f"model.train={config.model.train}: a phase of local training has no parameter of "
+                f"the {layers} to train; use other layers, another model or personalization"
             )
 
 

@@ -117,7 +117,7 @@ def _imagenet_file(name: str) -> Path:
             )
         except (URLError, OSError, RuntimeError) as error:
             raise InputError(
-                f"model.weights=imagenet: {path} is not there, and {url} cannot be downloaded "
+                f"model.weights=imagenet: {path} is missing, and {url} cannot be downloaded "
                 f"({error}); put the file there, or set model.weights to its path"
             ) from error
     return path

@@ -72,7 +72,7 @@ def _remove_classifier(name: str, network: nn.Module) -> tuple[str, int]:
     """Replace the last linear layer by the identity; return its name and input width."""
     linear = [(path, each) for path, each in network.named_modules() if isinstance(each, nn.Linear)]
     if not linear:
-        raise InputError(f"model.name={name}: has no linear classifier; choose another network")
+        raise InputError(f"model.name={name}: has no linear classifier; use another network")
     path, classifier = linear[-1]
     network.set_submodule(path, nn.Identity())
     return path, classifier.in_features

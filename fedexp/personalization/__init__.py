@@ -1,1 +1,1 @@
-"""Personalizations: which weights are shared, how a client trains, what its personal model is."""
+"""Personalizations: shared weights, phases of local training, personal models."""

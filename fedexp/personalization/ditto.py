@@ -18,17 +18,18 @@ from fedexp.regularizers.proximal import Proximal
 class Ditto(Personalization):
     """v <- v - eta (grad F_k(v) + lam (v - u)) (Li et al., ICML 2021, Alg. 1).
 
-    The shared model is trained as without v. In each of the client's rounds v continues from where
-    it stopped, for as many epochs as the shared model. With lam = 0 it is purely local training.
+    v is the client's personal model. It does not affect the shared model. In each of the client's
+    rounds v is trained further, for as many epochs as the shared model. With lam = 0 this is purely
+    local training.
 
     Args:
         lam: strength of the proximal term.
         anchor: u. "global" is the received global model w^t, as in the paper; "local" is the
-            client's shared model after its local training of the round.
-        optimizer: of v. "local" is the configured local optimizer; "plain_sgd" is SGD at the same
-            learning rate without momentum and weight decay.
+            client's shared model after its local training in this round.
+        optimizer: the optimizer of v. "local" is the configured local optimizer; "plain_sgd" is SGD
+            with the same learning rate, without momentum and weight decay.
         clip_pull: whether ``local.grad_clip`` clips grad F_k(v) + lam (v - u). If not, it clips
-            grad F_k(v) alone.
+            only grad F_k(v).
     """
 
     def __init__(
@@ -45,41 +46,35 @@ class Ditto(Personalization):
         self._clip_pull = clip_pull
 
     def setup(self, setting: Setting) -> None:
-        """Buffers for u."""
+        """Make buffers for u."""
         self.proximal.setup(setting)
 
     def personal_phases(self, epochs: int) -> Sequence[Phase]:
-        """All of v at once."""
+        """One phase that trains the whole of v."""
         return (Phase(epochs, plain_sgd=self._plain_sgd),)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """Set u before v is trained."""
         if client.is_personal:
-            self.proximal.anchors.set(_taken(memory) if self._anchor_is_local else message.weights)
+            self.proximal.anchors.set(memory if self._anchor_is_local else message.weights)
+            memory.clear()
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """Note the trained shared model for ``begin``, which removes it again in the same turn."""
+        """Keep the trained shared model for ``begin``, which removes it in the same turn."""
         if self._anchor_is_local:
             memory.update({name: client.weights[name].clone() for name in self.proximal.anchors})
         return {}
 
     def pull(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
-        """(lam / 2) ||v - u||^2, a scalar, if its gradient is clipped."""
+        """(lam / 2) ||v - u||^2, a scalar; 0 if ``unclipped_gradient`` has its gradient."""
         if not self._clip_pull:
             return 0.0
         penalty: Tensor = self.proximal(parameters)
         return penalty
 
     def unclipped_gradient(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensors:
-        """lam (v - u), if it is not clipped."""
+        """lam (v - u), unless ``clip_pull``."""
         if self._clip_pull:
             return {}
         lam, u = self.proximal.mu, self.proximal.anchors
         return {name: lam * (value - u[name]) for name, value in parameters}
-
-
-def _taken(memory: Memory) -> Tensors:
-    """All that is in ``memory``, which is empty afterwards."""
-    taken = dict(memory)
-    memory.clear()
-    return taken

@@ -1,4 +1,4 @@
-"""FedBABU: only the body is trained in the federation; heads are tuned before evaluation."""
+"""FedBABU: the federation trains only the body; clients tune heads before evaluation."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -8,14 +8,14 @@ from fedexp.core.sockets import Personalization, Phase
 
 
 class FedBABU(Personalization):
-    """The random head is the same for all and frozen until a model is tuned (Oh et al., ICLR 2022).
+    """All clients have the same random head, frozen until tuning (Oh et al., ICLR 2022).
 
-    So the head is never sent, and with it the body is the global model.
+    So the head is never sent. The global model is the averaged body with this head.
 
     Args:
         tuning_epochs: epochs of tuning the whole model on the client's data.
-        tune_from: the model that is tuned. "global" is the global model of the round in which it is
-            evaluated, as in the paper; "local" is the client's latest local model.
+        tune_from: the model to tune. "global" is the global model of the evaluated round, as in the
+            paper; "local" is the client's latest local model.
     """
 
     def __init__(self, tuning_epochs: Epochs, tune_from: Literal["global", "local"]) -> None:
@@ -24,13 +24,13 @@ class FedBABU(Personalization):
         self.tunes_local = tune_from == "local"
 
     def shared(self, name: str) -> bool:
-        """All but the head."""
+        """Whether the weight is outside the head."""
         return not name.startswith("head.")
 
     def phases(self, epochs: int) -> Sequence[Phase]:
-        """The body."""
+        """One phase that trains the body."""
         return (Phase(epochs, trainable=("backbone.",), eval_mode=("head.",)),)
 
     def tuning(self) -> Sequence[Phase]:
-        """The whole model."""
+        """One phase that trains the whole model."""
         return (Phase(self.tuning_epochs),)

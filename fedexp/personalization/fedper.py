@@ -14,17 +14,18 @@ GlobalModel = Literal["none", "initial_head"]
 class FedPer(Personalization):
     """The head is private, body and head are trained together (Arivazhagan et al., 2019).
 
-    What a head receives in messages, such as FedNH's prototypes, still comes from the server.
+    The server still sends the head's extras, such as FedNH's prototypes.
 
     Args:
         global_model: "none" evaluates no global model; "initial_head" evaluates the averaged body
-            with the head that all clients started from (as FedNH's tables do, AAAI 2023).
+            with the initial head, which is the same for all clients (as in FedNH's tables, AAAI
+            2023).
     """
 
     forbids = MappingProxyType(
         {
-            FIXED_HEAD: "{other}: has nothing to train that could stay with clients; with this "
-            "personalization should be linear or cosine"
+            FIXED_HEAD: "{other}: trains nothing that could stay with the clients; with this "
+            "personalization use head=linear or head=cosine"
         }
     )
 
@@ -33,5 +34,5 @@ class FedPer(Personalization):
         self.has_global = global_model == "initial_head"
 
     def shared(self, name: str) -> bool:
-        """All but the head."""
+        """Whether the weight is outside the head."""
         return not name.startswith("head.")

@@ -8,12 +8,12 @@ from fedexp.personalization.fedper import FedPer, GlobalModel
 
 
 class FedRep(FedPer):
-    """In a round first the head alone, then the body alone (Collins et al., ICML 2021, Alg. 1).
+    """Each round trains the head alone, then the body alone (Collins et al., ICML 2021, Alg. 1).
 
-    What is frozen is in eval mode, so that its BatchNorm statistics do not change either.
+    The frozen half is in eval mode, so its BatchNorm statistics do not change.
 
     Args:
-        head_epochs: epochs of the head; the body has ``local.epochs``.
+        head_epochs: epochs of training the head; the body trains for ``local.epochs``.
         global_model: as in ``FedPer``.
     """
 
@@ -22,7 +22,7 @@ class FedRep(FedPer):
         self.head_epochs = head_epochs
 
     def phases(self, epochs: int) -> Sequence[Phase]:
-        """Head, then body."""
+        """A phase for the head, then a phase for the body."""
         return (
             Phase(self.head_epochs, trainable=("head.",), eval_mode=("backbone.",)),
             Phase(epochs, trainable=("backbone.",), eval_mode=("head.",)),

@@ -1,4 +1,4 @@
-"""FedROD: a shared body and generic head, and a private head whose logits are added."""
+"""FedROD: a private head adds its logits to those of the shared generic head."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _HYPERNETWORK = "personalization.hypernetwork."
 class FedROD(Personalization):
     """Personal logits = generic logits + h_k(z), h_k linear (Chen and Chao, ICLR 2022).
 
-    h_k is trained by the cross-entropy of the personal logits, with features and generic logits
-    detached: body and generic head have the gradient of the configured loss alone, which in the
-    paper is the balanced softmax.
+    The loss of h_k is the cross-entropy of the personal logits. Features and generic logits are
+    detached there. So only the configured loss trains body and generic head; in the paper it is the
+    balanced softmax.
 
     Args:
         private_head: h_k. "linear" has a bias and starts from zero. "copy" has no bias and starts
-            as a copy of the initial generic head. "hypernetwork" is z V_k, where V_k [d, C] is what
-            a network shared and averaged like the body makes of the client's class shares [C]:
-            Linear(C, d)-ReLU-Linear(d, d C).
-        second_phase: "none" trains h_k together with the rest; with ``local.grad_clip`` the norm is
-            then over all gradients. "local" trains it afterwards for ``local.epochs``, body and
-            generic head frozen; "plain_sgd" does so by SGD without momentum and weight decay.
-        clip_second_phase: whether ``local.grad_clip`` clips the gradients of a second phase.
+            as a copy of the initial generic head. "hypernetwork": h_k(z) = z V_k. A network
+            Linear(C, d)-ReLU-Linear(d, d C) computes V_k [d, C] from the client's class shares [C];
+            it is shared and averaged like the body.
+        second_phase: "none" trains h_k together with the rest; ``local.grad_clip`` then uses the
+            norm of all gradients. "local" trains h_k afterwards for ``local.epochs``, with body and
+            generic head frozen; "plain_sgd" does the same by SGD without momentum and weight decay.
+        clip_second_phase: whether ``local.grad_clip`` clips the gradients in the second phase.
     """
 
     takes_tokens = False
@@ -52,7 +52,7 @@ class FedROD(Personalization):
         if second_phase == "none" and not clip_second_phase:
             raise InputError(
                 "personalization.clip_second_phase=false: there is no second phase; "
-                "personalization.second_phase should be local or plain_sgd"
+                "use personalization.second_phase=local or plain_sgd"
             )
         if private_head == "copy":
             self.needs = {LINEAR_HEAD: "head: personalization.private_head=copy needs head=linear"}
@@ -79,11 +79,11 @@ class FedROD(Personalization):
             self.head.load_state_dict({"weight": head.linear.weight.detach()})
 
     def shared(self, name: str) -> bool:
-        """All but h_k; of a hypernetwork all but the class shares."""
+        """Whether the weight is outside h_k; a hypernetwork is shared, its class shares are not."""
         return name.startswith(_HYPERNETWORK) or not name.startswith("personalization.")
 
     def phases(self, epochs: int) -> Sequence[Phase]:
-        """Everything together, or the generic model and then the private part."""
+        """One phase for all, or a phase for the generic model and one for h_k."""
         if self.second_phase == "none":
             return (Phase(epochs),)
         generic = ("backbone.", "head.")

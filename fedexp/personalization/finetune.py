@@ -1,4 +1,4 @@
-"""Fine-tuning: a global model is trained further on a client's data before it is scored there."""
+"""Fine-tuning: a client trains a global model further before it is scored there."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -10,16 +10,16 @@ from fedexp.core.sockets import Personalization, Phase
 class Finetune(Personalization):
     """A personal model is a global model after some epochs on the client's data.
 
-    The federation is not affected. A client is tuned as it would train that model in the next round
-    (loss, optimizer, learning rate, batches), but without a regularizer, which would tie the model
-    to the global one.
+    The federation is not affected. Tuning is like local training in the next round: same loss,
+    optimizer, learning rate and batches. Only the regularizer is left out, which would tie the
+    model to the global one.
 
     Args:
-        epochs: epochs of the whole model.
-        start: the model that is tuned. "present" is the global model of the round in which it is
-            evaluated. "best" is that of the round with the highest ``validation/accuracy``, or
-            ``global/accuracy`` if no samples are held out for validation; it is tuned after the
-            last round only (Fan et al., NeurIPS 2023, for methods with a global model).
+        epochs: epochs of tuning the whole model.
+        start: the model to tune. "present" is the global model of the evaluated round. "best" is
+            the global model of the round with the highest ``validation/accuracy``, or
+            ``global/accuracy`` if there are no validation samples; it is tuned only after the last
+            round (Fan et al., NeurIPS 2023, for methods with a global model).
     """
 
     def __init__(self, epochs: Epochs, start: Literal["present", "best"]) -> None:
@@ -28,5 +28,5 @@ class Finetune(Personalization):
         self.tunes_best = start == "best"
 
     def tuning(self) -> Sequence[Phase]:
-        """The whole model."""
+        """One phase that trains the whole model."""
         return (Phase(self.epochs),)

@@ -5,15 +5,14 @@ from fedexp.core.sockets import Personalization
 
 
 class Local(Personalization):
-    """No weight is sent: in each of its rounds a client continues to train its own model.
+    """No weight is sent: each client trains a model of its own, all from the same initial weights.
 
-    All start from the same initial weights. What other parts exchange beside the weights, such as
-    the prototypes of ``head=prototype``, is still exchanged.
+    Other parts still send their extras, such as the prototypes of ``head=prototype``.
     """
 
     has_global = False
     traits = frozenset({PRIVATE_BACKBONE})
 
     def shared(self, name: str) -> bool:
-        """Nothing."""
+        """False: nothing is shared."""
         return False

@@ -18,14 +18,14 @@ from fedexp.core.sockets import Head, Loss, Personalization
 class PrototypesOnly(Personalization):
     """No weight is sent; the nearest global prototype is predicted (FedProto, AAAI 2022, Alg. 1).
 
-    The prototypes are those that ``loss=prototype_align`` sends, the distance is Euclidean. A class
-    without a prototype is never predicted. The head is trained, for the loss, but does not predict;
+    ``loss=prototype_align`` sends the prototypes. The distance is Euclidean. A class without a
+    prototype is never predicted. The loss trains the head, but the head does not predict;
     ``personal/accuracy_head_*`` is its accuracy.
 
     Args:
-        score_with: the prototypes that predict. "present" are the server's after the round in which
-            the model is scored; "received" are those that the client received when it last trained,
-            as in the study of FedNH (Dai et al., AAAI 2023).
+        score_with: the prototypes for prediction. "present": the server's prototypes after the
+            scored round. "received": the prototypes from the client's last training, as in the
+            study of FedNH (Dai et al., AAAI 2023).
     """
 
     takes_tokens = False
@@ -33,8 +33,8 @@ class PrototypesOnly(Personalization):
     traits = frozenset({PRIVATE_BACKBONE})
     needs = MappingProxyType(
         {
-            CLASS_PROTOTYPES: "loss: personalization=prototypes_only sends the loss's prototypes "
-            "and nothing else; should be prototype_align"
+            CLASS_PROTOTYPES: "loss: personalization=prototypes_only sends only the loss's "
+            "prototypes; use loss=prototype_align"
         }
     )
     prototypes: Tensor
@@ -45,37 +45,37 @@ class PrototypesOnly(Personalization):
         self._keeps_received = score_with == "received"
 
     def setup(self, setting: Setting) -> None:
-        """Buffers for the prototypes [C, d], and for which classes have one [C]."""
+        """Make buffers for the prototypes [C, d] and for which classes have one, ``holds`` [C]."""
         empty = torch.zeros(setting.num_classes, setting.feature_dim)
         no_class = torch.zeros(len(empty), dtype=torch.bool)
-        # What is persistent is stored with each client's personal model.
+        # Persistent buffers are stored with each client's personal model.
         self.register_buffer("prototypes", empty, persistent=self._keeps_received)
         self.register_buffer("holds", no_class, persistent=self._keeps_received)
 
     def create(self, feature_dim: int, num_classes: int, head: Head, loss: Loss) -> None:
-        """Note where the loss has its prototypes."""
-        self._buffer_of_loss = loss.get_buffer  # not the loss, whose weights are not ours
+        """Remember the loss's buffers."""
+        self._buffer_of_loss = loss.get_buffer  # not the loss: its weights would be ours
 
     def shared(self, name: str) -> bool:
-        """Nothing."""
+        """False: nothing is shared."""
         return False
 
     def receive(self, message: PartMessage) -> None:
-        """Copy the prototypes that the loss has received, which comes before its turn here."""
+        """Copy the prototypes from the loss, which receives them before this part."""
         for name in ("prototypes", "holds"):
             self.get_buffer(name).copy_(self._buffer_of_loss(name))
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Store the received prototypes in place of those of the client's last local training."""
+        """With ``received``, replace the prototypes from the client's last training."""
         if self._keeps_received:
             self.receive(message)
 
     def class_vectors(self) -> Tensor:
-        """The prototypes."""
+        """The prototypes [C, d]."""
         return self.prototypes
 
     def personalize(self, z: Tensor, logits: Tensor) -> Tensor:
-        """Minus the distance from each prototype, [B, C]."""
+        """Logits [B, C]: minus the distance from each prototype; -inf for classes without one."""
         # Matrix products would be faster, but their rounding may reorder close prototypes.
         exact = "donot_use_mm_for_euclid_dist"
         distances = torch.cdist(z, self.prototypes, compute_mode=exact)

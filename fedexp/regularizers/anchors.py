@@ -1,4 +1,4 @@
-"""Tools of several regularizers: anchors to pull towards, client sizes, sums of named tensors."""
+"""Tools for several regularizers: anchors, client sizes, arithmetic on named tensors."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ Scaling = Literal["none", "samples"]
 
 
 class Anchors(nn.Module):
-    """Named tensors that clients are pulled to: one non-persistent buffer for each parameter.
+    """Target values for parameters: one non-persistent buffer for each parameter.
 
-    As buffers, they can differ between clients: ``torch.func`` can stack and swap them.
+    They are buffers so that ``torch.func`` can stack them: each client has its own values.
     """
 
     def __init__(self, shapes: dict[str, torch.Size]) -> None:
@@ -57,10 +57,10 @@ class Anchors(nn.Module):
 
 @dataclass(frozen=True)
 class Population:
-    """The clients that have data and so can take part.
+    """The clients with data; only they take part.
 
     Attributes:
-        clients: N, their number.
+        clients: N, the number of these clients.
         samples: the sum of their training samples.
     """
 

@@ -44,10 +44,10 @@ class ControlVariates(Regularizer):
         option I:   c_k <- the gradient of the client's loss at the received model w^t
         option II:  c_k <- c_k - c + (w^t - w_k) / (steps * learning rate)
 
-    and reports the change of c_k. The server adds the sum of these changes, divided by N, to c, so
-    that c stays the mean of all c_k; N counts the clients that have data. All variates start at
-    zero; in the first round the server sends none. The aggregator sets the server's learning rate;
-    it is the paper's 1 with the mean of the cohort, ``aggregator=uniform``.
+    and reports the change of c_k. The server adds the sum of these changes, divided by N, to c. So
+    c stays the mean of all c_k. N counts the clients with data. All variates start at zero; in the
+    first round the server sends none. The aggregator determines the server's learning rate:
+    ``aggregator=uniform`` gives the paper's 1.
 
     Option II costs no computation. With plain SGD its last term is the mean of the round's
     gradients. For SGD with momentum, ``unit_distance`` replaces ``steps`` and makes the term a
@@ -174,7 +174,7 @@ class ControlVariates(Regularizer):
 
 
 def unit_distance(optimizer: Optimizer, steps: int) -> float:
-    """The distance that a constant gradient of 1 moves a parameter, at learning rate 1.
+    """How far a constant gradient of 1 moves a parameter at learning rate 1.
 
     With SGD this is the sum of the gradients' weights in the parameter (Wang et al., NeurIPS 2020,
     the norm of a_i). Without momentum, and for other optimizers, it is ``steps``.

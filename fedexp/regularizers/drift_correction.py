@@ -17,7 +17,7 @@ from fedexp.regularizers.dynamic import Dynamic
 
 
 class CorrectedSteps(ControlVariates):
-    """g_k <- g_k - g + the mean step, with g as added to this client's gradients."""
+    """g_k <- g_k - g + the mean step; g is scaled as in this client's gradients."""
 
     def _expected_step(self, client: Client, memory: Memory) -> Tensors:
         return self._received(client)

@@ -117,7 +117,7 @@ class Dynamic(Regularizer):
         return {name: alpha * value for name, value in self._shared(parameters)}
 
     def _shared(self, parameters: Iterable[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
-        """The shared ones of ``parameters``."""
+        """The parameters that are shared."""
         return [(name, value) for name, value in parameters if name in self.start]
 
     def _scaled(self, penalty: Tensor | float) -> Tensor | float:

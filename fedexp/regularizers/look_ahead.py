@@ -1,7 +1,4 @@
-"""FedPTR's synthetic dataset and its prediction of the next global model.
-
-Clients and the server use the same code.
-"""
+"""FedPTR's synthetic dataset, which a client or the server learns from a global step."""
 
 from __future__ import annotations
 
@@ -57,15 +54,22 @@ class StepMatching:
     ) -> tuple[Tensors, dict[str, float]]:
         """Learn D~; return the parameters of w^t that changed since w^(t-m), and metrics.
 
-        Both are empty if nothing changed or no model is old enough. ``LookAhead`` explains the
-        arguments.
+        Both are empty if nothing changed or no model is old enough.
+
+        Args:
+            memory: memory of the client or the server; stores ``weights`` and the new D~.
+            weights: w^t.
+            model: the global model.
+            labels: labels of D~ [C * ipc].
+            draw: returns the initial D~.
+            generator: draws the augmentation.
         """
         past = self.remember(memory, weights)
         changed = {name: old for name, old in past.items() if not torch.equal(old, weights[name])}
         if not changed or int(memory["seen"]) <= self.lag + self.wait:
             return {}, {}
         now = {name: weights[name] for name in changed}
-        loss = partial(_cross_entropy, model)
+        loss = cross_entropy_of(model)
         metrics = {"trajectory/diverged": 0.0}
         if self._is_due(memory):
             metrics |= self._learn(memory, loss, changed, now, labels, draw, generator)
@@ -107,56 +111,17 @@ class StepMatching:
         if self.augment:
             augment = partial(draw_transform, tuple(images.shape), generator, images.device)
         images, size, losses = self.match(loss, past, now, images, labels, size, augment=augment)
-        if not (_finite(images) and _finite(size)):
+        if not (is_finite(images) and is_finite(size)):
             return {"trajectory/diverged": 1.0}
         memory.update(synthetic=images, step_size=size)
         return {"trajectory/matching_loss": losses[-1].item()}
 
 
-@dataclass(frozen=True)
-class LookAhead(StepMatching):
-    """Learns D~ and projects the next global model, w~, from each model.
-
-    Attributes:
-        project: ``project`` with its hyper-parameters.
-    """
-
-    project: Callable[..., Tensors]
-
-    def __call__(
-        self,
-        memory: Memory,
-        weights: Tensors,
-        model: Functional,
-        labels: Tensor,
-        draw: Callable[[], Tensor],
-        generator: Generator,
-    ) -> tuple[Tensors, dict[str, float]]:
-        """w~ of the parameters that changed since w^(t-m), empty if there is no w~; and metrics.
-
-        Args:
-            memory: memory of the client or the server; stores ``weights`` and the new D~.
-            weights: w^t.
-            model: the global model.
-            labels: labels of D~ [C * ipc].
-            draw: returns the initial D~.
-            generator: draws the augmentation.
-        """
-        now, metrics = self.learn(memory, weights, model, labels, draw, generator)
-        if not now or "synthetic" not in memory:
-            return {}, metrics
-        loss = partial(_cross_entropy, model)
-        ahead = self.project(loss, now, memory["synthetic"], labels)
-        if not all(map(_finite, ahead.values())):
-            return {}, metrics | {"trajectory/diverged": 1.0}
-        return ahead, metrics
+def cross_entropy_of(model: Functional) -> FunctionalLoss:
+    """The mean cross-entropy of ``model`` as a function of parameters, inputs and labels."""
+    return lambda parameters, inputs, labels: F.cross_entropy(model(parameters, inputs), labels)
 
 
-def _cross_entropy(
-    model: Functional, parameters: Tensors, inputs: Tensor, labels: Tensor
-) -> Tensor:
-    return F.cross_entropy(model(parameters, inputs), labels)
-
-
-def _finite(tensor: Tensor) -> bool:
+def is_finite(tensor: Tensor) -> bool:
+    """Whether the tensor holds neither NaN nor infinity."""
     return bool(tensor.isfinite().all())

@@ -1,4 +1,4 @@
-"""Trajectory matching: learn a small synthetic dataset such that training on it repeats a step.
+"""Trajectory matching: learn a small synthetic dataset that reproduces a given training step.
 
 As in MTT for dataset distillation (Cazenavette et al., CVPR 2022) and in FedPTR for federated
 learning, gradients of the images are computed by backpropagation through the gradient steps on
@@ -178,7 +178,7 @@ class _Recomputed(torch.autograd.Function):
 def _run_on_leaves(
     step: Callable[..., tuple[Tensor, ...]], inputs: tuple[Tensor, ...]
 ) -> tuple[list[Tensor], tuple[Tensor, ...]]:
-    """Run the step on detached copies of its inputs: (these leaves, outputs)."""
+    """Run the step on detached copies of its inputs; return the copies and the outputs."""
     leaves = [value.detach().requires_grad_() for value in inputs]
     with torch.enable_grad():
         return leaves, step(*leaves)

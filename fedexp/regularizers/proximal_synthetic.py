@@ -1,4 +1,4 @@
-"""FedProx on each client's data and a synthetic dataset of its own: a baseline of FedPTR."""
+"""FedProx on a client's data and on its own synthetic dataset: a baseline of FedPTR."""
 
 from __future__ import annotations
 
@@ -39,16 +39,15 @@ class ProximalSynthetic(Proximal):
     """FedProx on a client's samples and its synthetic D~ (Chen et al., arXiv 2312.14380, Table 12).
 
     D~ is learned by trajectory matching as in FedPTR with ``side=client``: gradient steps on it
-    lead from w^(t-m) to w^t, the models that the client has received. Here D~ is training data; no
-    model is projected. Its images are appended to the client's batches, in a new random order in
-    each epoch and spread as evenly as possible. So an epoch has as many steps as without D~. Each
-    image is in one batch of the epoch and counts like a sample in every term of the loss. Images
-    are not augmented. n_k, the class counts and other computations on the client's data leave D~
-    out. Nothing more is sent.
+    lead from w^(t-m) to w^t, two models that the client has received. Here D~ is training data; no
+    model is projected. Its images are appended to the client's batches: in a new random order in
+    each epoch, spread as evenly as possible. The number of steps in an epoch does not change. Each
+    image is in one batch of an epoch and counts like a sample in every term of the loss. The images
+    are not augmented. n_k, the class counts and other computations on the client's data ignore D~.
+    No additional tensors are sent.
 
-    Separately trained and tuned personal models do not use D~. As long as there is no model m
-    rounds older, this is FedProx. ``synthetic/images`` is the number of images that a client
-    appended.
+    Separately trained and tuned personal models do not use D~. Until there is a model m rounds
+    older, this is FedProx. ``synthetic/images`` is the number of images that a client appended.
 
     Args:
         mu: strength of the pull to w^t.

@@ -19,11 +19,11 @@ OTHER_CLASSIFIER = (
 
 
 def check_inputs(augment: Augmentation, setting: Setting) -> None:
-    """Raises InputError if inputs are tokens, or if ``augment`` needs images and has none."""
+    """Raise InputError if inputs are tokens, or if ``augment`` needs images and there are none."""
     if setting.vocabulary:
         raise InputError(
-            "regularizer: learns synthetic inputs, but tokens cannot be learned; use another "
-            "regularizer, or data whose inputs are numbers"
+            "regularizer: learns synthetic inputs, but the inputs are tokens, which have no "
+            "gradient; use another regularizer, or data with numeric inputs"
         )
     if augment == "dsa" and len(setting.input_shape) != 3:
         raise InputError(

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 from torch import Tensor
+from torchvision.utils import make_grid
 
 from fedexp.core.description import Description
 from fedexp.drawing.style import empty_figure
@@ -27,7 +27,12 @@ def synthetic_images(images: Tensor, about: Description) -> Figure | None:
     if shape is None:
         return None
     pictures = images.detach().cpu().double().reshape(about.num_classes, -1, *shape)
-    canvas = _tiled(_scaled_to_unit(pictures).permute(0, 1, 3, 4, 2).numpy())
+    columns = pictures.shape[1]
+    grid = make_grid(
+        pictures.flatten(0, 1), columns, padding=1, normalize=True, scale_each=True, pad_value=1
+    )
+    inner = grid[: shape[0], 1:-1, 1:-1]  # without the frame around all images
+    canvas = inner.permute(1, 2, 0).numpy()
     height, width = canvas.shape[:2]
     scale = min(8 / width, 10 / height, 0.4 / (shape[2] + 1))
     figure = empty_figure(max(3.0, scale * width + 1.5), max(2.5, scale * height + 1))
@@ -51,17 +56,3 @@ def _image_shape(input_shape: tuple[int, ...]) -> tuple[int, int, int] | None:
     if len(input_shape) == 1 and side > 1 and side**2 == input_shape[0]:
         return 1, side, side
     return None
-
-
-def _scaled_to_unit(images: Tensor) -> Tensor:
-    """Scale each image of [C, ipc, channels, height, width] to [0, 1]; a constant one to 0."""
-    low, high = images.amin(dim=(2, 3, 4), keepdim=True), images.amax(dim=(2, 3, 4), keepdim=True)
-    return (images - low) / (high - low).clamp(min=1e-12)
-
-
-def _tiled(images: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Put images [rows, columns, height, width, channels] into one, with white lines between."""
-    lined = np.pad(images, [(0, 0), (0, 0), (0, 1), (0, 1), (0, 0)], constant_values=1.0)
-    rows, columns, height, width, channels = lined.shape
-    grid = lined.transpose(0, 2, 1, 3, 4).reshape(rows * height, columns * width, channels)
-    return grid[:-1, :-1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from types import MappingProxyType
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
-from torch import Generator, Tensor
+from torch import Tensor
 
 from fedexp.compatibility.traits import SECOND_DERIVATIVES, UNTRAINED_CLASSIFIER
-from fedexp.core.client_protocol import Client
+from fedexp.core.client_protocol import Client, Functional
 from fedexp.core.description import Description
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Memory, Setting
@@ -22,7 +22,7 @@ from fedexp.core.sockets import Regularizer
 from fedexp.errors import InputError
 from fedexp.regularizers.anchors import Anchors, shared_parameters, total
 from fedexp.regularizers.layers import Grouping, layers_of
-from fedexp.regularizers.look_ahead import LookAhead
+from fedexp.regularizers.look_ahead import StepMatching, cross_entropy_of, is_finite
 from fedexp.regularizers.matching import match_trajectory, project
 from fedexp.regularizers.synthetic import (
     OTHER_CLASSIFIER,
@@ -52,13 +52,13 @@ class Trajectory(Regularizer):
     cross-entropy of the global model in eval mode, whatever the loss and the head's adaptation.
 
     Parameters that have not changed for m rounds are not matched; they are pulled to w^t. There is
-    no pull as long as there is no model m rounds older, nor in a round in which all of w^t equals
-    w^(t-m). If learning D~ gives numbers that are not finite, D~ and the step size do not change;
-    if w~ is not finite, there is no pull. ``trajectory/diverged`` counts both cases.
+    no pull before there is a model m rounds older, and none if the whole w^t equals w^(t-m). If
+    learning D~ gives numbers that are not finite, D~ and the step size do not change. If w~ is not
+    finite, there is no pull. ``trajectory/diverged`` counts both cases.
 
-    With ``side=client`` each client has its own D~ and its own memory, and counts only the models
-    that it has received. With ``side=server`` (FedPTR-S) the server has one D~ and sends w~ with
-    the message. ``StepMatching`` describes the memory.
+    With ``side=client`` each client has its own D~ and its own memory. Then rounds count only the
+    models that this client has received. With ``side=server`` (FedPTR-S) the server has one D~ and
+    sends w~ with the message. ``StepMatching`` describes the memory.
 
     Args:
         side: the side that learns D~.
@@ -133,15 +133,15 @@ class Trajectory(Regularizer):
             momentum=momentum,
             recompute=recompute,
         )
-        self._make_look_ahead = partial(
-            LookAhead,
+        self._project = partial(project, steps=project_steps, lr=project_lr)
+        self._make_matching = partial(
+            StepMatching,
             lag=lag,
             wait=wait,
             step_size=step_size,
             update_every=update_every,
             augment=augment == "dsa",
             match=match,
-            project=partial(project, steps=project_steps, lr=project_lr),
         )
         self._round = 0
         self._memory: Memory = {}
@@ -162,7 +162,7 @@ class Trajectory(Regularizer):
         self.anchors = Anchors(shared)
         self.register_buffer("active", torch.zeros(()), persistent=False)
         self._layer_of = layers_of(shared, self.layers)
-        self.look_ahead = self._make_look_ahead(names=frozenset(shared))
+        self.matching = self._make_matching(names=frozenset(shared))
 
     def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
         """The penalty, a scalar; 0 without w~."""
@@ -198,15 +198,10 @@ class Trajectory(Regularizer):
         if self.side == "server":
             assert self.setting.functional is not None
             if not self._memory:
-                self.look_ahead.remember(self._memory, current)
-            ahead, self._metrics = self.look_ahead(
-                self._memory,
-                merged,
-                self.setting.functional(self._round + 1, merged),
-                self._labels(),
-                partial(noise, self.setting, self.ipc, self.active.device),
-                self._augmentation_generator(self._round),
-            )
+                self.matching.remember(self._memory, current)
+            model = self.setting.functional(self._round + 1, merged)
+            draw = partial(noise, self.setting, self.ipc, self.active.device)
+            ahead, self._metrics = self._predict(self._memory, merged, model, draw, self._round)
             self._projected = {name: merged[name] for name in self.anchors} | ahead if ahead else {}
         return merged
 
@@ -240,16 +235,11 @@ class Trajectory(Regularizer):
         if self.side == "server":
             ahead = message.extras
         else:
-            data, device = client.data, self.active.device
-            ahead, metrics = self.look_ahead(
-                memory,
-                message.weights,
-                client.global_model(),
-                self._labels(),
-                partial(
-                    client_start, self.setting, self.ipc, device, data, message.round, self.init
-                ),
-                self._augmentation_generator(message.round, data.client),
+            data, round, device = client.data, message.round, self.active.device
+            draw = partial(client_start, self.setting, self.ipc, device, data, round, self.init)
+            key = (round, data.client)
+            ahead, metrics = self._predict(
+                memory, message.weights, client.global_model(), draw, *key
             )
             client.record(metrics)
         self.active.fill_(bool(ahead))
@@ -267,8 +257,25 @@ class Trajectory(Regularizer):
             client.record(dict(zip(names, lengths, strict=False)))
         return {}
 
-    def _labels(self) -> Tensor:
-        return synthetic_labels(self.setting.num_classes, self.ipc, self.active.device)
+    def _predict(
+        self,
+        memory: Memory,
+        weights: Tensors,
+        model: Functional,
+        draw: Callable[[], Tensor],
+        *key: int,
+    ) -> tuple[Tensors, dict[str, float]]:
+        """Learn D~ and project w~; return w~ of the parameters that changed, and metrics.
 
-    def _augmentation_generator(self, *key: int) -> Generator:
-        return torch_generator(self.setting.seed, "augment synthetic", *key)
+        There is no w~ if nothing changed, or if it is not finite. ``key`` selects the augmentation;
+        ``StepMatching.learn`` explains the other arguments.
+        """
+        labels = synthetic_labels(self.setting.num_classes, self.ipc, self.active.device)
+        generator = torch_generator(self.setting.seed, "augment synthetic", *key)
+        now, metrics = self.matching.learn(memory, weights, model, labels, draw, generator)
+        if not now or "synthetic" not in memory:
+            return {}, metrics
+        ahead = self._project(cross_entropy_of(model), now, memory["synthetic"], labels)
+        if not all(map(is_finite, ahead.values())):
+            return {}, metrics | {"trajectory/diverged": 1.0}
+        return ahead, metrics

@@ -22,28 +22,28 @@ if TYPE_CHECKING:
 
 
 MOST_SHOWN = 500
-"""Clients that a picture of a large population shows at most."""
+"""Limit on the clients in a picture of a large population."""
 
 
 class Sampler(Part):
     """Chooses the cohort of a round; ``aggregate`` is where it learns from the updates.
 
     Clients without data are never chosen. If fewer than K clients have data, K is their number. A
-    sampler may probe clients before it chooses: they evaluate the global model, and what is sent
-    for that is counted as traffic.
+    sampler may probe clients before it chooses: a probed client evaluates the global model and
+    answers. Messages and answers of probes count as traffic.
 
     Attributes:
-        times_chosen: [N] int64, how often each client was drawn; a draw counts when the update
+        times_chosen: [N] int64, number of draws of each client; a draw counts when its update
             arrives.
-        eligible: [n] int64, the clients with data in order.
-        sizes: [n] int64, their numbers of samples.
-        cohort_size: K, or n if that is less.
+        eligible: [n] int64, the clients with data, in order.
+        sizes: [n] int64, their numbers of training samples.
+        cohort_size: min(K, n).
     """
 
     def setup(self, setting: Setting) -> None:
         """Find the clients with data."""
         self.times_chosen = torch.zeros(setting.num_clients, dtype=torch.int64)
-        self._setting = setting  # for figures alone
+        self._setting = setting  # only for figures
         sizes = setting.client_sizes.numpy()
         self.seed = setting.seed
         self.eligible: np.ndarray = np.flatnonzero(sizes)
@@ -62,7 +62,7 @@ class Sampler(Part):
         """Server: the answers of all candidates by client; called before every ``select``."""
 
     def select(self, round: int) -> list[int]:
-        """Server: the clients of this round; one that is drawn several times is listed as often."""
+        """Server: the clients of this round; a client that is drawn twice is listed twice."""
         raise NotImplementedError
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
@@ -79,9 +79,9 @@ class Sampler(Part):
         self.times_chosen = state["times_chosen"].clone()
 
     def figures(self, memories: Mapping[int, Memory], about: Description) -> dict[str, Figure]:
-        """How often each client was chosen; its file of numbers also has its label entropy.
+        """How often each client was chosen; the figure's numbers also have the label entropies.
 
-        Of a large population it shows clients that were chosen.
+        In a large population the figure shows only clients that were chosen.
         """
         shown = self._shown_of_many()
         clients = torch.arange(len(self.times_chosen)) if shown is None else shown
@@ -90,7 +90,7 @@ class Sampler(Part):
         return {"sampler/times_chosen": bars}
 
     def _shown_of_many(self) -> Tensor | None:
-        """Evenly spaced ones of the clients that were chosen; None if all clients are shown."""
+        """Evenly spaced chosen clients; None if all clients are shown."""
         counted = self._setting.class_counts is not None
         if counted and len(self.times_chosen) <= ALL_CLIENTS:
             return None

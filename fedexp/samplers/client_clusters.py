@@ -28,18 +28,17 @@ _BLOCK = 4096
 class ClientClusters:
     """Clusters by Ward's method on the distances of HiCS-FL Eq. 9.
 
-    Beyond ``exact_up_to`` clients a random sample of them, the landmarks, is clustered. Every other
-    client joins the cluster with the smallest mean distance to its landmarks. Clients of which
-    nothing is known are all the same; in a large population they count as one point that stands for
-    all of them, which changes nothing (``ward_beside_equals``). So a round costs what the known
-    clients do.
+    With more than ``exact_up_to`` clients only a random sample is clustered, the landmarks. Every
+    other client joins the cluster with the smallest mean distance to its landmarks. In a large
+    population one point stands for all unknown clients: they are equal, so the result is the same
+    (``ward_beside_equals``), and the cost of a round depends only on the known clients.
 
     Attributes:
-        clusters: M, the most clusters.
+        clusters: M, the largest number of clusters.
         lam: weight of the angle in the distance.
-        linkage_on: as in ``ward``.
+        linkage_on: see ``ward``.
         exact_up_to: the largest population that is clustered as a whole.
-        landmarks: size of the sample in a larger one.
+        landmarks: number of landmarks in a larger population.
     """
 
     clusters: int
@@ -49,14 +48,14 @@ class ClientClusters:
     landmarks: int
 
     def check(self, clients: int) -> None:
-        """Warn if so many clients need landmarks; raise InputError if there are too few of them."""
+        """Warn if the population needs landmarks; raise InputError for too few landmarks."""
         if clients <= self.exact_up_to:
             return
         if self.landmarks < self.clusters:
             raise InputError(
                 f"sampler.landmarks={self.landmarks}: must be at least the number of clusters, "
-                f"{self.clusters}, when more than sampler.exact_up_to={self.exact_up_to} "
-                f"clients have data"
+                f"{self.clusters}, because more than sampler.exact_up_to={self.exact_up_to} "
+                f"clients have data; use {self.clusters} or more"
             )
         LOGGER.warning(
             "sampler=hics: %d clients with data are more than sampler.exact_up_to=%d; each round "
@@ -70,7 +69,7 @@ class ClientClusters:
         """[n] int64 cluster of each client, numbered by mean entropy, lowest first.
 
         Args:
-            profiles: of the n clients.
+            profiles: profiles of the n clients.
             generator: draws the landmarks.
         """
         if len(profiles) <= self.exact_up_to:
@@ -82,12 +81,12 @@ class ClientClusters:
     def beside_unknown(
         self, known: Profiles, unknown: Profiles, number: int, generator: np.random.Generator
     ) -> Tensor:
-        """[n + 1] int64 cluster of each known client, and last that of all unknown ones.
+        """[n + 1] int64: the cluster of each known client, then the cluster of all unknown ones.
 
         Args:
-            known: of n clients; n may be 0.
-            unknown: of one unknown client, whose update is zero.
-            number: of the unknown clients, at least 1.
+            known: profiles of n clients; n may be 0.
+            unknown: profile of one unknown client, whose update is zero.
+            number: number of unknown clients, at least 1.
             generator: draws the landmarks, if more than ``exact_up_to`` clients are known.
         """
         chosen = torch.arange(len(known))
@@ -138,7 +137,7 @@ class ClientClusters:
         labels: Tensor,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """[n] int64: as ``nearest_clusters``, a block of clients at a time."""
+        """[n] int64: ``nearest_clusters``, computed for a block of clients at a time."""
         blocks = (
             distances_between(profiles[start : start + _BLOCK], landmarks, self.lam)
             for start in range(0, len(profiles), _BLOCK)

@@ -16,24 +16,25 @@ from fedexp.samplers.last_updates import LastUpdates
 def sampling_distributions(
     distances: np.ndarray, sizes: np.ndarray, num_draws: int, linkage_on: LinkageOn
 ) -> np.ndarray:
-    """K distributions over the clients such that similar clients share one (Algorithm 2).
+    """K distributions over the clients; similar clients share a distribution (Algorithm 2).
 
-    Client k has K n_k units to distribute, and each distribution holds n. A client with n_k > n / K
-    first fills whole distributions alone. The remaining units of all clients are clustered by
-    Ward's method; the tree is cut into the largest clusters of at most n units. Each of the largest
-    clusters gets a distribution; the clients of the others fill the rest, largest cluster first,
-    from the distribution with the most room on, so that few clusters are split. (The released code
-    takes the smallest cluster first and the clients of a cluster in random order.)
+    Client k has K n_k units, and each distribution has room for n units. A client with n_k > n / K
+    first fills whole distributions alone. Ward's method clusters the clients by their remaining
+    units: the tree is cut into the largest clusters with at most n units. Each of the largest
+    clusters gets a distribution of its own. Clients of the other clusters fill the remaining room,
+    largest cluster first, beginning with the distribution that has the most room. So few clusters
+    are split. (The released code takes the smallest cluster first, and the clients of a cluster in
+    random order.)
 
     Args:
         distances: [N, N] symmetric, zero on the diagonal.
         sizes: n_k [N] int64, positive.
         num_draws: K.
-        linkage_on: what Ward's method is given, as in ``Clustered``.
+        linkage_on: see ``Clustered``.
 
     Returns:
         r [K, N] int64: draw j is client k with probability r_jk / n. Each row sums to
-        n = sum_k n_k, column k to K n_k: so k is drawn K n_k / n times on average, exactly.
+        n = sum_k n_k, and column k sums to K n_k: the expected number of draws of k is K n_k / n.
     """
     total = int(sizes.sum())
     whole, rest = np.divmod(num_draws * sizes, total)
@@ -62,9 +63,9 @@ def bounded_clusters(
 
     Args:
         distances: [N, N] symmetric, zero on the diagonal; N is at least 2.
-        units: [N] int64, none above ``limit``.
-        limit: of the sum over a cluster.
-        linkage_on: as in ``Clustered``.
+        units: [N] int64, each at most ``limit``.
+        limit: the largest sum over a cluster.
+        linkage_on: see ``Clustered``.
 
     Returns:
         The members of each cluster, in order.
@@ -73,8 +74,8 @@ def bounded_clusters(
     sums = units.tolist()
     for merge in tree:
         sums.append(sums[int(merge[0])] + sums[int(merge[1])])
-    # With its sum as a cluster's height, which never falls from a cluster to its parent, fcluster
-    # cuts the tree by sums.
+    # A parent's sum is never below its child's. So the sums can serve as heights of the tree, and
+    # fcluster cuts it by sums.
     tree[:, 2] = sums[len(units) :]
     labels = fcluster(tree, limit, "distance")
     return [np.flatnonzero(labels == label) for label in np.unique(labels)]
@@ -84,7 +85,7 @@ def fill_in_order(room: np.ndarray, units: np.ndarray) -> np.ndarray:
     """Assign ``units`` [N] one after another to K places with ``room`` [K]; the sums are equal.
 
     Returns:
-        [K, N] int64: how many of each client's units are at each place.
+        [K, N] int64: the number of each client's units at each place.
     """
     filled, assigned = room.cumsum(), units.cumsum()
     overlap = np.minimum.outer(filled, assigned) - np.maximum.outer(filled - room, assigned - units)
@@ -93,7 +94,7 @@ def fill_in_order(room: np.ndarray, units: np.ndarray) -> np.ndarray:
 
 
 def draw(distributions: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """[K] one column for each row of [K, N] int64, with odds proportional to the row's entries."""
+    """[K]: draw one column for each row of [K, N] int64; odds are proportional to the entries."""
     ends = distributions.cumsum(axis=1)
     tickets = generator.integers(ends[:, -1])
     drawn: np.ndarray = (ends <= tickets[:, None]).sum(axis=1)
@@ -101,22 +102,21 @@ def draw(distributions: np.ndarray, generator: np.random.Generator) -> np.ndarra
 
 
 class Clustered(LastUpdates):
-    """One client from each of K distributions in which clients with similar updates are together.
+    """Draws one client from each of K distributions; similar clients share a distribution.
 
-    A client can be drawn several times; it then stands in the cohort as often. The draws are
-    unbiased, K n_k / n of client k on average, so that the cohort has to be averaged uniformly:
-    use ``aggregator=uniform``. If fewer than K clients have data, there are as many draws as such
-    clients, with the same odds: not all of them need take part.
+    A client that is drawn several times counts as often in the cohort. Client k is expected to be
+    drawn K n_k / n times, in proportion to its samples. So average the cohort uniformly:
+    ``aggregator=uniform``. If n < K clients have data, there are n draws with the same odds; some
+    clients may then be drawn twice and others not at all.
 
     The distance of two clients is the angle between their updates (arccos of the cosine). A client
-    that has not trained yet is at a right angle to every other, so that no clients count as similar
-    in the first round. (In the released code it is at angle 0.) Memory: see ``LastUpdates``.
+    that has not trained yet is at a right angle to all others: in the first round no two clients
+    are similar. (In the released code its angle is 0.) Memory: see ``LastUpdates``.
 
     Args:
-        linkage_on: what Ward's method is given. ``condensed``: the angles as the distances of the
-            points. ``rows``: the rows of the matrix of angles as the coordinates of the points, so
-            that two clients are close if their angles to all others are similar; as in the released
-            code.
+        linkage_on: the input of Ward's method. ``condensed``: the angles are the distances of the
+            points. ``rows`` (released code): the rows of the matrix of angles are the coordinates
+            of the points, so that clients are close if their angles to all others are similar.
     """
 
     traits = frozenset({DRAWS_BY_SIZE, DRAWS_REPEATEDLY})

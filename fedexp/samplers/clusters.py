@@ -1,4 +1,4 @@
-"""Ward's hierarchical clustering, and the nearest cluster of a point that was not clustered."""
+"""Ward's hierarchical clustering, and the nearest cluster for further points."""
 
 from typing import Literal
 
@@ -18,7 +18,7 @@ def ward(distances: Tensor, clusters: int, linkage_on: LinkageOn) -> Tensor:
 
     Args:
         distances: [N, N] symmetric, zero on the diagonal.
-        clusters: the most clusters; if there are no more points, each is a cluster.
+        clusters: the largest number of clusters; with N <= clusters each point is a cluster.
         linkage_on: ``condensed`` uses ``distances`` as the distances of the points. ``rows`` uses
             the rows of the matrix as the coordinates of the points, so that two points are close
             if their distances to all others are similar.
@@ -47,7 +47,7 @@ def nearest_clusters(distances: Tensor, labels: Tensor, weights: Tensor | None =
     Args:
         distances: [n, L] of n points to L clustered points.
         labels: [L] int64 cluster of each clustered point, 0 to M-1, none empty.
-        weights: [L] float64 for how many each clustered point stands; None: 1.
+        weights: [L] float64, the number of points that each clustered point stands for; None: 1.
     """
     members = torch.nn.functional.one_hot(labels).to(distances)
     if weights is not None:

@@ -20,18 +20,18 @@ from fedexp.samplers.last_updates import LastUpdates
 def facility_location(
     distances: Tensor, k: int, generator: np.random.Generator | None = None
 ) -> list[int]:
-    """Greedily, k of N points with a small sum over all points of the distance to the nearest one.
+    """Choose k of N points greedily: each point should be near one of the chosen points.
 
-    Each step adds the point that lowers sum_i min_{j in S} d_ij most; of several whose sums agree
-    to nine digits, the one with the lowest number. What is saved against a point at the largest
-    distance from all is at least 1 - 1/e of the most that k points can save (Nemhauser et al.,
-    1978).
+    The cost of a set S is sum_i min_{j in S} d_ij. Each step adds the point that lowers the cost
+    most; if costs agree to nine digits, the lowest number wins. Compared with one point at the
+    largest distance from all points, greedy reduces the cost by at least 1 - 1/e of the largest
+    reduction that k points can give (Nemhauser et al., 1978).
 
     Args:
         distances: [N, N], of row i from column j.
         k: at most N.
         generator: if given, greedy is stochastic: each step considers max(k, N // 10) points, drawn
-            without replacement from those not yet chosen, or all of these if there are no more.
+            without replacement from the points not yet chosen; if fewer are left, all of them.
 
     Returns:
         k numbers below N, in the order chosen.
@@ -48,7 +48,7 @@ def facility_location(
         costs = np.full(len(matrix), np.inf)
         costs[considered] = np.minimum(nearest[:, None], matrix[:, considered]).sum(axis=0)
         costs[chosen] = np.inf
-        # Two points that represent only each other cost the same: rounding must not decide.
+        # Two points that represent only each other have equal costs: rounding must not decide.
         chosen.append(int((costs <= costs.min() * (1 + 1e-9)).argmax()))
         nearest = np.minimum(nearest, matrix[:, chosen[-1]])
     return chosen

@@ -1,4 +1,4 @@
-"""Pictures of the clients' label entropies, true and estimated, and of their clusters (HiCS-FL)."""
+"""HiCS-FL's figures: true and estimated label entropies, and clusters of clients."""
 
 from collections.abc import Mapping
 
@@ -24,7 +24,7 @@ from fedexp.samplers.correlation import spearman
 
 
 def entropy_scatter(clients: Tensor, true: Tensor, estimated: Tensor) -> Figure:
-    """Estimated against true label entropy, one point a client.
+    """Estimated against true label entropy; one point for each client.
 
     Args:
         clients: [n] their numbers.
@@ -44,7 +44,7 @@ def entropy_scatter(clients: Tensor, true: Tensor, estimated: Tensor) -> Figure:
 
 
 def entropy_bars(clients: Tensor, true: Tensor, estimated: Tensor) -> Figure:
-    """True and estimated label entropy side by side for each client (HiCS-FL, Figs. 9-12).
+    """True and estimated label entropy of each client, side by side (HiCS-FL, Figs. 9-12).
 
     Args:
         clients: [n] their numbers.
@@ -65,7 +65,7 @@ def entropy_bars(clients: Tensor, true: Tensor, estimated: Tensor) -> Figure:
 
 
 def membership_heatmap(memberships: Mapping[int, Tensor], clients: Tensor) -> Figure:
-    """Which cluster each client was in, round by round; blank where there were no clusters.
+    """The cluster of each client in each round; blank for rounds without clusters.
 
     Args:
         memberships: round -> [n] cluster of each client, numbered by mean estimated entropy, lowest

@@ -33,11 +33,11 @@ def label_entropy(class_counts: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Profiles:
-    """What HiCS-FL compares of n clients.
+    """The quantities of n clients that HiCS-FL compares.
 
     Attributes:
         entropies: H [n] float64, estimated.
-        updates: [n, D] the vectors whose angles count; delta_b in the paper.
+        updates: [n, D] vectors for the angles; delta_b in the paper.
     """
 
     entropies: Tensor
@@ -51,7 +51,7 @@ class Profiles:
 
 
 def distances_between(rows: Profiles, columns: Profiles, lam: float) -> Tensor:
-    """lam * angle + (1 - lam) * |H_u - H_k| (HiCS-FL Eq. 9) of n ``rows`` with m ``columns``.
+    """lam * angle + (1 - lam) * |H_u - H_k| (HiCS-FL Eq. 9) between n ``rows`` and m ``columns``.
 
     Returns:
         [n, m] float64.
@@ -103,8 +103,8 @@ def draw_cohort(
     Returns:
         K numbers below N, in the order drawn.
     """
-    # Sorted by exponential variables with rates n_k, the clients of a cluster are in the order of
-    # a draw without replacement with odds proportional to n_k.
+    # Exponential variables with rates n_k sort the clients of a cluster like draws without
+    # replacement with odds proportional to n_k.
     keys = generator.exponential(size=len(sizes)) / sizes.numpy()
     first = _smallest(keys, clusters.numpy(), cohort_size)
     queue = first[np.lexsort((keys[first], clusters.numpy()[first]))]
@@ -122,9 +122,9 @@ def draw_cohort(
 
 
 def _smallest(keys: np.ndarray, clusters: np.ndarray, most: int) -> np.ndarray:
-    """The places of the ``most`` smallest keys [N] of each cluster, so that few have to be sorted.
+    """The places of the ``most`` smallest keys [N] in each of the ``clusters`` [N], 0 to M-1.
 
-    ``clusters`` [N] are 0 to M-1.
+    Only these are then sorted: in a large population few of many.
     """
     # Sorting integers of 16 bits takes time proportional to their number.
     small = clusters.astype(np.uint16) if clusters.max() < 2**16 else clusters

@@ -1,8 +1,8 @@
 """HiCS-FL (Chen and Vikalo): cohorts from clusters of clients with similar output-layer updates.
 
-The update of the output layer's bias in local training tells how balanced a client's labels are:
-the less balanced, the fewer entries grow, and the lower the entropy of their softmax. Clients are
-clustered by these updates, and clusters of high entropy are drawn more often at first.
+Local training updates the bias of the output layer. The update shows how balanced a client's
+labels are: with unbalanced labels few entries grow, and the entropy of their softmax is low.
+Clients are clustered by these updates. At first, clusters with high entropy are drawn more often.
 """
 
 from __future__ import annotations
@@ -45,48 +45,46 @@ if TYPE_CHECKING:
 class HiCS(Sampler):
     """Clusters of clients with similar updates, drawn by their estimated label entropy.
 
-    The first ceil(N / K) rounds select every client once; the last of them has a smaller cohort if
-    K does not divide N. N is the number of clients with data. After that, all clients are clustered
-    in each round by the signals that the server has. A client whose update never arrived has a zero
-    signal, which has the largest entropy, so that it is likely to be selected soon. A signal that
-    is not finite is ignored.
+    Warm-up: the first ceil(N / K) rounds select every client once. N is the number of clients with
+    data; if K does not divide N, the last of these rounds has a smaller cohort. After that, each
+    round clusters all clients by their latest signals. A client whose update never arrived has a
+    zero signal, whose entropy is the largest possible: it is likely to be selected soon. A signal
+    that is not finite is ignored.
 
-    A large population is never through with these rounds: ``warm_up_rounds`` ends them sooner. The
-    clients that have not been selected by then have zero signals and so are all the same, one
-    cluster (or a part of one) that the draws explore. They cost some passes over N numbers; the
-    rest of a round's time is that of the clients that have been heard: up to ``exact_up_to``, about
-    their number cubed, and beyond it their number times ``landmarks``.
+    In a large population ``warm_up_rounds`` should end the warm-up earlier. The clients that have
+    not been selected by then have zero signals. They are equal, and so they are one cluster, or
+    part of one. These clients cost a few passes over N numbers in each round. The remaining time
+    grows with the number of known clients: with its cube up to ``exact_up_to`` clients, then with
+    its product with ``landmarks``.
 
-    Memory at the server: N C numbers; with ``angle_on=head`` also N D, D the size of the head.
+    Memory at the server: N C numbers; with ``angle_on=head`` also N D, with D the head's size.
 
     Args:
-        signal: what stands for the update delta_b of the output layer's bias. ``bias``: the update
-            itself, read from the weights that are sent. ``virtual_bias``: the update that
-            plain SGD would give a bias, measured in the client's ordinary steps; for every head, at
-            the cost of C more numbers in the upload. ``weight_rowmean``: the row means of the
-            update of the head's weight matrix, from the weights that are sent (released code).
-            ``auto``: ``bias`` where the head has one that is trained and shared, else
-            ``virtual_bias``. ``labels``: an oracle, which no real server has: the signal is the
-            client's class counts, and the entropy is that of its labels. Nothing is estimated;
-            cohorts depend on training only through ``angle_on=head``.
-        temperature: of the softmax in the entropy; it should have the magnitude of the updates.
-            ``signal=labels`` has no softmax.
-        lam: weight of the angle in the distance; the entropy has 1 - lam.
-        gamma_0: how strongly high entropy is preferred at first; gamma_t = gamma_0 (1 - t/T).
-        clusters: M; None is K.
-        linkage_on: as in ``ward``; the released code uses ``rows``.
+        signal: the substitute for delta_b, the update of the output layer's bias. ``bias``: the
+            update itself, from the sent weights. ``virtual_bias``: the update that plain SGD would
+            give a bias, measured during local training; it works with every head and adds C numbers
+            to the upload. ``weight_rowmean``: the row means of the update of the head's weight
+            matrix, from the sent weights (released code). ``auto``: ``bias`` if the head has a
+            trained and shared bias, else ``virtual_bias``. ``labels``: an oracle: the signal is the
+            client's class counts, and its entropy the true label entropy. No real server knows
+            them. Cohorts then depend on training only through ``angle_on=head``.
+        temperature: temperature of the softmax in the entropy; it should be as large as typical
+            entries of the updates. Unused with ``signal=labels``.
+        lam: weight of the angle in the distance; the entropy has weight 1 - lam.
+        gamma_0: initial preference for high entropy; gamma_t = gamma_0 (1 - t/T).
+        clusters: M, the number of clusters; None: K.
+        linkage_on: see ``ward``; the released code uses ``rows``.
         exact_up_to: with more clients than this, only ``landmarks`` of them are clustered, drawn
-            anew each round; each of the others joins the nearest cluster.
-        landmarks: how many; at least M.
-        warm_up_rounds: the most rounds that select every client once; None is ceil(N / K), as in
-            the paper.
-        refresh: when a client's signal is replaced. ``always``: each time an update of the client
-            arrives (Alg. 1, line 18). ``warm_up``: never again after the first one, which comes in
-            the warm-up unless it was lost (released code).
-        warm_up_order: the order of the clients in the first rounds: ``random``, or ``client`` by
-            number (released code).
-        angle_on: the vectors whose angles count in the distance. ``signal``: the signals.
-            ``head``: the updates of the head's weight matrix and bias together (released code).
+            anew in each round; every other client joins the nearest cluster.
+        landmarks: number of landmarks; at least M.
+        warm_up_rounds: limit on the warm-up rounds; None: ceil(N / K), as in the paper.
+        refresh: when to replace a client's signal. ``always``: with each update of the client (Alg.
+            1, line 18). ``warm_up``: only with its first update, which comes in the warm-up unless
+            it was lost (released code).
+        warm_up_order: order of the clients in the warm-up: ``random``, or ``client`` by number
+            (released code).
+        angle_on: the vectors whose angles are in the distance. ``signal``: the signals. ``head``:
+            the updates of the head's weight matrix and bias together (released code).
     """
 
     traits = frozenset({DRAWS_BY_SIZE})
@@ -138,7 +136,7 @@ class HiCS(Sampler):
         if self.signal == "labels":
             self.signals = setting.all_class_counts("sampler.signal=labels").float()
         self.head_updates = torch.zeros(setting.num_clients, head_size)
-        # In the pictures, and so in the history of clusters.
+        # The clients in the figures, and so in the history of clusters.
         self.shown = evenly_spaced(torch.arange(setting.num_clients), MOST_SHOWN)
         self.memberships: dict[int, Tensor] = {}
         self._clusters_found: int | None = None
@@ -168,7 +166,7 @@ class HiCS(Sampler):
         return self.gamma_0 * max(0.0, 1 - round / self.rounds)
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
-        """What is read from the weights: the signal, and the head's update if angles need it."""
+        """From the weights: the signal, and the head's update if the angles need it."""
         found = self.source.extract(weights, current)
         if self.head_names:
             found["head_update"] = flat_update(weights, current, self.head_names)
@@ -181,10 +179,10 @@ class HiCS(Sampler):
             self._store(update.client, update.extras)
 
     def metrics(self) -> dict[str, float]:
-        """How many clusters there were, and how well the estimates rank the clients.
+        """The number of clusters, and how well the estimated entropies rank the clients.
 
-        ``sampler/entropy_spearman`` compares them with the true label entropies, which a real
-        server would not know.
+        ``sampler/entropy_spearman`` is the rank correlation with the true label entropies, which a
+        real server would not know.
         """
         found = {}
         if self._clusters_found is not None:
@@ -207,7 +205,7 @@ class HiCS(Sampler):
             self.head_updates = state["head_updates"].clone()
 
     def figures(self, memories: Mapping[int, Memory], about: Description) -> dict[str, Figure]:
-        """Also: estimated and true entropies, and the cluster of each client in each round."""
+        """Also the estimated and true entropies, and the cluster of each client in each round."""
         figures = super().figures(memories, about)
         chosen = self.times_chosen > 0
         known = chosen.nonzero().flatten()
@@ -223,7 +221,7 @@ class HiCS(Sampler):
     # The client's half.
 
     def measure(self, batch: Forward) -> Tensors:
-        """What the signal needs of one batch; see ``signals``."""
+        """The quantities of one batch that the signal needs; see ``signals``."""
         return self.source.measure(batch)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
@@ -257,20 +255,20 @@ class HiCS(Sampler):
         return entropies, by_mean_entropy(entropies, clusters)
 
     def _profiles(self, clients: np.ndarray | None = None) -> Profiles:
-        """Of these clients [n], by default those with data."""
+        """The profiles of these clients [n]; None: of all clients with data."""
         clients = self.eligible if clients is None else clients
         signals = self.signals[clients]
         updates = self.head_updates[clients] if self.head_names else signals
         return Profiles(self._estimates(signals), updates)
 
     def _estimates(self, signals: Tensor) -> Tensor:
-        """[n] the entropies that the server takes for those of the labels, from [n, C] signals."""
+        """[n] estimated label entropies from signals [n, C]; exact with ``signal=labels``."""
         if self.signal == "labels":
             return label_entropy(signals)
         return estimated_entropy(signals, self.temperature)
 
     def _store(self, client: int, extracted: Tensors) -> None:
-        """Replace what is stored of a client, unless it is not finite or must not be refreshed."""
+        """Store a client's tensors if they are finite and ``refresh`` allows it."""
         stored = self.head_updates if self.head_names else self.signals
         if self.refresh == "warm_up" and stored[client].any():
             return
@@ -282,7 +280,7 @@ class HiCS(Sampler):
             self.head_updates[client] = extracted["head_update"].cpu()
 
     def _record_clusters(self, round: int, clusters: Tensor) -> None:
-        """Keep the clusters for the picture; -1 stands for a client without data."""
+        """Keep the clusters for the figure; -1 marks a client without data."""
         everyone = torch.full((len(self.signals),), -1, dtype=torch.int32)
         everyone[self.eligible] = clusters.to(torch.int32)
         self.memberships[round] = everyone[self.shown]

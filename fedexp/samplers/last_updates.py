@@ -14,23 +14,23 @@ from fedexp.errors import InputError
 from fedexp.samplers.base import Sampler
 
 _MOST_CLIENTS = 20_000
-"""The distances of all pairs of them take 3 GiB."""
+"""The distances of all their pairs take 3 GiB."""
 
 _BLOCK = 16
-"""Clients compared with each other at a time: bounds the memory."""
+"""Number of clients compared at a time: bounds the memory."""
 
 
 class LastUpdates(Sampler):
     """Keeps each client's last update w_k - w^t, and the distances between these updates.
 
-    An update is of the shared parameters, without buffers, as one float32 vector [D] on the CPU.
-    So the server, and each checkpoint, holds N D numbers once all clients have trained. A client
-    that has not trained yet has the update zero; an update that is not finite is ignored. Only the
-    distances from the latest cohort are computed anew: about K N D operations a round.
+    An update is one float32 vector [D] of the shared parameters, without buffers, on the CPU. So
+    the server and each checkpoint hold N D numbers once all clients have trained. A client that has
+    not trained yet has the update zero. An update that is not finite is ignored. Only distances
+    from the latest cohort are recomputed: about K N D operations in a round.
 
     Attributes:
-        updates: client -> [D], of those that have trained.
-        distances: [n, n] float64, zero on the diagonal, between the n clients with data in order.
+        updates: client -> [D], for clients that have trained.
+        distances: [n, n] float64, zero on the diagonal, between the n clients with data, in order.
     """
 
     takes_tokens = True
@@ -42,19 +42,19 @@ class LastUpdates(Sampler):
         raise NotImplementedError
 
     def setup(self, setting: Setting) -> None:
-        """All updates are zero. Raises InputError: no parameter is shared, or too many clients."""
+        """Set all updates to zero. Raises InputError: too many clients, or nothing is shared."""
         super().setup(setting)
         if (clients := len(self.eligible)) > _MOST_CLIENTS:
             raise InputError(
-                f"sampler: compares all pairs of clients with data, and there are {clients:,} of "
-                f"them; at most {_MOST_CLIENTS:,} are allowed; use another, such as random or hics"
+                f"sampler: compares all pairs of clients with data, at most {_MOST_CLIENTS:,} "
+                f"clients, but {clients:,} have data; use sampler=random or sampler=hics"
             )
         shapes = setting.parameter_shapes
         self.names = [name for name in shapes if name in setting.shared]
         if not self.names:
             raise InputError(
-                "sampler: compares clients by their updates of shared parameters, but none is "
-                "shared; use another, such as random"
+                "sampler: compares clients by their updates of shared parameters, but no parameter "
+                "is shared; use sampler=random"
             )
         self.width = sum(shapes[name].numel() for name in self.names)
         self.updates = {}
@@ -89,7 +89,7 @@ class LastUpdates(Sampler):
         self.distances.fill_diagonal_(0)
 
     def server_state(self) -> dict[str, Any]:
-        """Also the updates and their distances."""
+        """Also the updates and the distances."""
         state = {"updates": dict(self.updates), "distances": self.distances.clone()}
         return super().server_state() | state
 

@@ -19,15 +19,15 @@ from fedexp.samplers.base import Sampler
 
 
 class PowerOfChoice(Sampler):
-    """d candidates with odds proportional to n_k; of these, the K with the largest loss.
+    """Draws d candidates with odds proportional to n_k; the K with the largest loss take part.
 
-    The loss is the mean cross-entropy of the global model on all of a candidate's training data, in
-    eval mode: the paper's pi_pow-d, and with d = N its ideal. The paper breaks ties at random; here
-    the lower client number comes first. A client whose loss is NaN comes after all others. The
-    paper averages the cohort uniformly (``aggregator=uniform``).
+    The loss is the mean cross-entropy of the global model over all training data of a candidate, in
+    eval mode. This is the paper's pi_pow-d; with d = N it is the paper's ideal form. The paper
+    breaks ties at random; here the lowest client number wins. A client whose loss is NaN comes
+    last. The paper averages the cohort uniformly (``aggregator=uniform``).
 
     Args:
-        candidates: d, at least K; if fewer clients have data, all of those. None is 2 K.
+        candidates: d, at least K; at most the number of clients with data. None: 2 K.
     """
 
     takes_tokens = True
@@ -44,7 +44,8 @@ class PowerOfChoice(Sampler):
         wanted = 2 * cohort if self.wanted is None else self.wanted
         if wanted < cohort:
             raise InputError(
-                f"sampler.candidates={wanted}: must be at least clients.per_round={cohort}"
+                f"sampler.candidates={wanted}: must be at least clients.per_round={cohort}; use "
+                f"{cohort} or more"
             )
         self.num_candidates = min(wanted, len(self.eligible))
 

@@ -1,4 +1,4 @@
-"""Where HiCS-FL's signal comes from: an update of the output layer's bias, or what replaces it."""
+"""Sources of HiCS-FL's signal: the update of the output layer's bias, or a substitute for it."""
 
 from typing import Literal
 
@@ -16,21 +16,22 @@ SignalName = Literal["auto", "bias", "virtual_bias", "weight_rowmean", "labels"]
 
 
 class Signal:
-    """C numbers of each client's local training; a subclass implements one of the two ways.
+    """C numbers that describe a client's local training.
 
-    This base class takes nothing from clients.
+    A subclass either reads them from the weights or measures and reports them. This base class has
+    no signal.
     """
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
-        """Server: ``signal`` [C], if it is in the weights that are sent anyway."""
+        """Server: ``signal`` [C], if it is computed from the sent weights."""
         return {}
 
     def measure(self, batch: Forward) -> Tensors:
-        """Client: what to sum over the steps of local training."""
+        """Client: the tensors to sum over the steps of local training."""
         return {}
 
     def report(self, client: Client, measured: Tensors) -> Tensors:
-        """Client: ``signal`` [C], if it must be sent, from the sums of what was measured."""
+        """Client: ``signal`` [C], if it must be sent, from the sums of the measured tensors."""
         return {}
 
 
@@ -41,13 +42,13 @@ class WeightUpdate(Signal):
         self.name = name
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
-        """The update of the weight, averaged over the features if there are any."""
+        """The update of the weight; for a matrix its row means."""
         step = _step(weights, current, self.name)
         return {"signal": step if step.dim() == 1 else step.mean(dim=1)}
 
 
 class VirtualBias(Signal):
-    """The update that plain SGD would give a bias, whether or not the head has one."""
+    """The update that plain SGD would give a bias; the head need not have one."""
 
     def measure(self, batch: Forward) -> Tensors:
         """``residual`` [C]: minus the cross-entropy's gradient with respect to a bias."""
@@ -60,7 +61,7 @@ class VirtualBias(Signal):
 
 
 def find_signal(name: SignalName, setting: Setting) -> Signal:
-    """The source of the signal ``name`` in this head; ``labels`` needs nothing of a client.
+    """The source of the signal ``name`` for this head; with ``labels`` clients send nothing.
 
     Raises:
         InputError: the head has no such weight.
@@ -73,8 +74,8 @@ def find_signal(name: SignalName, setting: Setting) -> Signal:
     wanted, found = ("weight matrix", matrices) if name == "weight_rowmean" else ("bias", biases)
     if not found:
         raise InputError(
-            f"sampler.signal={name}: this head has no {wanted} over the classes that is trained "
-            f"and shared; should be auto or virtual_bias"
+            f"sampler.signal={name}: this head has no trained and shared {wanted} with one row for "
+            "each class; use auto or virtual_bias"
         )
     return WeightUpdate(found[0])
 
@@ -87,8 +88,8 @@ def head_weights(setting: Setting) -> list[str]:
     """
     if not _matrices(setting):
         raise InputError(
-            "sampler.angle_on=head: this head has no weight matrix over the classes that is "
-            "trained and shared; should be signal"
+            "sampler.angle_on=head: this head has no trained and shared weight matrix with one row "
+            "for each class; use sampler.angle_on=signal"
         )
     return _matrices(setting) + _biases(setting)
 

@@ -1,4 +1,4 @@
-"""The picture of how often each client was chosen."""
+"""The figure of how often each client was chosen."""
 
 import torch
 from matplotlib.figure import Figure
@@ -16,9 +16,8 @@ def times_chosen_bars(
 
     Args:
         times_chosen: [N].
-        entropies: [n] of each shown client's labels in nats; saved beside the picture.
-        shown: [n] the numbers of the clients that are shown, some of those that were chosen; None:
-            all N.
+        entropies: [n] label entropy of each shown client in nats; saved beside the figure.
+        shown: [n] the numbers of the shown clients, all of them chosen at least once; None: all N.
     """
     times = times_chosen.cpu().numpy()
     everyone = torch.arange(len(times))

@@ -1,4 +1,4 @@
-"""Ward's method where one point stands for many clients that are all the same."""
+"""Ward's method with one point that stands for many equal clients."""
 
 import numpy as np
 from scipy.cluster.hierarchy import DisjointSet, fcluster
@@ -15,36 +15,35 @@ def ward_beside_equals(
     clusters: int,
     linkage_on: LinkageOn,
 ) -> np.ndarray:
-    """What ``ward`` finds for m points and n equal ones, without a matrix of all of them.
+    """The result of ``ward`` for m points and n equal points, without a matrix of all of them.
 
-    The equal points have the same distance from any other point, and ``apart`` from each other,
-    which is at most the distance of any other point from them. Then Ward's tree joins all of them
-    before one of them joins another point, since by the Lance-Williams formula a cluster that is no
-    nearer than ``apart`` to two equal clusters is no nearer to both together. So they enter as one
-    cluster of n points, whose distance from a point follows in closed form: with D the distance of
-    the point from each, and the squares of Ward's distances,
+    The equal points have the distance ``apart`` from each other and D >= ``apart`` from another
+    point; D depends only on the other point. By the Lance-Williams formula a cluster that is no
+    nearer than ``apart`` to two equal points is no nearer to their union. So Ward's tree joins all
+    equal points before one of them joins another point. They enter the tree as one cluster of n
+    points. The square of its Ward distance from another point is
 
         2 n / (n + 1) * (D^2 - apart^2 (n - 1) / (2 n)).
 
     Args:
         distances: [m, m] symmetric, zero on the diagonal.
-        to_equals: [m] of each point from each of the equal points, at least ``apart``.
-        apart: of the equal points from each other.
+        to_equals: D [m], at least ``apart``.
+        apart: distance between two equal points.
         number: n, at least 1.
-        clusters: the most clusters.
-        linkage_on: as in ``ward``. With ``rows`` the equal points have n equal columns, too.
+        clusters: the largest number of clusters.
+        linkage_on: see ``ward``. With ``rows`` the equal points have n equal columns, too.
 
     Returns:
-        [m + 1] int64 labels 0, 1, ..., the last one that of the equal points. There are fewer than
-        ``clusters`` of them where more would divide the equal points; ``ward`` then divides them
-        arbitrarily, as all of them join at one height and rounding decides which one is first.
+        [m + 1] int64 labels 0, 1, ...; the last label is for the equal points. If ``clusters``
+        labels would divide the equal points, there are fewer labels. ``ward`` would divide them
+        arbitrarily: they all join at one height, and rounding decides the order.
     """
     if not len(to_equals):
         return np.zeros(1, dtype=np.int64)
     squares, joins_at = _squares(distances, to_equals, apart, number, linkage_on)
     tree = group_tree(squares, np.append(np.ones(len(to_equals)), number))
     labels = np.arange(1, len(squares) + 1)
-    if number > 1:  # what is nearer than the equal points are has joined before they do
+    if number > 1:  # points nearer than the equal points have joined before they do
         labels = fcluster(tree, joins_at * (1 + 1e-9), "distance")
     if labels.max() > clusters:
         labels = fcluster(tree, clusters, "maxclust")
@@ -61,7 +60,7 @@ def _squares(
 ) -> tuple[np.ndarray, float]:
     """[m + 1, m + 1] squares of Ward's distances, and the height at which the equal points join.
 
-    The arguments are those of ``ward_beside_equals``; the last row is that of the equal points.
+    ``ward_beside_equals`` explains the arguments. The last row is for the equal points.
     """
     if linkage_on == "rows":
         columns = np.column_stack([distances, np.sqrt(number) * to_equals])
@@ -80,14 +79,14 @@ def _squares(
 
 
 def group_tree(squares: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Ward's tree of clusters that have points already, as scipy's [n - 1, 4] linkage matrix.
+    """Ward's tree that starts from clusters, as scipy's [n - 1, 4] linkage matrix.
 
-    By the chain of nearest neighbours (Murtagh, The Computer Journal 1983), with time O(n^2) and
-    the Lance-Williams formula. The last column counts clusters, not points.
+    Nearest-neighbour chain (Murtagh, The Computer Journal 1983) with the Lance-Williams formula;
+    time O(n^2). The last column counts clusters, not points.
 
     Args:
         squares: [n, n] the squares of Ward's distances between the clusters; overwritten.
-        sizes: [n] their points.
+        sizes: [n] number of points in each cluster.
     """
     np.fill_diagonal(squares, np.inf)
     sizes, left = sizes.astype(np.float64), np.ones(len(sizes), dtype=bool)
@@ -119,7 +118,7 @@ def group_tree(squares: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 
 
 def _in_order(merges: list[tuple[int, int, float]]) -> np.ndarray:
-    """scipy's linkage matrix of merges, each named by one of the points in both clusters."""
+    """scipy's linkage matrix of merges; a merge names one point of each of its two clusters."""
     count = len(merges) + 1
     clusters = DisjointSet(range(count))
     number = list(range(count))  # of each cluster, at the place of the point that represents it

@@ -65,9 +65,9 @@ class TestAccountant:
         assert epsilon(z, q, 3, delta) == pytest.approx(min(converted), rel=0.01)
 
     def test_reports_without_noise_and_other_samplers_are_refused(self) -> None:
-        with pytest.raises(InputError, match=r"take sampler=random"):
+        with pytest.raises(InputError, match=r"use sampler=random"):
             federate("aggregator=private", "sampler=round_robin")
-        with pytest.raises(InputError, match=r"take sampler=random"):
+        with pytest.raises(InputError, match=r"use sampler=random"):
             federate("aggregator=private", "sampler=weighted")
         federation = federate("aggregator=private", "regularizer=control_variates")
         with pytest.raises(InputError, match="regularizer would send more than weights"):

@@ -283,11 +283,11 @@ def test_too_many_combinations_are_refused_with_advice() -> None:
     federate(*SMALL, *crowd, "aggregator.batches=3")  # 7 in a batch
     message = (
         r"aggregator\.batches=2: 10 clients in a batch with 3 models each have more than 10000 "
-        r"combinations; take aggregator\.batches=3 or more"
+        r"combinations; use aggregator\.batches=3 or more"
     )
     with pytest.raises(InputError, match=message):
         federate(*SMALL, *crowd, "aggregator.batches=2")
-    with pytest.raises(InputError, match=r"take a smaller aggregator\.memory"):
+    with pytest.raises(InputError, match=r"use a smaller aggregator\.memory"):
         aggregator(30, 30, memory=20_000, batches=30).setup(setting(30, 30, rounds=20_000))
     aggregator(30, 30, memory=20_000, batches=30)  # but 50 rounds make 50 models at most
 
@@ -295,7 +295,7 @@ def test_too_many_combinations_are_refused_with_advice() -> None:
 def test_a_warm_up_of_the_whole_run_is_said(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         federate(*SMALL, "algorithm=fedcda", "rounds=50")
-    assert "aggregator.warmup=50: none of the 50 rounds is after it" in caplog.text
+    assert "aggregator.warmup=50: all 50 rounds are warm-up" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -63,8 +63,8 @@ def test_what_differs_in_one_option_is_accepted(overrides: list[str]) -> None:
         (["algorithm=feddyn", "aggregator=norm_clipped"], "its mean drift is wrong"),
         (["algorithm=feddc", "aggregator=krum"], "its mean drift is wrong"),
         (["algorithm=feddyn", "sampler=clustered"], "draws twice"),
-        (["sampler=hics"], "take aggregator=uniform"),
-        (["sampler=clustered"], "take aggregator=uniform"),
+        (["sampler=hics"], "use aggregator=uniform"),
+        (["sampler=clustered"], "use aggregator=uniform"),
     ],
     ids=str,
 )

@@ -66,7 +66,9 @@ def test_the_rotation_depends_on_the_generator_alone() -> None:
 
 @pytest.mark.parametrize(("num_classes", "dim"), [(10, 8), (3, 1)])
 def test_too_few_dimensions(num_classes: int, dim: int) -> None:
-    with pytest.raises(InputError, match=rf"^head=etf: .* classes - 1 = {num_classes - 1}, has"):
+    with pytest.raises(
+        InputError, match=rf"^head=etf: .*feature_dim={dim} .*at least {num_classes - 1}$"
+    ):
         simplex_etf(num_classes, dim)
 
 

@@ -112,7 +112,7 @@ def test_a_constant_scale_is_no_parameter(make: Any) -> None:
         ("head=etf head.phi_normalization=x", "head.phi_normalization=x: should be 'client' or"),
         (
             "head=etf model.feature_dim=2",
-            "head=etf: needs model.feature_dim >= data classes - 1 = 9, has 2",
+            "head=etf: model.feature_dim=2 is too small for 10 classes; use at least 9",
         ),
     ],
 )

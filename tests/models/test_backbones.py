@@ -385,7 +385,7 @@ def test_stacked_clients(
         (
             "torchvision",
             {"name": "squeezenet1_0"},
-            "model.name=squeezenet1_0: has no linear classifier; choose another network",
+            "model.name=squeezenet1_0: has no linear classifier; use another network",
         ),
         ("mlp", {"feature_dim": 0}, "model.feature_dim=0: should be greater than 0"),
         ("mlp", {"hidden": [0]}, "model.hidden.0=0: should be greater than 0"),

@@ -96,5 +96,5 @@ def test_logistic_regression_is_its_head() -> None:
 
 @pytest.mark.parametrize("personalization", ["fedbabu", "fedrep"])
 def test_a_body_without_parameters_cannot_be_trained_alone(personalization: str) -> None:
-    with pytest.raises(InputError, match="nothing of the backbone trains"):
+    with pytest.raises(InputError, match="no parameter of the backbone to train"):
         plan(compose("model=logistic", f"personalization={personalization}"))

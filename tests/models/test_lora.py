@@ -142,7 +142,7 @@ def test_it_learns() -> None:
     [
         (
             ["model.lora.rank=65"],
-            r"^model\.lora\.rank=65: is above the widths of 1\.0, \[128, 64\]",
+            r"^model\.lora\.rank=65: is above the smaller width of 1\.0, \[128, 64\]",
         ),
         (
             [LORA, "model.lora.targets=['*.qkv']"],

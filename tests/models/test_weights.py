@@ -157,7 +157,7 @@ def test_imagenet_is_torchvisions_file_in_its_cache(
     monkeypatch.setattr(torch.hub, "download_url_to_file", offline)
     found = message("torchvision", **SHUFFLENET, weights="imagenet")
     assert found == (
-        f"model.weights=imagenet: {file} is not there, and {url} cannot be downloaded (no network);"
+        f"model.weights=imagenet: {file} is missing, and {url} cannot be downloaded (no network);"
         " put the file there, or set model.weights to its path"
     )
     torch.save(saved, file)

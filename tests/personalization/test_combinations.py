@@ -16,15 +16,15 @@ def options(group: str) -> list[str]:
 
 
 REFUSED = {
-    ("fedper", "head=etf"): "head=etf: has nothing to train",
-    ("fedrep", "head=etf"): "head=etf: has nothing to train",
-    ("fedper", "head=identity"): "head=identity: has nothing to train",
-    ("fedrep", "head=identity"): "head=identity: has nothing to train",
-    ("fedper", "head=fixed_uniform"): "head=prototype: has nothing to train",
-    ("fedrep", "head=fixed_uniform"): "head=prototype: has nothing to train",
-    ("local", "sampler=clustered"): "sampler: compares clients by .* none is shared",
-    ("local", "sampler=divfl_ideal"): "sampler: compares clients by .* none is shared",
-    ("local", "sampler=divfl"): "sampler: compares clients by .* none is shared",
+    ("fedper", "head=etf"): "head=etf: trains nothing",
+    ("fedrep", "head=etf"): "head=etf: trains nothing",
+    ("fedper", "head=identity"): "head=identity: trains nothing",
+    ("fedrep", "head=identity"): "head=identity: trains nothing",
+    ("fedper", "head=fixed_uniform"): "head=prototype: trains nothing",
+    ("fedrep", "head=fixed_uniform"): "head=prototype: trains nothing",
+    ("local", "sampler=clustered"): "sampler: compares clients by .* no parameter is shared",
+    ("local", "sampler=divfl_ideal"): "sampler: compares clients by .* no parameter is shared",
+    ("local", "sampler=divfl"): "sampler: compares clients by .* no parameter is shared",
 }
 
 
@@ -90,7 +90,10 @@ def test_every_loss_where_more_than_the_shared_model_trains(
 @pytest.mark.parametrize(
     ("overrides", "reason"),
     [
-        (["sampler=hics", "sampler.signal=bias"], r"sampler\.signal=bias: this head has no bias"),
+        (
+            ["sampler=hics", "sampler.signal=bias"],
+            r"sampler\.signal=bias: this head has no trained and shared bias",
+        ),
         (
             ["regularizer=trajectory", "regularizer.side=server"],
             r"regularizer\.side=server: needs the whole model",

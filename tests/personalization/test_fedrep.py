@@ -66,9 +66,9 @@ def test_a_client_finds_its_own_head_again() -> None:
 
 @pytest.mark.parametrize("personalization", ["fedper", "fedrep"])
 def test_a_head_without_anything_to_train_is_refused(personalization: str) -> None:
-    with pytest.raises(InputError, match="head=etf: has nothing to train"):
+    with pytest.raises(InputError, match="head=etf: trains nothing"):
         personalized(personalization, "head=etf")
-    with pytest.raises(InputError, match="head=prototype: has nothing to train"):
+    with pytest.raises(InputError, match="head=prototype: trains nothing"):
         personalized(personalization, "head=prototype", "head.scale.trainable=false")
 
 

@@ -132,7 +132,7 @@ def test_received_prototypes_are_those_of_the_clients_last_training(engine: str)
 def test_it_chooses_its_loss_and_refuses_another() -> None:
     personalized("prototypes_only")
     personalized("prototypes_only", "loss=prototype_align", "loss.lam=0.1")
-    with pytest.raises(InputError, match=r"^loss: .* should be prototype_align"):
+    with pytest.raises(InputError, match=r"^loss: .* use loss=prototype_align"):
         personalized("prototypes_only", "loss=cross_entropy")
 
 

@@ -70,7 +70,7 @@ def after(server: Trajectory, current: Tensors, merged: Tensors) -> Tensors:
 
 def replace_matching(server: Trajectory, match: Any) -> None:
     """Let this stand in for learning D~."""
-    server.look_ahead = replace(server.look_ahead, match=match)
+    server.matching = replace(server.matching, match=match)
 
 
 def descended(w: Tensor, images: Tensor, steps: int, lr: float) -> np.ndarray:
@@ -321,7 +321,7 @@ def test_a_round_in_which_nothing_moves_is_skipped() -> None:
 def test_what_does_not_move_is_not_projected() -> None:
     server = part(side="server")
     names = []
-    match = server.look_ahead.match
+    match = server.matching.match
 
     def watch(*given: Any, **options: Any) -> Any:
         names.append(given[1].keys())

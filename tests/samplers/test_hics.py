@@ -272,7 +272,7 @@ def test_head_updates_that_are_not_finite_are_ignored() -> None:
 
 @pytest.mark.parametrize("head", ["etf", "prototype"])
 def test_a_head_without_trained_weights_has_no_angle(head: str) -> None:
-    with pytest.raises(InputError, match=r"sampler\.angle_on=head: this head has no weight matrix"):
+    with pytest.raises(InputError, match=r"sampler\.angle_on=head: this head has no trained and"):
         federate("sampler=hics", f"head={head}", "sampler.angle_on=head")
 
 

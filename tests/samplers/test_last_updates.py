@@ -142,5 +142,5 @@ def test_a_saved_state_does_not_change_later(make: Callable[[], LastUpdates]) ->
 @each_sampler
 def test_without_shared_parameters_it_is_an_error(make: Callable[[], LastUpdates]) -> None:
     nothing = Setting(0, 10, 1, 1, 3, 2, torch.ones(3, 1), SHAPES, frozenset({"a.running_mean"}))
-    with pytest.raises(InputError, match="but none is shared"):
+    with pytest.raises(InputError, match="but no parameter is shared"):
         make().setup(nothing)

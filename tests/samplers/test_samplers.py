@@ -101,4 +101,4 @@ def test_weighting_by_size_twice_is_warned_of(
     overrides: list[str], warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     federate(*overrides)
-    assert ("take aggregator=uniform" in caplog.text) == warned
+    assert ("use aggregator=uniform" in caplog.text) == warned

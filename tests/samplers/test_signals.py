@@ -114,7 +114,9 @@ def test_weights_that_are_not_shared_are_not_read() -> None:
     with pytest.raises(InputError, match="trained and shared"):
         find_signal("bias", without_bias)
     assert head_weights(without_bias) == [WEIGHT]
-    with pytest.raises(InputError, match=r"sampler\.angle_on=head: .*; should be signal"):
+    with pytest.raises(
+        InputError, match=r"sampler\.angle_on=head: .*; use sampler\.angle_on=signal"
+    ):
         head_weights(without_matrix)
 
 
