@@ -25,18 +25,20 @@ from typing import Any
 
 import torch
 from benchmark.rounds import prepare
-from fedexp.evaluation.evaluator import Evaluator
 from rich.console import Console
 from rich.table import Table
 
-from fedexp.core.messages import Message
 from fedexp.federation import Federation
+from fedexp.measures.after_round import AfterRound
 from fedexp.measures.angles import mean_pairwise_angle
+from fedexp.measures.exchange import Exchange
+from fedexp.measures.personal import Personal
 from fedexp.measures.scoring.predictions import score
+from fedexp.measures.scoring.scoring import Scoring
 from fedexp.state.client_state import ClientState
 
 RESULTS = Path(__file__).parent / "results" / "evaluation.json"
-CLIENTS = ["clients.count=100", "clients.per_round=100", "measure.personal.of=all"]
+CLIENTS = ["algorithm=fedavg", "clients.count=100", "clients.per_round=100"]
 HELD = "measure.personal.kinds=[uniform,local,test_split]"
 SHARE = "measure.personal.samples=1000"
 CIFAR10 = ["data=image_folder", "model=conv2cifar", *CLIENTS]
@@ -67,7 +69,7 @@ JOBS: dict[str, dict[str, list[str]]] = {
 
 def with_models(overrides: list[str], count: int, others: Federation | None) -> Federation:
     """A federation whose store has ``count`` personal models; it shares the samples of others."""
-    federation = prepare(overrides)
+    federation = prepare(overrides, always=())
     if others:
         data = others.data
         federation.data.train, federation.data.test = data.train, data.test
@@ -121,15 +123,20 @@ def forward_passes(federation: Federation) -> None:
 
 
 def evaluate(federation: Federation) -> Mapping[str, float]:
-    """What a round's evaluation of personal models measures."""
-    evaluator: Evaluator = federation.evaluator
-    return evaluator.measure_personal(federation.engine, Message(1, federation.server.weights))
+    """What the measure of personal models finds."""
+    message = federation.server.broadcast(1)
+    scoring = Scoring(federation.engine)
+    after = AfterRound(
+        message, 1, Exchange(message), (), federation.server, federation.ranks, scoring
+    )
+    return federation.measures["personal"](after).metrics
 
 
 def samples_per_client(federation: Federation) -> list[float]:
     """Test samples that each client's personal model is scored on."""
-    data = federation.data
-    chosen = [federation.evaluator.scored_samples(client) for client in data.clients]
+    personal, data = federation.measures["personal"], federation.data
+    assert isinstance(personal, Personal)
+    chosen = [personal.samples(client) for client in data.clients]
     return [float(len(data.test) if each is None else len(each.index)) for each in chosen]
 
 

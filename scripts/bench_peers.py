@@ -30,9 +30,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from bench import RESULTS, machine
+from bench import RESULTS
 from benchmark.jobs import JOBS
 from benchmark.peers.task import Task
+from benchmark.process import machine
 from benchmark.rounds import configure, prepare
 from rich.console import Console
 from rich.table import Table

@@ -12,7 +12,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmark.jobs import CUDA, RAW, TARGETS, Contender
+from benchmark.jobs import RAW, TARGETS, Contender
+from benchmark.process import CUDA
 from benchmark.rounds import Run, fedexp_round, raw_round, seconds_of
 from fedexp.distributed.processes import spawn
 
