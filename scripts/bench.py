@@ -1,4 +1,4 @@
-"""What a round costs with each engine, compared with a raw PyTorch loop; and how cost grows.
+"""The cost of a round with each engine, compared with a raw PyTorch loop; and how cost grows.
 
     python scripts/bench.py [--images DIR] [--repeats 9] [--only jobs|processes|growth]
         [--profile CONTENDER]

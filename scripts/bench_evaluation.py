@@ -1,16 +1,15 @@
-"""What it costs to score personal models, compared with a plain loop over them.
+"""The cost of scoring personal models, compared with a plain loop over them.
 
     python scripts/bench_evaluation.py [--images DIR] [--models 100] [--repeats 3] [--only JOB]
 
 The plain loop loads one model after another, normalises every batch of the whole test split, and
-computes every metric model by model. Ratios are to its seconds in the same run; "forward passes"
-are those alone, on inputs that are normalised already. One thread; seconds are CPU seconds of this
-process, since other work on the machine would count in wall-clock time, and the least of all
-repeats. DIR is a folder of CIFAR-10 as images (train/<class>/*, test/<class>/*), by default the
-environment variable FEDEXP_CIFAR10_IMAGES; without it only digits are measured. There are 100
-clients. Fewer models of CIFAR-10 are those of the clients whose models are scored on about as many
-samples as the mean over all 100, which is "samples". Models are the initial one with noise. Writes
-scripts/results/evaluation.json.
+computes every metric model by model. Ratios are to its seconds in the same run. "forward passes"
+are forward passes only, on normalised inputs. One thread; seconds are the least CPU seconds of all
+repeats, since wall-clock time includes other work on the machine. DIR is a folder of CIFAR-10 as
+images (train/<class>/*, test/<class>/*), by default the environment variable FEDEXP_CIFAR10_IMAGES;
+without it only digits are measured. There are 100 clients. If fewer CIFAR-10 models are measured,
+they are those of the clients with about the mean number of scored samples, which is "samples".
+Models are the initial one with noise. Writes scripts/results/evaluation.json.
 """
 
 import argparse

@@ -1,13 +1,13 @@
-"""What a million clients cost: set-up, memory, rounds, figures, a checkpoint and its resume.
+"""The cost of a million clients: set-up, memory, rounds, figures, a checkpoint and its resume.
 
     python scripts/bench_population.py [--clients 1000 1000000] [--json population.json]
 
 Synthetic(1, 1) with a logistic model, 100 clients a round, one local epoch; sizes are cut at 1,000
-samples. Each method and population runs in a process of its own. Set-up is all from the config to
-the first round: data, parts, partition.csv and the picture of the partition. HiCS-FL is measured
-after a warm-up of two rounds, when it clusters all clients in each round. The last round comes
-after a resume from a checkpoint, into a new federation, and is compared with that of the first one.
-CPU seconds depend less on other load than seconds do.
+samples. Each method and population runs in a process of its own. Set-up is everything from the
+config to the first round: data, parts, partition.csv and the picture of the partition. HiCS-FL is
+measured after two rounds of warm-up, when it clusters all clients in each round. A second
+federation resumes from a checkpoint and repeats the last round, and both results are compared. CPU
+seconds depend less on other load than seconds do.
 """
 
 import argparse

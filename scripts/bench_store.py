@@ -1,4 +1,4 @@
-"""What it costs to keep clients' tensors on disk: seconds a round and peak memory.
+"""The cost of keeping clients' tensors on disk: seconds a round and peak memory.
 
     python scripts/bench_store.py [--clients 1000] [--ram-gib 1 4] [--rounds 2]
 
