@@ -1,7 +1,7 @@
 """``hydra/sweeper=optuna``: a search for settings, with the study of hydra-optuna-sweeper.
 
-Hydra imports this file at every start, with or without the extra ``optuna``: so that is imported
-where it is used.
+Hydra imports this file at every start. The extra ``optuna``, which may be absent, is imported where
+it is used.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _RESULTS = "optimization_results.yaml"  # written by hydra-optuna-sweeper
 
 
 class StudySweeper(Sweeper):
-    """Runs the trials of a study; the objective of a trial is what its job returns.
+    """Runs the trials of a study; the value of a trial is the number that its job returns.
 
-    A trial that fails counts as failed and the study goes on. The choices depend on the sampler's
-    seed and on the results alone, so that a study that is begun again in the same folder with
-    ``resume`` repeats the finished trials from their files and then goes on.
+    A failed trial does not end the study. The choices depend only on the sampler's seed and the
+    results. A study that is started again in its folder with ``resume`` therefore repeats the
+    finished trials from their files and then continues.
 
     Args:
-        params: key -> where to search it, in Hydra's syntax of sweeps.
-        options: those of hydra-optuna-sweeper; what cannot be chosen here has no effect (the
-            direction follows from the objective), and jobs that run one by one have ``n_jobs`` 1.
+        params: key -> its range, in Hydra's syntax of sweeps.
+        options: the options of hydra-optuna-sweeper. ``direction`` has no effect: it follows from
+            the objective. ``n_jobs`` is 1 if jobs run one by one.
     """
 
     config: DictConfig
@@ -84,7 +84,7 @@ class StudySweeper(Sweeper):
         print(f"Best of {self.trials.succeeded} trials: {objective}={best.best_value:g}: {found}")
 
     def _checked_objective(self, arguments: Sequence[str]) -> str:
-        """The objective. Raises InputError if this search makes no sense."""
+        """The objective. Raises InputError if the search cannot work or would use test data."""
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
         swept = [o for o in parser.parse_overrides(list(arguments)) if o.is_sweep_override()]
         objective = str(OmegaConf.select(self.config, "objective"))
@@ -128,15 +128,15 @@ class StudySweeper(Sweeper):
 
 
 class _StoppedError(Exception):
-    """The sweep is to stop: at a signal, or as its time is up."""
+    """The sweep has to stop: because of a signal or its time limit."""
 
 
 class _TrialLauncher(Launcher):
-    """A launcher whose failed jobs are failed trials.
+    """A launcher that turns failed jobs into failed trials.
 
     Attributes:
         succeeded: the number of trials with a result.
-        runs_one_by_one: whether it runs no two jobs at a time.
+        runs_one_by_one: whether it runs one job at a time.
     """
 
     def __init__(self, launcher: Launcher) -> None:
@@ -152,7 +152,7 @@ class _TrialLauncher(Launcher):
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
-        """Run some trials. Raises _StoppedError if the sweep stops: they may not be whole."""
+        """Run some trials. Raises _StoppedError if the sweep stops: trials may be incomplete."""
         if reason := reason_to_stop_sweep():
             raise _StoppedError(reason)
         results = self._launcher.launch(job_overrides, initial_job_idx)

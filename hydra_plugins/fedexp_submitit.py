@@ -24,17 +24,17 @@ _RESUME = "resume=auto"
 
 
 class _QueueLauncher(BaseSubmititLauncher):  # type: ignore[misc]
-    """The launcher of hydra-submitit-launcher, whose jobs go on where they were stopped."""
+    """The launcher of hydra-submitit-launcher; a job that is queued again resumes its run."""
 
     def checkpoint(self, overrides: Sequence[str], *others: Any) -> Any:
-        """Called by submitit in a job that is queued again, with the arguments of ``__call__``."""
+        """Called by submitit before a job is queued again, with the arguments of ``__call__``."""
         kept = [each for each in overrides if not each.startswith("resume=")]
         return super().checkpoint([*kept, _RESUME], *others)
 
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
-        """Queue the jobs and wait for them. Raises InputError if one never ended by itself."""
+        """Queue the jobs and wait for them. Raises InputError if the queue lost one."""
         from submitit.core.utils import FailedJobError, UncompletedJobError
 
         folder = Path(self.config.hydra.sweep.dir)

@@ -31,12 +31,12 @@ from fedexp.runtime.limits import how_to_go_on, limited_sweep, reason_to_stop_sw
 
 
 class TableSweeper(Sweeper):
-    """Runs every combination of the swept values, those of a table included.
+    """Runs every combination of the swept values, and the tables of papers.
 
     Args:
-        params: key -> values that are swept without being typed.
-        parts: further keys and values; see ``fedexp.papers.sweep``.
-        cells: of a table's experiments only these; names or patterns.
+        params: key -> values that a preset sweeps.
+        parts: several such products, for a table that is not one; see ``fedexp.papers.sweep``.
+        cells: names or patterns of the experiments to run of a table; None: all.
         max_batch_size: the largest number of jobs that the launcher gets at a time.
     """
 
@@ -71,7 +71,7 @@ class TableSweeper(Sweeper):
             self._check(jobs)
         except (InputError, HydraException):
             with suppress(OSError):
-                folder.rmdir()  # made for nothing, unless it holds a sweep
+                folder.rmdir()  # fails, as it should, if the folder holds a sweep
             raise
         folder.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, folder / "multirun.yaml")
@@ -79,7 +79,7 @@ class TableSweeper(Sweeper):
             return self._launch(jobs, folder)
 
     def _launch(self, jobs: Sequence[Sequence[str]], folder: Path) -> list[Sequence[JobReturn]]:
-        """Launch the jobs until the sweep is to stop, and then name those that were not begun."""
+        """Launch the jobs until all are done or the sweep has to stop; name those not started."""
         size = self._batch or (1 if isinstance(self.launcher, BasicLauncher) else len(jobs))
         results: list[Sequence[JobReturn]] = []
         begun = 0
@@ -95,7 +95,7 @@ class TableSweeper(Sweeper):
         return results
 
     def _check(self, jobs: Sequence[Sequence[str]]) -> None:
-        """Compose each configuration. Raises HydraException, which names the job by what varies."""
+        """Compose each configuration. Raises HydraException with the job's varying overrides."""
         everywhere = set.intersection(*map(set, jobs))
         for job in without_seeds(jobs):
             try:

@@ -1,4 +1,4 @@
-"""What a round costs with each engine, compared with a raw PyTorch loop; and how cost grows.
+"""The cost of a round with each engine, compared with a raw PyTorch loop; and how cost grows.
 
     python scripts/bench.py [--images DIR] [--repeats 9] [--only jobs|processes|growth]
         [--profile CONTENDER]
@@ -13,30 +13,16 @@ scripts/results/bench_<cpu or cuda>.json.
 import argparse
 import json
 import os
-import platform
 from pathlib import Path
-from typing import Any
 
-import torch
 from benchmark.comparison import compare
 from benchmark.growth import grow
-from benchmark.jobs import CONTENDERS, CUDA, PROCESSES, select_jobs
+from benchmark.jobs import CONTENDERS, PROCESSES, select_jobs
+from benchmark.process import CUDA, machine
 from benchmark.profiling import profile
 from rich.console import Console
 
 RESULTS = Path(__file__).parent / "results"
-
-
-def machine() -> dict[str, Any]:
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
-    return {
-        "device": torch.cuda.get_device_name() if CUDA else names[0] if names else "CPU",
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-    }
 
 
 def main() -> None:

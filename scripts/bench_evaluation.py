@@ -1,16 +1,15 @@
-"""What it costs to score personal models, compared with a plain loop over them.
+"""The cost of scoring personal models, compared with a plain loop over them.
 
     python scripts/bench_evaluation.py [--images DIR] [--models 100] [--repeats 3] [--only JOB]
 
 The plain loop loads one model after another, normalises every batch of the whole test split, and
-computes every metric model by model. Ratios are to its seconds in the same run; "forward passes"
-are those alone, on inputs that are normalised already. One thread; seconds are CPU seconds of this
-process, since other work on the machine would count in wall-clock time, and the least of all
-repeats. DIR is a folder of CIFAR-10 as images (train/<class>/*, test/<class>/*), by default the
-environment variable FEDEXP_CIFAR10_IMAGES; without it only digits are measured. There are 100
-clients. Fewer models of CIFAR-10 are those of the clients whose models are scored on about as many
-samples as the mean over all 100, which is "samples". Models are the initial one with noise. Writes
-scripts/results/evaluation.json.
+computes every metric model by model. Ratios are to its seconds in the same run. "forward passes"
+are forward passes only, on normalised inputs. One thread; seconds are the least CPU seconds of all
+repeats, since wall-clock time includes other work on the machine. DIR is a folder of CIFAR-10 as
+images (train/<class>/*, test/<class>/*), by default the environment variable FEDEXP_CIFAR10_IMAGES;
+without it only digits are measured. There are 100 clients. If fewer CIFAR-10 models are measured,
+they are those of the clients with about the mean number of scored samples, which is "samples".
+Models are the initial one with noise. Writes scripts/results/evaluation.json.
 """
 
 import argparse
@@ -25,18 +24,20 @@ from typing import Any
 
 import torch
 from benchmark.rounds import prepare
-from fedexp.evaluation.evaluator import Evaluator
 from rich.console import Console
 from rich.table import Table
 
-from fedexp.core.messages import Message
 from fedexp.federation import Federation
+from fedexp.measures.after_round import AfterRound
 from fedexp.measures.angles import mean_pairwise_angle
+from fedexp.measures.exchange import Exchange
+from fedexp.measures.personal import Personal
 from fedexp.measures.scoring.predictions import score
+from fedexp.measures.scoring.scoring import Scoring
 from fedexp.state.client_state import ClientState
 
 RESULTS = Path(__file__).parent / "results" / "evaluation.json"
-CLIENTS = ["clients.count=100", "clients.per_round=100", "measure.personal.of=all"]
+CLIENTS = ["algorithm=fedavg", "clients.count=100", "clients.per_round=100"]
 HELD = "measure.personal.kinds=[uniform,local,test_split]"
 SHARE = "measure.personal.samples=1000"
 CIFAR10 = ["data=image_folder", "model=conv2cifar", *CLIENTS]
@@ -67,7 +68,7 @@ JOBS: dict[str, dict[str, list[str]]] = {
 
 def with_models(overrides: list[str], count: int, others: Federation | None) -> Federation:
     """A federation whose store has ``count`` personal models; it shares the samples of others."""
-    federation = prepare(overrides)
+    federation = prepare(overrides, always=())
     if others:
         data = others.data
         federation.data.train, federation.data.test = data.train, data.test
@@ -121,15 +122,20 @@ def forward_passes(federation: Federation) -> None:
 
 
 def evaluate(federation: Federation) -> Mapping[str, float]:
-    """What a round's evaluation of personal models measures."""
-    evaluator: Evaluator = federation.evaluator
-    return evaluator.measure_personal(federation.engine, Message(1, federation.server.weights))
+    """What the measure of personal models finds."""
+    message = federation.server.broadcast(1)
+    scoring = Scoring(federation.engine)
+    after = AfterRound(
+        message, 1, Exchange(message), (), federation.server, federation.ranks, scoring
+    )
+    return federation.measures["personal"](after).metrics
 
 
 def samples_per_client(federation: Federation) -> list[float]:
     """Test samples that each client's personal model is scored on."""
-    data = federation.data
-    chosen = [federation.evaluator.scored_samples(client) for client in data.clients]
+    personal, data = federation.measures["personal"], federation.data
+    assert isinstance(personal, Personal)
+    chosen = [personal.samples(client) for client in data.clients]
     return [float(len(data.test) if each is None else len(each.index)) for each in chosen]
 
 

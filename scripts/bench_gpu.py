@@ -9,7 +9,7 @@
     3. Clients with a ResNet-18: at least 0.9 of the images a second of a plain loop.
 
 DIR is a folder of CIFAR-10 as images (train/<class>/*, test/<class>/*); without it the images are
-random, which takes as long. Ends after the minutes given; what it has not come to is left out, and
+random, which takes as long. The program ends after the given minutes and leaves out the rest. The
 seconds of a run that it could not finish are estimated from its rounds so far. Writes
 scripts/results/bench_gpu.json after every measurement.
 """
@@ -23,8 +23,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from bench import RESULTS, machine
+from bench import RESULTS
 from benchmark import random_images
+from benchmark.process import machine
 from benchmark.rounds import Run, fedexp_round, raw_round, seconds_of
 from rich.console import Console
 

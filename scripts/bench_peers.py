@@ -1,14 +1,13 @@
-"""What a round costs in other simulators, compared with ours and with a raw PyTorch loop.
+"""The cost of a round in other simulators, compared with fedexp and a raw PyTorch loop.
 
     python scripts/bench_peers.py [--images DIR] [--rounds 5] [--only NAME ...] [--keep DIR]
 
 Every peer is installed from PyPI into a throw-away environment on top of this one, so that all use
-the same PyTorch; one that does not install or run has a row that says why. The job is the same for
+the same PyTorch. The row of a peer that does not install or run says why. The job is the same for
 all: model, first weights, samples of each client, batch size, epochs, SGD; no evaluation; all cores
-of the machine. The contenders are started together and do one round in turn, so that what slows the
-machine down slows all of them; the first round of each is not counted. Seconds are medians, ratios
-are to the raw loop. Writes scripts/results/peers.json. Not part of CI: it needs PyPI and
-minutes.
+of the machine. The contenders are started together and do one round in turn, so that other load
+slows all of them alike; the first round of each is not counted. Seconds are medians, ratios are to
+the raw loop. Writes scripts/results/peers.json. Not part of CI: it needs PyPI and minutes.
 """
 
 import argparse
@@ -30,9 +29,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from bench import RESULTS, machine
+from bench import RESULTS
 from benchmark.jobs import JOBS
 from benchmark.peers.task import Task
+from benchmark.process import machine
 from benchmark.rounds import configure, prepare
 from rich.console import Console
 from rich.table import Table

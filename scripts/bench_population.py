@@ -1,23 +1,20 @@
-"""What a million clients cost: set-up, memory, rounds, figures, a checkpoint and its resume.
+"""The cost of a million clients: set-up, memory, rounds, figures, a checkpoint and its resume.
 
     python scripts/bench_population.py [--clients 1000 1000000] [--json population.json]
 
 Synthetic(1, 1) with a logistic model, 100 clients a round, one local epoch; sizes are cut at 1,000
-samples. Each method and population runs in a process of its own. Set-up is all from the config to
-the first round: data, parts, partition.csv and the picture of the partition. HiCS-FL is measured
-after a warm-up of two rounds, when it clusters all clients in each round. The last round comes
-after a resume from a checkpoint, into a new federation, and is compared with that of the first one.
-CPU seconds depend less on other load than seconds do.
+samples. Each method and population runs in a process of its own. Set-up is everything from the
+config to the first round: data, parts, partition.csv and the picture of the partition. HiCS-FL is
+measured after two rounds of warm-up, when it clusters all clients in each round. A second
+federation resumes from a checkpoint and repeats the last round, and both results are compared. CPU
+seconds depend less on other load than seconds do.
 """
 
 import argparse
 import json
 import logging
 import os
-import platform
-import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,25 +23,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from lightning.fabric import Fabric
-from omegaconf import open_dict
+from benchmark.process import in_own_process, machine, peak_mib
+from benchmark.rounds import prepare
 from rich.console import Console
 from rich.table import Table
 
-from fedexp.config.composed import to_dict
-from fedexp.config.schema import Config, validate
-from fedexp.data.load import load_data
 from fedexp.data.partition_table import PARTITION, write_partition
 from fedexp.drawing.data_figure import pixels
 from fedexp.federation import Federation
-from fedexp.runtime.assembly import assemble
-from fedexp.runtime.plan import plan
+from fedexp.measures.partition import partition_picture
 from fedexp.state.checkpoint import Checkpoints
 from fedexp.state.run_folder import METRICS
-from fedexp.tracking.tracker import Trackers
-from fedexp.train import compose
 
 COHORT = 100
 WARM_UP = 2
@@ -82,92 +72,62 @@ class Clock:
         return found
 
 
-def configured(method: str, clients: int, rounds: int) -> Config:
+def federate(method: str, clients: int, rounds: int, folder: Path) -> Federation:
     overrides = [*SHARED, *METHODS[method], f"clients.count={clients}", f"rounds={rounds}"]
-    composed = compose(overrides)
-    with open_dict(composed):
-        del composed["hydra"]
-    return validate(to_dict(composed, overrides))
+    federation = prepare(overrides, always=(), folder=folder / "clients")
+    write_partition(folder / PARTITION, federation.data)
+    return federation
 
 
-def federate(config: Config, folder: Path) -> Federation:
-    planned, fabric = plan(config), Fabric(accelerator="cpu", devices=1)
-    data = load_data(config, planned.source, fabric.device)
-    write_partition(folder / PARTITION, data)
-    return assemble(planned, fabric, data, Trackers([]), folder / "clients")
-
-
-def worker(method: str, clients: int, rounds: int) -> None:
-    """Print what was measured, as JSON."""
+def measure(method: str, clients: int, rounds: int) -> dict[str, Any]:
+    """Times and sizes of this process, which must do nothing else."""
     logging.disable(logging.WARNING)
-    clock, imported = Clock(), peak()
+    clock, imported = Clock(), peak_mib()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with clock.span("set-up"):
-            config = configured(method, clients, rounds)
-            federation = federate(config, folder)
-            drawn = federation.figures(federation.server.broadcast(0))
-            pixels(drawn["heatmap/partition"])
+            federation = federate(method, clients, rounds, folder)
+            pixels(partition_picture(federation.data))
         for number in range(1, rounds):
             warm = method == "hics" and number <= WARM_UP
             with clock.span("warm-up round" if warm else "round"):
                 federation.run_round(number)
+        (folder / METRICS).touch()
+        checkpoints, store = Checkpoints(folder, keep=1), federation.store
         with clock.span("checkpoint"):
-            save(federation, rounds - 1, folder)
+            checkpoints.save(
+                rounds - 1, 0.0, federation.server, federation.measures, store.states()
+            )
         size = sum(path.stat().st_size for path in folder.glob("checkpoints/*/**/*.*"))
         with clock.span("last round with its figures"):
             record = federation.run_round(rounds)
             for figure in record.figures.values():
                 pixels(figure)
         final = federation.server.weights
-        highest = peak()
+        highest = peak_mib()
         del federation
         with clock.span("resume"):
-            again = federate(config, folder)
-            restore(again, folder)
+            again = federate(method, clients, rounds, folder)
+            restore(again, checkpoints)
         again.run_round(rounds)
         same = all(torch.equal(final[n], again.server.weights[n]) for n in final)
-    print(
-        json.dumps(
-            {
-                "method": method,
-                "clients": clients,
-                "peak_mib": round(highest),
-                "of_it_imports_mib": round(imported),
-                "checkpoint_mib": round(size / 2**20, 1),
-                "resumed_to_the_bit": same,
-                **clock.medians(),
-            }
-        )
-    )
+    return {
+        "method": method,
+        "clients": clients,
+        "peak_mib": round(highest),
+        "of_it_imports_mib": round(imported),
+        "checkpoint_mib": round(size / 2**20, 1),
+        "resumed_to_the_bit": same,
+        **clock.medians(),
+    }
 
 
-def save(federation: Federation, round: int, folder: Path) -> None:
-    (folder / METRICS).touch()
-    store = federation.store
-    checkpoints = Checkpoints(folder, keep=1)
-    checkpoints.save(round, 0.0, federation.server, federation.evaluator, store.states())
-
-
-def restore(federation: Federation, folder: Path) -> None:
-    saved = Checkpoints(folder, keep=1).latest()
+def restore(federation: Federation, checkpoints: Checkpoints) -> None:
+    saved = checkpoints.latest()
     assert saved is not None
     resources, local = federation.engine.resources, federation.placement.local_clients
     device = resources.fabric.device
-    saved.restore(federation.server, federation.evaluator, resources.store, device, local)
-
-
-def peak() -> float:
-    """Largest resident memory of this process so far, in MiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def measure(method: str, clients: int, rounds: int) -> dict[str, Any]:
-    """``worker`` in a process of its own."""
-    command = [sys.executable, __file__, "--worker", method, str(clients), str(rounds)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    saved.restore(federation.server, federation.measures, resources.store, device, local)
 
 
 def ratios(rows: list[dict[str, Any]]) -> dict[str, float]:
@@ -184,14 +144,9 @@ def main() -> None:
     parser.add_argument("--clients", type=int, nargs="+", default=[1000, 1_000_000])
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--json", type=Path, help="also write the numbers here")
-    parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.worker:
-        method, clients, rounds = arguments.worker
-        worker(method, int(clients), int(rounds))
-        return
     jobs = [(method, clients) for method in METHODS for clients in sorted(arguments.clients)]
-    rows = [measure(method, clients, arguments.rounds) for method, clients in jobs]
+    rows = [in_own_process(measure, *job, arguments.rounds) for job in jobs]
     table = Table(
         "method", "clients", "peak MiB", *(f"{each}, CPU s" for each in ("set-up", "round"))
     )
@@ -205,12 +160,8 @@ def main() -> None:
         "scripts/results/population.json",
         "clients_per_round": COHORT,
         "rounds": arguments.rounds,
-        "threads": torch.get_num_threads(),
-        "cpus": os.cpu_count(),
         "load": round(os.getloadavg()[1], 1),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
+        **machine(),
     }
     result = {"setting": about, "round_cpu_ratio": ratios(rows), "results": rows}
     console.print(result["round_cpu_ratio"])

@@ -2,10 +2,10 @@
 
     python scripts/bench_report.py [--runs 10 50 200]
 
-One run of the default experiment by the command, then copies of it: four learning rates, five
-partitions, and as many seeds as it takes; each copy has random accuracies. The report, all of
-its default files and figures, is written by the command in a process of its own. Ratios are to the
-seconds of importing fedexp in the same way. Writes scripts/results/report.json.
+The command runs the default experiment once. The other runs are copies: four learning rates, five
+partitions, and enough seeds for the number of runs; each copy has random accuracies. The command
+then writes the report with all default files and figures. Ratios are to the seconds of importing
+fedexp. Writes scripts/results/report.json.
 """
 
 import argparse

@@ -12,18 +12,14 @@ uses above ``sampler.exact_up_to`` clients.
 import argparse
 import json
 import logging
-import os
-import platform
-import resource
 import statistics
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import scipy
 import torch
+from benchmark.process import in_own_process, machine, peak_mib
 from omegaconf import OmegaConf
 from rich.console import Console
 from rich.table import Table
@@ -70,32 +66,24 @@ def prepare(job: str, clients: int) -> Sampler:
     return sampler
 
 
-def worker(job: str, clients: int) -> None:
+def measure(job: str, clients: int) -> dict[str, str | int | float]:
+    """Medians over rounds of this process, which must do nothing else."""
     logging.disable(logging.WARNING)
-    imported = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    imported = peak_mib()
     sampler = prepare(job, clients)
     seconds, busy = [], []
-    for round in range(ROUNDS // 2, ROUNDS // 2 + REPEATS):
+    for number in range(ROUNDS // 2, ROUNDS // 2 + REPEATS):
         start, start_busy = time.perf_counter(), time.process_time()
-        cohort = sampler.select(round)
+        cohort = sampler.select(number)
         seconds.append(time.perf_counter() - start)
         busy.append(time.process_time() - start_busy)
         assert len(set(cohort)) == COHORT
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    medians = statistics.median(seconds), statistics.median(busy)
-    print(json.dumps([*medians, peak / 1024, imported / 1024]))
-
-
-def measure(job: str, clients: int) -> dict[str, str | int | float]:
-    command = [sys.executable, __file__, "--worker", job, str(clients)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    seconds, busy, peak, imported = json.loads(done.stdout.splitlines()[-1])
     return {
         "sampler": job,
         "clients": clients,
-        "seconds": round(seconds, 4),
-        "cpu_seconds": round(busy, 4),
-        "peak_mib": round(peak),
+        "seconds": round(statistics.median(seconds), 4),
+        "cpu_seconds": round(statistics.median(busy), 4),
+        "peak_mib": round(peak_mib()),
         "import_mib": round(imported),
     }
 
@@ -103,12 +91,8 @@ def measure(job: str, clients: int) -> dict[str, str | int | float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path, help="also write the numbers here")
-    parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.worker:
-        worker(arguments.worker[0], int(arguments.worker[1]))
-        return
-    rows = [measure(job, clients) for job, clients in JOBS]
+    rows = [in_own_process(measure, job, clients) for job, clients in JOBS]
     table = Table("sampler", "clients", "s a round", "CPU s", "peak MiB", "of it imports")
     for row in rows:
         table.add_row(*map(str, row.values()))
@@ -117,13 +101,8 @@ def main() -> None:
     about = {
         "classes": CLASSES,
         "clients_per_round": COHORT,
-        "threads": torch.get_num_threads(),
-        "cpus": os.cpu_count(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
         "scipy": scipy.__version__,
-    }
+    } | machine()
     console.print(about)
     if arguments.json:
         arguments.json.write_text(json.dumps({"setting": about, "results": rows}, indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""What ``engine.threads`` costs, alone and beside a program that keeps all cores busy.
+"""Seconds of a run for each ``engine.threads``, alone and beside a program that uses all cores.
 
     python scripts/bench_threads.py [--images DIR] [--repeats 3]
 

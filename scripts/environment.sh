@@ -1,6 +1,6 @@
-# Sourced by run.sh and test.sh: makes the environment once, then only checks that it is there.
+# run.sh and test.sh source this file: it makes the environment once, and later checks that it exists.
 #   ensure_environment EXTRAS    installs the package with "" or "[dev]" into $venv
-# FEDEXP_VENV names another place for it than .venv; PYTHON another interpreter than python3.
+# FEDEXP_VENV replaces the folder .venv, PYTHON the interpreter python3.
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 venv="${FEDEXP_VENV:-$root/.venv}"

@@ -2,9 +2,9 @@
 
     python scripts/fedsc_gradients.py --rounds 6 OVERRIDES ...
 
-After each round, at the features z of 256 test samples under the global model: the mean length of
-z, the mean of U(r), by which RPCL divides the cosine, and the norm of RPCL's gradient with respect
-to z over that of the cross-entropy's. Overrides are those of fedexp; algorithm=fedsc is set.
+After each round, for the global model's features z of 256 test samples: the mean length of z; the
+mean of U(r), by which RPCL divides the cosine; and the norm of RPCL's gradient with respect to z,
+divided by that of the cross-entropy's. OVERRIDES are those of fedexp; algorithm=fedsc is set.
 """
 
 import argparse

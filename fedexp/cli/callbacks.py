@@ -27,7 +27,7 @@ _OWN_PLUGINS = {
 
 
 class ProtectRuns(Callback):
-    """Refuses the folder of another run before Hydra writes its own files there."""
+    """Refuses a folder that holds another run, before Hydra writes its own files there."""
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Called by Hydra before it creates the run's folder."""

@@ -1,4 +1,4 @@
-"""Functions that the commands share: the config tree's folder, and the end of a command.
+"""Shared functions of the commands: the config tree's folder, and how a command ends.
 
 Imports nothing slow except Hydra, so that ``--help`` and completion are quick.
 """

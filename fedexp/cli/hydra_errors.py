@@ -51,7 +51,7 @@ def one_line(overrides: Sequence[str], folder: Path) -> Iterator[None]:
 
 
 def _suggestion(text: str, folder: Path) -> str:
-    """Advice to append to Hydra's message about an unknown key or a missing extra; may be empty."""
+    """Advice after Hydra's message about an unknown key or a missing extra; may be empty."""
     if "missing EQUAL" in text:
         return " Write GROUP=OPTION or KEY=VALUE."
     if unknown := _quoted(text, "Could not override '"):
@@ -62,7 +62,7 @@ def _suggestion(text: str, folder: Path) -> str:
 
 
 def _missing_option(text: str, folder: Path) -> str:
-    """The line about an unknown option of a group; empty if ``text`` is about something else."""
+    """The error line about an unknown option of a group; empty for any other error."""
     group, _, option = _quoted(text, "Could not find '").partition("/")
     if not (folder / group).is_dir() or not option or group == "hydra":
         return ""

@@ -1,4 +1,4 @@
-"""The folder of a launch: a new one, or with ``resume`` the folder of an earlier launch."""
+"""The folder of a run or sweep: a new one, or with ``resume`` that of an earlier launch."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def register_resolvers() -> None:
 
 
 def choose_run_folder(root: str, new: str, *, _root_: DictConfig) -> str:
-    """The folder of a run; several processes use the first one's folder.
+    """Choose the folder of a run; the processes of one run use that of the first process.
 
     Args:
-        root: the folder of all runs, which lie two levels below it.
-        new: the folder for a new run, below ``root``.
+        root: the folder of all runs, which are two levels below it.
+        new: the folder of a new run, relative to ``root``.
     """
     try:
         resume = OmegaConf.select(_root_, "resume")
@@ -53,7 +53,7 @@ def choose_run_folder(root: str, new: str, *, _root_: DictConfig) -> str:
 def choose_sweep_folder(
     root: str, new: str, resume: str | None, overrides: Sequence[str], of_hydra: Sequence[str]
 ) -> str:
-    """The folder of a sweep: with ``resume=auto`` the newest sweep with these overrides."""
+    """Choose the folder of a sweep: with ``resume=auto`` the newest sweep with these overrides."""
     if resume not in (None, run_folder.AUTO):
         return str(Path(resume).expanduser())
     if resume is not None:
@@ -66,7 +66,7 @@ def choose_sweep_folder(
 
 
 def check_run_folder(config: DictConfig) -> None:
-    """Create the run's folder, or exit with one line if it has another run.
+    """Create the run's folder, or exit with one line if it holds another run.
 
     Args:
         config: the whole config, including Hydra's node.
@@ -83,7 +83,7 @@ def check_run_folder(config: DictConfig) -> None:
 
 
 def check_sweep_folder(config: DictConfig) -> None:
-    """Create the sweep's folder, or exit with one line if it has another sweep."""
+    """Create the sweep's folder, or exit with one line if it holds another sweep."""
     found = launcher.this_process()
     if found.size > 1:
         _exit(
@@ -138,7 +138,7 @@ def _valid_config(cfg: DictConfig) -> Any:
 
 
 def _identifying(overrides: Sequence[str], of_hydra: Sequence[str]) -> list[str]:
-    """The overrides that identify a sweep; in order, because the jobs' numbers depend on it."""
+    """The overrides that identify a sweep, in order: the numbers of the jobs depend on it."""
     jobs = [each for each in of_hydra if each.lstrip("+").startswith(_JOBS)]
     kept = (o for o in overrides if not may_change(override_key(o)))
     return [*kept, *jobs]

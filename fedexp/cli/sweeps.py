@@ -1,9 +1,9 @@
 """Sweeps: their time limit, and where the keys of config groups are checked.
 
 Hydra first composes one config for the whole sweep, without the swept values. With
-``algorithm=fednh,fednh_paper head.rho=0.9`` it does not choose FedNH's head yet, so it would reject
-``head.rho`` as unknown. Written as a sweep over one value, ``head.rho=choice(0.9)``, the key is
-checked in each job instead.
+``algorithm=fednh,fednh_paper head.rho=0.9`` FedNH's head is not chosen yet, and Hydra would reject
+``head.rho`` as unknown. A sweep over one value, ``head.rho=choice(0.9)``, is checked in each job
+instead.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What pictures are made of; knows arrays and Matplotlib, and no other room of this package."""
+"""Figures of arrays, drawn with Matplotlib. Imports no other subpackage."""

@@ -12,7 +12,7 @@ from fedexp.drawing.style import whole_numbers
 
 
 def bars(axes: Axes, heights: NDArray[Any], left: float, right: float, **style: Any) -> None:
-    """A bar from i + ``left`` to i + ``right`` for each of the [n] heights, n > 0."""
+    """Draw a bar from i + ``left`` to i + ``right`` for each of the ``heights`` [n], n > 0."""
     # One outline with a gap after each bar: 100,000 separate bars would take minutes.
     edges = np.add.outer(np.arange(len(heights)), [left, right]).ravel()
     outline = np.zeros(2 * len(heights) - 1)
@@ -21,7 +21,7 @@ def bars(axes: Axes, heights: NDArray[Any], left: float, right: float, **style: 
 
 
 def number_clients(axis: Axis, clients: Tensor) -> None:
-    """Write the clients' numbers [n] at an axis that shows the i-th client at place i."""
+    """Label the axis with the clients' numbers [n]; place i of the axis is the i-th client."""
 
     def number(place: float, _: object = None) -> str:
         return str(int(clients[int(place)])) if 0 <= place < len(clients) else ""
@@ -31,5 +31,5 @@ def number_clients(axis: Axis, clients: Tensor) -> None:
 
 
 def width(columns: int) -> float:
-    """Inches: comfortable when there are few columns, bounded when there are many."""
+    """Width in inches of a figure with this number of columns: between 6 and 15."""
     return float(np.clip(0.2 * columns + 2, 6, 15))

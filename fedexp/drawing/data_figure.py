@@ -1,4 +1,4 @@
-"""A figure together with the numbers that it shows, and both as files or pixels.
+"""Figures with the numbers that they show, and how both become files or pixels.
 
 Figures are made without pyplot, so they need no display and no global state.
 """
@@ -22,7 +22,7 @@ Arrays = Mapping[str, NDArray[Any] | Sequence[str]]
 class DataFigure(Figure):
     """A figure that is saved together with the numbers that it shows.
 
-    They are written beside the picture, so that it can be drawn again, or beside another run's.
+    The numbers are written beside the picture. A report draws them again, next to other runs'.
 
     Args:
         data: name -> array; lists of names are arrays of strings.
@@ -35,12 +35,12 @@ class DataFigure(Figure):
 
 
 def columns(**tensors: Tensor) -> dict[str, NDArray[Any]]:
-    """The tensors as arrays, for ``DataFigure``."""
+    """Convert tensors to arrays, the ``data`` of a ``DataFigure``."""
     return {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
 
 
 def save_numbers(path: Path, data: Arrays) -> None:
-    """Write ``path`` with ``.csv`` if ``data`` are columns of a table, otherwise with ``.npz``."""
+    """Write a table's columns to ``<path>.csv``, other arrays to ``<path>.npz``."""
     arrays: dict[str, Any] = {name: np.asarray(values) for name, values in data.items()}
     shapes = {array.shape for array in arrays.values()}
     if len(shapes) == 1 and all(len(shape) == 1 for shape in shapes):
@@ -52,7 +52,7 @@ def save_numbers(path: Path, data: Arrays) -> None:
 
 
 def read_numbers(path: Path) -> dict[str, NDArray[Any]]:
-    """The content of a file that ``save_numbers`` wrote, ``.csv`` or ``.npz``.
+    """Read a file that ``save_numbers`` wrote, ``.csv`` or ``.npz``.
 
     Raises:
         OSError, ValueError: the file is missing or damaged.
@@ -67,7 +67,7 @@ def read_numbers(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def pixels(figure: Figure) -> NDArray[np.uint8]:
-    """The figure as an RGBA image [height, width, 4]."""
+    """Draw the figure as an RGBA image [height, width, 4]."""
     buffer = BytesIO()
     figure.savefig(buffer, format="rgba")
     width, height = figure.canvas.get_width_height()

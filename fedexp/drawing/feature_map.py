@@ -22,12 +22,12 @@ _MARKERS = "os^Dv<>pP*"
 
 @dataclass(frozen=True)
 class ModelFeatures:
-    """What one model makes of the samples.
+    """One model's features of the samples.
 
     Attributes:
-        title: of its panel.
-        z: [n, d] features of the same samples as in the other panels.
-        prototypes: [C, d] the head's vector for each class, if it has any: drawn if d = 2.
+        title: the title of its panel.
+        z: [n, d] features; all panels show the same samples.
+        prototypes: [C, d] the head's vector for each class, drawn if d = 2; None: it has none.
     """
 
     title: str
@@ -43,19 +43,19 @@ def feature_map(
     shown: Sequence[int],
     class_counts: Mapping[str, Tensor],
 ) -> Figure:
-    """One panel for each model, the same samples in each, marked by class; class counts below.
+    """Draw the same samples in one panel for each model, coloured by class; class counts below.
 
-    All models are projected together, so that positions can be compared between panels. Features of
-    two dimensions are drawn as they are, with an arrow for each prototype: within a panel all
-    arrows have the same scale.
+    All models are projected together, so that positions can be compared between panels.
+    Two-dimensional features are drawn as they are, with an arrow for each prototype; the arrows of
+    a panel have one scale.
 
     Args:
-        models: the panels.
-        labels: [n], all of them in ``shown``.
-        classes: C names.
+        models: one for each panel.
+        labels: [n] the samples' classes, all of them in ``shown``.
+        classes: the names of all C classes.
         projection: principal components or t-SNE.
         shown: the classes that are drawn.
-        class_counts: client -> [C] its training samples of each class.
+        class_counts: client -> [C] its training samples of each class; may be empty.
     """
     points = project(np.concatenate([model.z.cpu().numpy() for model in models]), projection)
     rows = 2 if class_counts else 1
@@ -109,7 +109,7 @@ def _draw_plane(
     styles: Sequence[Mapping[str, Any]],
     radius: float,
 ) -> None:
-    """Axes through the origin, and the prototypes as arrows; the longest has this radius."""
+    """Draw axes through the origin and the prototypes as arrows, the longest of this radius."""
     axes.axhline(0, color="gray", linewidth=0.5, zorder=0)
     axes.axvline(0, color="gray", linewidth=0.5, zorder=0)
     axes.set(xlabel="$z_1$", ylabel="$z_2$", aspect="equal")
@@ -127,7 +127,7 @@ def _draw_plane(
 def _draw_counts(
     axes: Axes, class_counts: Mapping[str, Tensor], classes: Sequence[str], shown: Sequence[int]
 ) -> None:
-    """Each client's training samples of the shown classes, side by side (FedNH, Figure 6e)."""
+    """Draw each client's training samples of the shown classes as bars (FedNH, Figure 6e)."""
     places, width = np.arange(len(shown)), 0.8 / len(class_counts)
     shades = np.linspace(0.15, 0.75, len(class_counts))
     for number, (client, counts) in enumerate(class_counts.items()):

@@ -27,16 +27,16 @@ def partition_heatmap(
     clients: Sequence[int] | None = None,
     population: int | None = None,
 ) -> Figure:
-    """Samples of each class at each client; above it, a bar for each client's total.
+    """Draw the samples of each class at each client, and above them each client's total.
 
     The colour follows the square root of the count, so that a few samples are still visible
-    beside thousands; a class that a client lacks is left blank.
+    beside thousands. A class that a client lacks is left blank.
 
     Args:
         counts: [n, C] samples of each class at each client.
-        classes: C names.
-        clients: [n] their numbers; None: 0 to n-1.
-        population: N, if the clients are evenly spaced ones of more than n; the title says so.
+        classes: the names of the C classes.
+        clients: [n] the clients' numbers; None: 0 to n-1.
+        population: N, if the n clients are evenly spaced ones of N > n; the title then says so.
     """
     table = counts.cpu().numpy()
     shown, num_classes = table.shape
@@ -73,16 +73,16 @@ def similarity_heatmap(
     title: str = "Similarity of class prototypes",
     data: Arrays | None = None,
 ) -> Figure:
-    """Cosine similarity of every pair of classes; 0 is white.
+    """Draw the cosine similarity of every pair of classes; 0 is white.
 
     Args:
         similarity: [C, C].
-        classes: C names.
-        superclasses: C names of the super-classes that the classes belong to, if there are any:
-            classes of one super-class are then adjacent and boxed, and the axes name the
-            super-classes (FedNH, Figure 3).
-        title: of the figure.
-        data: the numbers that are saved with it; by default none.
+        classes: the names of the C classes.
+        superclasses: the super-class of each of the C classes; empty: there are none. Classes of
+            one super-class become neighbours in a box, and the axes name the super-classes (FedNH,
+            Figure 3).
+        title: the title of the figure.
+        data: the numbers to save with it; None: nothing.
     """
     num_classes = len(similarity)
     side = float(np.clip(0.42 * num_classes, 3.6, 9))
@@ -112,14 +112,14 @@ def similarity_zoom(
     pairs: Sequence[tuple[str, str]],
     title: str = "Similarity of class prototypes",
 ) -> Figure:
-    """The blocks of some pairs of super-classes, a panel each (FedNH, Figure 7).
+    """Draw the similarities between two super-classes, a panel for each pair (FedNH, Figure 7).
 
     Args:
         similarity: [C, C].
-        classes: C names.
-        superclasses: C names of the super-classes that the classes belong to.
-        pairs: (rows, columns), names of super-classes.
-        title: of the figure.
+        classes: the names of the C classes.
+        superclasses: the super-class of each of the C classes.
+        pairs: the super-classes of the rows and of the columns of each panel.
+        title: the title of the figure.
     """
     members = [[_members(superclasses, each) for each in pair] for pair in pairs]
     width = 0.6 * sum(len(x) for _, x in members) + 1.7 * len(pairs) + 0.8
@@ -149,12 +149,12 @@ def _members(superclasses: Sequence[str], name: str) -> list[int]:
 
 
 def _size(columns: int, rows: int) -> tuple[float, float]:
-    """Inches for a grid of cells: in proportion to their number, within bounds."""
+    """Width and height in inches of a grid of cells: in proportion to their number, bounded."""
     return float(np.clip(0.42 * columns + 2, 6, 15)), float(np.clip(0.3 * rows + 2, 4, 13))
 
 
 def _label(axis: Axis, name: str, labels: Sequence[str]) -> None:
-    """Name the axis and at most 50 of its cells: all, every 5th, every 10th..."""
+    """Name the axis and at most 50 of its cells: all of them, every 5th, every 10th and so on."""
     step = next(step for step in (1, 5, 10, 20, 50, len(labels)) if len(labels) <= 50 * step)
     axis.set_ticks(range(0, len(labels), step), list(labels[::step]), fontsize=8)
     axis.set_label_text(name)

@@ -19,7 +19,7 @@ _MARKERS = "*os"
 
 
 class MarkedModel(NamedTuple):
-    """A model on the surface: its name, place and test loss."""
+    """A model on the surface: name, position and test loss (nats)."""
 
     name: str
     x: float
@@ -35,15 +35,15 @@ def loss_surface_figure(
     is_random: tuple[bool, bool],
     round: int,
 ) -> Figure:
-    """Contours of the loss, and the same surface in perspective; blank where it is not finite.
+    """Draw the loss as contours and as a surface in perspective; blank where it is not finite.
 
     Args:
         x: [n] distances from the first model along the first axis, in parameter space.
-        y: [m] along the second axis.
-        losses: [m, n].
-        models: those to mark, the global one first; at most three.
-        is_random: for each axis, whether it is a random direction.
-        round: for the title.
+        y: [m] distances along the second axis.
+        losses: [m, n] test losses (nats).
+        models: up to three models to mark, the global one first.
+        is_random: whether each axis is a random direction.
+        round: the round that the title names.
     """
     data: Arrays = {
         "x": x,

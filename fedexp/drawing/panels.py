@@ -1,7 +1,7 @@
 """Panels side by side, their names and legends.
 
-Margins are given in inches. A layout engine of Matplotlib would find them by drawing every text
-one more time, which took half of the report's time.
+Margins are given in inches. Matplotlib's layout engines find them by drawing every text once more,
+which took half of the report's time.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _MARGINS = (0.88, 0.15, 0.32, 0.55)
 
 
 def text_width(texts: Iterable[str], size: float) -> float:
-    """Inches of the longest of the texts, in points of ``size``."""
+    """Width in inches of the longest text in a font of ``size`` points; 0 without any text."""
     font = FontProperties(size=size)
     measure = text_to_path.get_text_width_height_descent
     return max((measure(each, font, ismath=False)[0] for each in texts), default=0.0) / 72
 
 
 def add_axes(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
-    """Axes at a place in inches, with a light grid."""
+    """Add axes with a light grid; position and size are in inches."""
     across, up = figure.get_size_inches()
     axes: Axes = figure.add_axes((left / across, bottom / up, width / across, height / up))
     open_frame(axes)
@@ -40,7 +40,7 @@ def add_axes(figure: Figure, left: float, bottom: float, width: float, height: f
 
 
 def name_axes(axes: Axes, x: str, y: str = "", title: str = "") -> None:
-    """Names at fixed distances, as Matplotlib would measure all numbers to keep clear of them."""
+    """Name the axes at fixed distances: Matplotlib would measure all tick labels to avoid them."""
     figure: Figure = axes.get_figure()  # type: ignore[assignment]
     place, (across, up) = axes.get_position(), figure.get_size_inches()
     axes.set_xlabel(x)
@@ -51,7 +51,7 @@ def name_axes(axes: Axes, x: str, y: str = "", title: str = "") -> None:
 
 
 def panels(count: int, width: float = 4.4, height: float = 3.3) -> tuple[Figure, list[Axes]]:
-    """A figure with ``count`` panels, at most three a row."""
+    """Make a figure with ``count`` panels, at most three a row; sizes of a panel are in inches."""
     columns = 2 if count == 4 else min(count, 3)
     rows = -(-count // columns)
     width = max(width, 5.6 / columns)
@@ -73,7 +73,7 @@ def panels(count: int, width: float = 4.4, height: float = 3.3) -> tuple[Figure,
 
 
 def widen(axes: Axes) -> None:
-    """Show at least a hundredth of the values' size, so that noise does not look like change."""
+    """Make the y-axis span 1 % of the values if they span less than 0.1 %, which is noise."""
     low, high = axes.get_ylim()
     least = max(abs(low), abs(high)) / 1000
     if high - low < least:
@@ -82,13 +82,13 @@ def widen(axes: Axes) -> None:
 
 
 def few_ticks(axes: Axes) -> None:
-    """About five numbers at each axis, whole ones at the lower: rounds."""
+    """Label each axis with about five numbers; those of the x-axis, the rounds, are whole."""
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(5))
 
 
 def legend_below(figure: Figure, axes: list[Axes]) -> None:
-    """One legend for all panels, below them, where the figure grows; none for a single line."""
+    """Add one legend below all panels and enlarge the figure for it; a single line needs none."""
     entries = {
         name: handle
         for each in axes
@@ -111,7 +111,7 @@ def legend_below(figure: Figure, axes: list[Axes]) -> None:
 
 
 def bar_below(figure: Figure, image: AxesImage, name: str) -> None:
-    """The colours of an image below all panels, where the figure grows."""
+    """Add the colour bar of an image below all panels and enlarge the figure for it."""
     _grow_below(figure, 0.75)
     across, up = figure.get_size_inches()
     place = ((across - 3) / 2 / across, 0.5 / up, 3 / across, 0.13 / up)
@@ -119,7 +119,7 @@ def bar_below(figure: Figure, image: AxesImage, name: str) -> None:
 
 
 def _grow_below(figure: Figure, inches: float) -> None:
-    """Room below all axes, whose sizes stay."""
+    """Enlarge the figure below all axes, whose sizes stay."""
     width, before = figure.get_size_inches()
     after = before + inches
     for axes in figure.axes:

@@ -1,4 +1,4 @@
-"""Which clients a picture shows: all of a small population, some of a large one."""
+"""The clients that a picture shows: all of a small population, some of a large one."""
 
 import math
 
@@ -9,5 +9,5 @@ ALL_CLIENTS = 10_000
 
 
 def evenly_spaced(clients: Tensor, most: int) -> Tensor:
-    """Every n-th row of ``clients`` [N, ...], with the least n that leaves at most ``most``."""
+    """Every n-th row of ``clients`` [N, ...]; the smallest n with at most ``most`` rows."""
     return clients[:: max(1, math.ceil(len(clients) / most))]

@@ -15,23 +15,23 @@ COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#00
 BAR = "#7a8ca3"
 POINT = "#2b5c8a"
 REFERENCE = "#9aa5b1"
-"""The colour of values that others are compared with: published ones, true ones."""
+"""The colour of reference values: published or true ones."""
 FAINT = "#f3f3f3"
 """The colour of cells without a value."""
 MOST_LINES = 10
 LAYOUT: dict[str, Any] = {"dpi": 130, "layout": "constrained"}
-"""Options of figures whose margins Matplotlib finds."""
+"""Options of figures whose margins Matplotlib computes."""
 _DISTINCT = (
     *("#332288", "#cc6677", "#117733", "#88ccee", "#aa4499", "#ddcc77", "#44aa99", "#882255"),
     *("#999933", "#555555"),
 )
-"""Colours of few classes; distinct with colour vision deficiency, too."""
+"""Colours of up to ten classes; colour-blind readers can tell them apart."""
 _DASHES = ("-", "--", ":", "-.")
 _MARKERS = "osD^vPX*<>"
 
 
 def line_style(number: int) -> dict[str, Any]:
-    """Colour, dashes and marker of the line with this number; ``MOST_LINES`` are distinct."""
+    """Colour, dashes and marker of a line; the first ``MOST_LINES`` numbers differ in them."""
     return {
         "color": COLORS[number % len(COLORS)],
         "linestyle": _DASHES[(number + number // len(COLORS)) % len(_DASHES)],
@@ -42,14 +42,14 @@ def line_style(number: int) -> dict[str, Any]:
 
 
 def class_colors(num_classes: int) -> Sequence[Any]:
-    """At least one colour for each class: distinct ones for up to ten, otherwise a spectrum."""
+    """Colours of the classes, at least as many; from a spectrum if there are more than ten."""
     if num_classes <= len(_DISTINCT):
         return _DISTINCT
     return list(colormaps["nipy_spectral"](np.linspace(0.03, 0.97, num_classes)))
 
 
 def empty_figure(width: float, height: float) -> Figure:
-    """A figure of this size in inches."""
+    """Make a figure of this size in inches."""
     return Figure(figsize=(width, height), **LAYOUT)
 
 
@@ -64,5 +64,5 @@ def whole_numbers(axis: Axis) -> None:
 
 
 def legend_above(axes: Axes, **options: Any) -> None:
-    """A legend above the axes, at the right."""
+    """Add a legend above the axes, at the right."""
     axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), **options)

@@ -15,11 +15,11 @@ from fedexp.reporting.bars import bar_axes, error_bars, or_zero
 from fedexp.reporting.drawing import Drawing, file_name
 
 _MOST_COLUMNS = 6
-"""Columns of tables that are drawn unless every picture is asked for."""
+"""Columns of tables that are drawn without ``--figures all``."""
 
 
 def bar_drawings(verdicts: Sequence[Verdict]) -> Iterator[Drawing]:
-    """Our values and the published ones, of each column of a table that was run."""
+    """Our values beside the published ones, for each column of a table that has runs."""
     columns = [
         members for members in by_column(verdicts) if any(each.cell.ours for each in members)
     ]
@@ -34,7 +34,7 @@ def bar_drawings(verdicts: Sequence[Verdict]) -> Iterator[Drawing]:
 
 
 def paper_bars(verdicts: Sequence[Verdict]) -> Figure:
-    """Ours beside the published values of one table, with standard deviations."""
+    """Draw our values beside the published ones, with standard deviations."""
     cells = [verdict.cell for verdict in verdicts]
     figure, axes = bar_axes(method_names(verdicts), 0.45)
     places = range(len(cells))

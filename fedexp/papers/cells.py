@@ -1,4 +1,4 @@
-"""Published numbers, each with the runs that answer it."""
+"""Published numbers, each with the runs that reproduce it."""
 
 from __future__ import annotations
 
@@ -22,22 +22,24 @@ _ABSENT = object()
 
 @dataclass(frozen=True)
 class Cell:
-    """One published number and the runs that answer it.
+    """One published number and the runs that reproduce it.
 
     Attributes:
         experiment: the preset, such as ``fednh/cifar10_dir03``.
-        table: where it stands in the paper.
-        metric, statistic: what was measured, and of which rounds; ``rounds_to_smoothed/*`` where
-            ours are of smoothed curves.
+        table: the table of the paper.
+        metric: the metric; ``rounds_to_smoothed/*`` if ours are counted on smoothed curves.
+        statistic: the statistic over rounds.
         method: the override that chooses the method.
-        overrides: what else makes this cell.
-        published: the paper's value; spread: its standard deviation, if any.
+        overrides: the other overrides of this cell.
+        published: the paper's value.
+        spread: the paper's standard deviation, if any.
         ours: seed -> our value. Empty: not run, or the target was not reached.
-        rounds: rounds done by the runs, the smallest; planned: those of their configs.
-        measured: how many of the rounds measured the global accuracy, the smallest.
-        differs: what the command lines changed beside method, overrides and seed.
-        command: repeats the cell.
-        seeds: how many seeds were run, with or without a value; 0 is a cell that was not run.
+        rounds: the smallest number of rounds that a run has done.
+        planned: the largest number of rounds in a run's config.
+        measured: the smallest number of rounds in which a run measured the global accuracy.
+        differs: the changes on the command lines other than method, overrides and seed.
+        command: the command that repeats the cell.
+        seeds: the number of seeds that were run, with or without a value; 0: not run.
         repeated: whether a seed was run more than once; its longest run counts.
     """
 
@@ -60,7 +62,7 @@ class Cell:
 
     @property
     def column(self) -> tuple[str, ...]:
-        """What makes it one column of a table; rounds do not, which a method may need more of."""
+        """The keys of its column; ``rounds`` is not one, since methods of a column may differ."""
         return self.table, self.metric, self.statistic, *_without_rounds(self.overrides)
 
     @property
@@ -86,12 +88,12 @@ class Cell:
 
 
 def cells(runs: Sequence[Run], smooth: bool = False) -> Iterator[Cell]:
-    """The published numbers of the runs' experiments, experiment by experiment, with ours.
+    """The published numbers of the runs' experiments with ours, experiment by experiment.
 
-    A run answers the rows of its experiment's ``paper:`` lists whose method and overrides it has;
-    of several rows that fit, those that leave least of its command line unexplained. Runs of one
-    cell whose command lines differ are separate cells. With ``smooth``, rounds to a target are
-    those of smoothed curves.
+    A run belongs to the rows of its preset's ``paper:`` list whose method and overrides it has. If
+    several rows fit, it belongs to those that explain most of its command line. Runs of one row
+    whose command lines differ become separate cells. With ``smooth``, rounds to a target are
+    counted on smoothed curves.
     """
     for experiment, members in _by_experiment(runs).items():
         rows = merged_rows(members)
@@ -116,7 +118,7 @@ def _without_rounds(overrides: Sequence[str]) -> list[str]:
 
 
 def _alike(runs: Sequence[Run], row: Published, method: str) -> list[list[Run]]:
-    """Runs with the same unexplained overrides together, those with the fewest first."""
+    """Group the runs by their unexplained overrides, groups with the fewest first."""
     groups: dict[frozenset[str], list[Run]] = {}
     for run in runs:
         groups.setdefault(frozenset(_unexplained(run, row, method)), []).append(run)
@@ -153,10 +155,10 @@ def _cell(experiment: str, row: Published, method: str, runs: Sequence[Run], smo
 
 
 def _answers(rows: Sequence[Published], runs: Sequence[Run]) -> dict[tuple[int, str], list[Run]]:
-    """(Row's number, method) -> the runs that answer it.
+    """(Row's number, method) -> the runs that belong to it.
 
-    Of the rows with one metric a run answers those that leave least of its command line
-    unexplained: a run with ``clients.per_round=30`` the row that has it, and not the one without.
+    Among the rows of one metric a run belongs to those that leave the fewest of its overrides
+    unexplained: a run with ``clients.per_round=30`` to the row with this override.
     """
     found: dict[tuple[int, str], list[Run]] = {}
     for run in runs:
@@ -175,9 +177,9 @@ def _answers(rows: Sequence[Published], runs: Sequence[Run]) -> dict[tuple[int, 
 
 
 def _fits(run: Run, row: Published, method: str) -> bool:
-    """Whether the run has the method and the overrides, however they were set.
+    """Whether the run's config has the method and the overrides of the row.
 
-    Fewer or more rounds than the row's are a difference and not another cell.
+    ``rounds`` may differ: the table then names the difference.
     """
     wanted = _without_rounds([*method.split(), *row.overrides])
     return all(_has(run, each) for each in wanted)
@@ -192,7 +194,7 @@ def _has(run: Run, override: str) -> bool:
 
 
 def _unexplained(run: Run, row: Published, method: str) -> list[str]:
-    """The run's overrides that are neither the row's nor without effect on results."""
+    """The run's overrides that can change results and are not the row's."""
     own = {"experiment", "protocol"} | {override_key(each) for each in method.split()}
     explained = {_parsed(each) for each in row.overrides}
     left = [each for each in run.overrides if changes_results(override_key(each))]
@@ -201,7 +203,7 @@ def _unexplained(run: Run, row: Published, method: str) -> list[str]:
 
 
 def _parsed(override: str) -> tuple[str, str]:
-    """Key and value of an override, so that ``0.30`` and ``0.3`` are the same."""
+    """Key and parsed value of an override: ``0.30`` and ``0.3`` are the same."""
     return override_key(override), repr(_value(override.partition("=")[2]))
 
 

@@ -1,4 +1,4 @@
-"""Partitions as the papers' released code draws them, from numpy's frozen legacy generator."""
+"""The partitions of the papers' released code, drawn from numpy's frozen legacy generator."""
 
 from functools import partial
 from typing import Annotated
@@ -11,7 +11,7 @@ from fedexp.data.split import by_owner, deal_in_order
 from fedexp.errors import InputError
 
 LegacySeed = Annotated[int, Field(ge=0, lt=2**32)]
-"""What numpy's legacy generator takes."""
+"""A seed of numpy's legacy generator."""
 
 DRAWS = 3
 MIN_SIZE, MIN_CLASSES = 10, 2
@@ -22,16 +22,16 @@ def dirichlet_fednh(
 ) -> list[np.ndarray]:
     """The partition of FedNH's released code (Dai et al., AAAI 2023), bit for bit.
 
-    Classes are spread in label order by Dir(beta); a client that has n/N samples gets no more. From
+    Classes are spread in label order by Dir(beta). A client that has n/N samples gets no more. From
     the third class on, the i-th client with at most one class so far swaps its piece with the i-th
-    client from the end. A draw is accepted if every client has 10 samples and 2 classes; the third
-    is kept in any case, so a client may have less, or nothing.
+    client from the end. A draw is accepted if every client has 10 samples and 2 classes. The third
+    draw is always accepted, so a client may have fewer samples, or none.
 
     Args:
         labels: [n] class of each sample.
         num_clients: N.
         beta: concentration.
-        seed: of numpy's legacy generator, below 2**32.
+        seed: the seed of numpy's legacy generator, below 2**32.
 
     Raises:
         InputError: the seed is too large.
@@ -80,21 +80,20 @@ def dirichlet_recut(
 ) -> list[np.ndarray]:
     """The partition of FedSC's released code (NID1), bit for bit.
 
-    The shuffled samples are cut into parts for groups of clients. Within a group each class is
-    spread by Dir(beta), and a client that has its fair share gets no more; this is redrawn until
-    every client has ``min_share`` of a fair share. The clients' samples, class by class, are then
-    put one client after the other and cut into N pieces that differ in size by at most one.
+    The shuffled samples are cut into one part for each group of clients. Within a group each class
+    is spread by Dir(beta), and a client that has its fair share gets no more. This is redrawn until
+    every client has ``min_share`` of a fair share. The clients' samples, sorted by class, are then
+    concatenated and cut into N pieces that differ in size by at most one.
 
     Args:
         labels: [n] class of each sample.
         num_clients: N.
         beta: concentration, the paper's alpha.
-        seed: of the run; used if ``draw_seed`` is None.
-        draw_seed: of numpy's legacy generator.
-        group: clients of a group; the last has what is left of N.
-        min_share: share of its group's samples per client that every client must have before
-            the last cut.
-        max_tries: draws at most for a group.
+        seed: the run's seed; used if ``draw_seed`` is None.
+        draw_seed: the seed of numpy's legacy generator.
+        group: number of clients in a group; the last group may be smaller.
+        min_share: the share of a fair share that every client must have before the last cut.
+        max_tries: largest number of draws for a group.
 
     Raises:
         InputError: no draw gave every client enough samples, or the seed is too large.
@@ -126,7 +125,7 @@ def dirichlet_recut(
 def _balanced_counts(
     sizes: np.ndarray, width: int, fair: float, beta: float, generator: np.random.RandomState
 ) -> np.ndarray:
-    """[width, C] samples of each class; a client that has ``fair`` of them gets no more."""
+    """[width, C] samples of each class; a client that has ``fair`` samples gets no more."""
     counts = np.zeros((width, len(sizes)), dtype=np.int64)
     for label, size in enumerate(sizes):
         shares = _balanced_shares(counts.sum(axis=1), fair, beta, generator)
@@ -144,22 +143,22 @@ def legacy_dirichlet(
 ) -> list[np.ndarray]:
     """Each class over the clients by Dir(beta), redrawn until every client has ``min_size``.
 
-    With ``draw_seed=0`` these are the client sizes that FedPTR publishes (Chen et al., 2023,
-    Table 11). Shares come from numpy's legacy generator and are rounded down; one random client
-    gets the rest of a class. Of each class, client 0 gets the first samples of the dataset, client
-    1 the next, and so on.
+    With ``draw_seed=0`` the clients have the sizes in FedPTR (Chen et al., 2023, Table 11). Shares
+    come from numpy's legacy generator and are rounded down; one random client gets the rest of a
+    class. Client 0 gets the first samples of each class in the order of the dataset, client 1 the
+    next, and so on.
 
     Args:
         labels: [n] class of each sample; classes must be of equal size.
         num_clients: N.
         beta: concentration, the paper's alpha.
-        draw_seed: decides the shares; independent of the run's seed.
-        min_size: samples that every client must have.
-        max_tries: draws at most.
+        draw_seed: the seed of the shares; independent of the run's seed.
+        min_size: number of samples that every client must have.
+        max_tries: largest number of draws.
 
     Raises:
         InputError: classes differ in size, there are too few samples, or no draw gave every client
-            ``min_size`` of them.
+            ``min_size`` samples.
     """
     sizes = np.bincount(labels)
     if sizes.min() != sizes.max():
@@ -183,7 +182,7 @@ def legacy_dirichlet(
 def _legacy_counts(
     sizes: np.ndarray, num_clients: int, beta: float, generator: np.random.RandomState
 ) -> np.ndarray:
-    """[N, C] one draw of the samples of each class for each client, from their ``sizes`` [C]."""
+    """[N, C] draw each client's samples of each class; ``sizes`` [C] are those of the classes."""
     counts = np.empty((num_clients, len(sizes)), dtype=np.int64)
     for label, size in enumerate(sizes):
         shares = np.nan_to_num(generator.dirichlet(np.full(num_clients, beta)))
@@ -194,7 +193,7 @@ def _legacy_counts(
 
 
 def _generator(seed: int) -> np.random.RandomState:
-    """Numpy's legacy generator, whose streams are frozen: for partitions of released code.
+    """Numpy's legacy generator, which draws the same numbers in every version of numpy.
 
     Raises:
         InputError: the seed is too large for it.
@@ -205,9 +204,9 @@ def _generator(seed: int) -> np.random.RandomState:
 
 
 def _cut(size: int, shares: np.ndarray) -> np.ndarray:
-    """[N] integers that sum to ``size``: cut at the floored cumulative shares.
+    """[N] integers that sum to ``size``: differences of the rounded-down cumulative ``shares`` [N].
 
-    The last client gets what is left, which is everything if no share [N] is positive.
+    The last client gets the rest, which is everything if no share is positive.
     """
     total = shares.sum()
     ends = (np.cumsum(shares / total) * size).astype(np.int64) if total > 0 else 0 * shares
@@ -218,6 +217,6 @@ def _cut(size: int, shares: np.ndarray) -> np.ndarray:
 def _balanced_shares(
     sizes: np.ndarray, limit: float, beta: float, generator: np.random.RandomState
 ) -> np.ndarray:
-    """[N] shares of a class by Dir(beta), 0 for clients whose ``sizes`` [N] reach ``limit``."""
+    """[N] shares of a class by Dir(beta); 0 for clients whose ``sizes`` [N] reach ``limit``."""
     shares = np.nan_to_num(generator.dirichlet(np.full(len(sizes), beta)))
     return np.where(sizes < limit, shares, 0.0)

@@ -16,12 +16,12 @@ class Published(BaseModel):
     """A row of numbers that a paper reports for an experiment.
 
     Attributes:
-        table: where they stand, such as ``Table 1``.
-        metric: what was measured: a headline metric, or ``rounds_to/<target>`` in rounds.
-        statistic: of which rounds: ``final``, ``best``, or ``mean_last5``.
+        table: the table of the paper, such as ``Table 1``.
+        metric: a headline metric, or ``rounds_to/<target>`` in rounds.
+        statistic: the statistic over rounds: ``final``, ``best`` or ``mean_last5``.
         values: the override that chooses a method -> the published value.
-        spread: the same methods -> the published standard deviation, where there is one.
-        overrides: what else makes this cell, beside the preset.
+        spread: the same overrides -> the published standard deviation, where there is one.
+        overrides: the overrides of this cell in addition to the preset.
     """
 
     model_config = STRICT
@@ -57,7 +57,7 @@ def published_by(run: Run) -> list[Published]:
 
 
 def merged_rows(runs: Sequence[Run]) -> list[Published]:
-    """Each row of the runs' lists once, with all its methods; older runs may have had fewer."""
+    """Each row of the runs' ``paper:`` lists once, with all methods; older runs may have fewer."""
     found: dict[tuple[str, ...], Published] = {}
     for row in (row for run in runs for row in published_by(run)):
         key = (row.table, row.metric, row.statistic, *row.overrides)

@@ -1,4 +1,4 @@
-"""A report that sets the runs beside the numbers that their papers published."""
+"""A report that compares runs with the numbers that their papers published."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from fedexp.reporting.table import Table
 
 @dataclass(frozen=True)
 class PaperReport(Report):
-    """Runs, what follows from them, and ours beside the published numbers.
+    """A report with our numbers beside the published ones.
 
-    With smoothed curves, rounds beside the paper's are counted on these alone.
+    If curves are smoothed, rounds to a target are compared with the paper on smoothed curves only.
     """
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
-        """Ours beside the paper's numbers; see ``verdicts.beside_the_paper``."""
+        """Our numbers beside the paper's; see ``verdicts.beside_the_paper``."""
         return beside_the_paper(self.runs, self.measures.smooth)
 
     @property
     def paper(self) -> pd.DataFrame:
-        """The verdicts as a frame, a row for each published number."""
+        """A frame of the verdicts, a row for each published number."""
         return pd.DataFrame(map(_row, self.verdicts))
 
     @property
     def personal_metrics(self) -> Set[str]:
-        """The metrics that the papers' rows name."""
+        """The metrics in the papers' rows."""
         return {row.metric for run in self.runs for row in published_by(run)}
 
     @property
@@ -49,7 +49,7 @@ class PaperReport(Report):
         return paper_tables(self.verdicts)
 
     def further_drawings(self) -> Iterable[Drawing]:
-        """Bars of ours beside the published values."""
+        """Bars of our values beside the published ones."""
         from fedexp.papers.bars import bar_drawings  # reports without pictures need no matplotlib
 
         return bar_drawings(self.verdicts)

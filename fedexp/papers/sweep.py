@@ -1,8 +1,8 @@
-"""A paper's table as a sweep: its jobs, what the command line changes, and a list of all tables.
+"""A paper's table as a sweep: its jobs, changes on the command line, and the list of all tables.
 
-A table is a preset ``experiment/<paper>/<name>.yaml`` with ``hydra.sweeper.params``, the values of
-each axis; ``experiment`` is the axis of the table's cells. A table that is not one product has
-``hydra.sweeper.parts``, each of which is a product with ``params``.
+A table is a preset ``experiment/<paper>/<name>.yaml``. Its ``hydra.sweeper.params`` has the values
+of each axis; the axis ``experiment`` has the table's cells. A table that is not one product has
+``hydra.sweeper.parts``: each part is a product with ``params``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NOUNS = {CELLS: "cell", "algorithm": "method", "sampler": "sampler", "seed": "s
 
 @dataclass(frozen=True)
 class TableSweep:
-    """A sweep that a preset describes.
+    """The sweep of a table.
 
     Attributes:
         name: the preset, such as ``fednh/table1``.
@@ -60,11 +60,11 @@ class TableSweep:
 
     @property
     def first_cell(self) -> str:
-        """The experiment that the preset itself is."""
+        """The experiment that runs without ``-m``."""
         return self.parts[0][CELLS][0]
 
     def only(self, patterns: Sequence[str]) -> TableSweep:
-        """The table of those cells alone. Raises InputError if a pattern fits none."""
+        """The table with only the cells that fit. Raises InputError if a pattern fits none."""
         cells = list(dict.fromkeys(itertools.chain(*(part[CELLS] for part in self.parts))))
         for pattern in patterns:
             if not any(_fits(cell, pattern) for cell in cells):
@@ -79,8 +79,8 @@ class TableSweep:
     def with_typed(self, typed: Axes) -> TableSweep:
         """The table with the command line's values in place of its own.
 
-        A typed value that only some parts have chooses those parts; one that none has is taken in
-        all of them. Raises InputError if no part is left.
+        A typed value that only some parts have chooses these parts. A value that no part has
+        replaces the values of all parts. Raises InputError if no part is left.
         """
         parts = [part for each in self.parts if (part := self._with_typed(each, typed)) is not None]
         if not parts:
@@ -98,7 +98,7 @@ class TableSweep:
         return result
 
     def changes(self, typed: Axes) -> list[str]:
-        """The typed overrides that make other results than the table's own."""
+        """The typed overrides that can change the table's results."""
         return [
             f"{key}={value}"
             for key, values in typed.items()
@@ -117,7 +117,7 @@ class TableSweep:
         return [list(job) for job in dict.fromkeys(jobs)]
 
     def size(self) -> str:
-        """For example ``6 cells x 10 methods x 3 seeds = 180 jobs``."""
+        """The number of jobs, for example ``6 cells x 10 methods x 3 seeds = 180 jobs``."""
         jobs = len(self.jobs())
         total = f"{jobs} job{'s' if jobs > 1 else ''}"
         keys = dict.fromkeys(itertools.chain(*self.parts))
@@ -137,13 +137,13 @@ def table_jobs(
     typed: Axes,
     compose: Callable[[Sequence[str]], DictConfig],
 ) -> list[list[str]]:
-    """A table's jobs; prints how many there are and what differs from the paper.
+    """A table's jobs; prints their number and the differences from the paper.
 
     Args:
         whole: the preset's own sweep.
         cells: names or patterns of the cells to run; None: all.
         typed: the command line's values.
-        compose: the config of a job's overrides; may raise HydraException.
+        compose: returns the config of a job's overrides; may raise HydraException.
 
     Raises:
         InputError: a pattern fits no cell, or no job has all the typed values.
@@ -157,7 +157,7 @@ def table_jobs(
 
 
 def without_seeds(jobs: Sequence[Sequence[str]]) -> list[list[str]]:
-    """One job of each configuration: all seeds of it can be composed if one can."""
+    """One job of each configuration: if it can be composed, so can its other seeds."""
     return [list(job) for job in {tuple(unseeded(job)): job for job in jobs}.values()]
 
 
@@ -171,14 +171,14 @@ def _with_effect(
     jobs: Sequence[Sequence[str]],
     compose: Callable[[Sequence[str]], DictConfig],
 ) -> list[str]:
-    """The typed overrides that give some job another value than it has without them."""
+    """The typed overrides that change a value of some job."""
     same = set(overrides)
     for job in jobs:
         if not same:
             break
         try:
             config = compose([each for each in job if each not in overrides])
-        except HydraException:  # what else was typed needs one of them
+        except HydraException:  # another typed override needs one of them
             return list(overrides)
         same -= {each for each in same & {*job} if not _has(config, each)}
     return [each for each in overrides if each not in same]
@@ -194,7 +194,7 @@ def _has(config: DictConfig, override: str) -> bool:
 
 
 def announce_single_cell(config: DictConfig) -> None:
-    """Say that without ``-m`` a table is its first cell alone, and that nothing is searched.
+    """Say that without ``-m`` only the first cell of a table runs, and that nothing is searched.
 
     Args:
         config: the whole config, with Hydra's node.
@@ -255,7 +255,7 @@ def _count(key: str, count: int) -> str:
 
 
 def _natural(path: Path) -> tuple[str, str, int, str]:
-    """By folder, figures first, ``table2`` before ``table10``."""
+    """A key that sorts by folder, figures first, and ``table2`` before ``table10``."""
     number = re.search(r"\d+", path.stem)
     kind = path.stem[: number.start()] if number else path.stem
     return path.parent.as_posix(), kind, int(number[0]) if number else 0, path.stem

@@ -1,4 +1,4 @@
-"""The tables that set ours beside the paper's."""
+"""Tables of our numbers beside the paper's."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _OPTIONAL = ("gap", "gain, paper", "gain, ours", "n")
 
 
 def paper_tables(verdicts: Sequence[Verdict]) -> list[Table]:
-    """A table for each experiment, table and metric; what differs from the protocol below it."""
+    """A table for each experiment, table and metric, with the differences from the protocol."""
     return [_table(members) for members in by_column(verdicts)]
 
 
 def by_column(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
-    """The verdicts that belong together: of one experiment, table, metric and cell."""
+    """Group the verdicts by experiment, table, metric and cell."""
     groups: dict[tuple[str, ...], list[Verdict]] = {}
     for verdict in verdicts:
         key = (verdict.cell.experiment, *verdict.cell.column)
@@ -43,7 +43,7 @@ def _table(verdicts: Sequence[Verdict]) -> Table:
 
 
 def method_names(verdicts: Sequence[Verdict]) -> list[str]:
-    """The methods; where a method stands more than once, with what tells its rows apart."""
+    """The name of each row's method, with the overrides that tell rows of one method apart."""
     rows: dict[str, list[Cell]] = {}
     for each in verdicts:
         rows.setdefault(each.cell.method, []).append(each.cell)
@@ -57,7 +57,7 @@ def method_names(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def method_name(cell: Cell) -> str:
-    """``fednh`` of ``algorithm=fednh``, as of every config group; other overrides as they are."""
+    """The method's options, such as ``fednh`` for ``algorithm=fednh``; other overrides as typed."""
     return " ".join(map(_short, cell.method.split()))
 
 
@@ -84,7 +84,7 @@ def _row(verdict: Verdict) -> list[str]:
 
 
 def _notes(verdicts: Sequence[Verdict]) -> Iterable[str]:
-    """What differs from the protocol, and how to run what is missing."""
+    """The differences from the protocol, and the commands for missing cells."""
     differs: dict[str, list[str]] = {}
     for verdict in verdicts:
         cell = verdict.cell
@@ -111,7 +111,7 @@ def _notes(verdicts: Sequence[Verdict]) -> Iterable[str]:
 
 
 def _missing(verdicts: Sequence[Verdict]) -> Iterable[str]:
-    """Commands for what was not run: one for all methods of the same kind."""
+    """The commands for cells that were not run; methods of one config group share a command."""
     methods: dict[tuple[str, str, str], list[str]] = {}
     for cell in (each.cell for each in verdicts if each.words == NOT_RUN):
         first, *rest = cell.method.split()

@@ -1,4 +1,4 @@
-"""What follows from ours and the published numbers, in words."""
+"""Verdicts: whether our numbers reproduce the published ones, in words."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ NOT_FINISHED, NOT_MEASURED = "not finished", "not measured"
 TOO_SHORT, DIVERGED = "too few rounds to smooth", "diverged"
 _NO_BASELINE = {NOT_REACHED: "baseline below target", TOO_SHORT: "baseline too short to smooth"}
 _SIZE = (0.5, 2.0)
-"""Our gain over the published one within these bounds is of the same size."""
+"""Bounds of our gain divided by the published gain, within which the size is the same."""
 _NO_GAIN = 1e-6
-"""A gain below this, of rounding, is none where none was published."""
+"""The largest gain, from rounding, that counts as 0 if the published gain is 0."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Verdict:
 
     Attributes:
         cell: the published number and ours.
-        published_gain: the paper's value minus its baseline's; NaN without a baseline.
-        gain: our paired difference; None if a side is missing.
-        words: what follows.
+        published_gain: the paper's value minus the baseline's; NaN for the baseline itself.
+        gain: our paired difference to the baseline; None if there is none.
+        words: the verdict.
     """
 
     cell: Cell
@@ -48,9 +48,9 @@ class Verdict:
 def beside_the_paper(runs: Sequence[Run], smooth: bool = False) -> list[Verdict]:
     """Every published number of the runs' experiments with ours and a verdict.
 
-    The first method of a table's metric is its baseline; of its runs those with the command line
-    most alike are compared with. Methods without a run are "not run". With ``smooth``, rounds to a
-    target are those of smoothed curves.
+    The first method of a table's metric is the baseline. If it has several cells, each method is
+    compared with the cell whose command line is most like its own. With ``smooth``, rounds to a
+    target are counted on smoothed curves.
     """
     columns: dict[tuple[str, ...], list[Cell]] = {}
     for cell in cells(runs, smooth):

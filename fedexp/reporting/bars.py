@@ -1,4 +1,4 @@
-"""Bars: each configuration's value."""
+"""Bar charts: one bar for each configuration."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _MOST_BARS = 30
 def bar_figures(
     rows: pd.DataFrame, names: Sequence[str], metric: str
 ) -> list[Callable[[], Figure]]:
-    """A bar for each configuration: the mean over seeds and its standard deviation.
+    """Bars of the mean over seeds of each configuration, with the standard deviation.
 
     Args:
-        rows: of ``statistics.over_seeds``, of one metric and statistic.
-        names: of the rows.
-        metric: the axis' name.
+        rows: the rows of ``statistics.over_seeds`` with one metric and statistic.
+        names: a name for each row.
+        metric: the name of the axis.
 
     Returns:
-        What draws each figure, of thirty bars at most.
+        A function for each figure, which draws it; a figure has at most thirty bars.
     """
     table = list(zip(names, rows["mean"], rows["std"], strict=True))
     table = [row for row in table if math.isfinite(row[1])]
@@ -36,7 +36,7 @@ def bar_figures(
 
 
 def _draw_bars(rows: Sequence[tuple[str, float, float]], metric: str) -> Figure:
-    """A bar for each name, mean and deviation."""
+    """Draw a bar for each (name, mean, deviation)."""
     figure, axes = bar_axes([row[0] for row in rows], 0.3)
     means, spreads = [row[1] for row in rows], [or_zero(row[2]) for row in rows]
     axes.barh(range(len(rows)), means, xerr=error_bars(spreads), color=COLORS[0], height=0.7)
@@ -45,7 +45,7 @@ def _draw_bars(rows: Sequence[tuple[str, float, float]], metric: str) -> Figure:
 
 
 def bar_axes(names: Sequence[str], height: float) -> tuple[Figure, Axes]:
-    """Room for a bar of ``height`` inches for each of the names, which stand left of it."""
+    """Axes with room for a bar of ``height`` inches right of each name."""
     left, width, up = text_width(names, 9) + 0.25, 4.6, height * len(names) + 0.3
     figure = Figure(figsize=(left + width + 0.2, up + 0.65))
     axes = add_axes(figure, left, 0.55, width, up)
@@ -56,10 +56,10 @@ def bar_axes(names: Sequence[str], height: float) -> tuple[Figure, Axes]:
 
 
 def error_bars(spreads: list[float]) -> list[float] | None:
-    """The lengths of error bars; None if all are 0."""
+    """The lengths of the error bars; None if all are 0."""
     return spreads if any(spreads) else None
 
 
 def or_zero(value: float | None) -> float:
-    """The value; 0 if there is none."""
+    """The value; 0 if it is None or not finite."""
     return value if value is not None and math.isfinite(value) else 0.0

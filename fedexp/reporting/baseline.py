@@ -1,4 +1,4 @@
-"""Which row of a report each of the others is compared with."""
+"""The baseline of each row of a report: the row that it is compared with."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from fedexp.reporting.labels import Label, show, text
 from fedexp.reporting.runs import Run
 
 Baselines = Mapping[Label, Label]
-"""Label -> that of the row it is compared with; a baseline's own is itself."""
+"""Label -> label of its baseline; a baseline has itself."""
 
 _POPULATION = ("data", "partition", "clients")
 _NO_VALUE = show(None)
 
 
 def parse_baseline(baseline: str, runs: Sequence[Run], labels: Sequence[Label]) -> Label:
-    """The pairs of ``algorithm=fedavg regularizer.mu=0.1`` that not all runs have.
+    """The pairs of overrides such as ``algorithm=fedavg regularizer.mu=0.1`` that tell runs apart.
 
     Raises:
-        InputError: no run has them, or every run.
+        InputError: no run has them, or all runs have them.
     """
     pairs = [(override_key(each), each.partition("=")[2]) for each in baseline.split()]
     pairs = [(k, v) for k, v in pairs if any(show(run.values.get(k)) != v for run in runs)]
@@ -33,18 +33,18 @@ def parse_baseline(baseline: str, runs: Sequence[Run], labels: Sequence[Label]) 
 
 
 def find_baselines(labels: Iterable[Label], baseline: Label) -> tuple[Baselines, list[str]]:
-    """Each label's baseline: the one with the same other keys.
+    """Find each label's baseline: the baseline row whose other values are the same.
 
-    If there is none, it is the only one whose other values are the same or null: a key of one
-    method alone, such as ``regularizer.mu``, has no value in the others. That of the data, their
-    partition and the clients has to be the same.
+    A key of one method, such as ``regularizer.mu``, is null in other methods. If no baseline has
+    the same values, it is the only one whose values are the same or null; the values of data,
+    partition and clients have to be the same.
 
     Args:
-        labels: of all runs.
-        baseline: what makes a row a baseline, such as ``(("algorithm", "fedavg"),)``.
+        labels: the labels of all runs.
+        baseline: the pairs that every baseline has, such as ``(("algorithm", "fedavg"),)``.
 
     Returns:
-        The baselines, and a line for each label that has none.
+        The baselines, and a line for each label without one.
     """
     found: dict[Label, Label] = {}
     problems = []
@@ -62,7 +62,7 @@ def find_baselines(labels: Iterable[Label], baseline: Label) -> tuple[Baselines,
 
 
 def _fits(row: Label, label: Label, baseline: Label) -> bool:
-    """Whether the row has the label's values, or null where only the label's method has one."""
+    """Whether a baseline row has the label's values, or null for keys of the label's method."""
     named = dict(baseline)
     return all(
         key in named or own == value or (own == _NO_VALUE and not is_below(key, _POPULATION))

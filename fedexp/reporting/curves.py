@@ -32,10 +32,10 @@ class Curve:
     """A metric over rounds.
 
     Attributes:
-        rounds: [n] those that every run measured.
-        mean: [n] over the runs.
-        std: [n] half the width of the band: the standard deviation (n - 1), NaN for one run, or the
-            mean of another metric.
+        rounds: [n] the rounds in which every run measured it.
+        mean: [n] the mean over the runs.
+        std: [n] half the width of the band: the standard deviation (n - 1) over the runs, NaN for
+            one run; or the mean of a metric that is itself a deviation.
     """
 
     rounds: NDArray[Any]
@@ -53,20 +53,21 @@ def curve_figures(
     targets: Sequence[float],
     deviation: str | None = None,
 ) -> list[Callable[[], Figure]]:
-    """One metric over the rounds: a line for each configuration, the band mean ± deviation.
+    """One metric over the rounds: a line for each configuration, and the band mean ± deviation.
 
-    Configurations that share all keys but the first, as the methods of one partition, share a
-    panel. Ten lines at most are in a panel, twelve panels in a figure.
+    Configurations that differ only in the first key, such as the methods of one partition, share a
+    panel. A panel has at most ten lines, a figure twelve panels.
 
     Args:
-        configurations: label -> its runs, one a seed.
+        configurations: label -> its runs, one for each seed.
         metric: such as ``global/accuracy``.
         smoothed: whether to smooth each run's curve.
-        targets: accuracies to which rounds are counted; thin lines.
-        deviation: metric that is the deviation, such as one over clients; None is that over runs.
+        targets: accuracies that are drawn as thin lines.
+        deviation: the metric that is the deviation, such as one over clients; None: the deviation
+            over the runs.
 
     Returns:
-        What draws each figure.
+        A function for each figure, which draws it.
     """
     curves = _curves(configurations, metric, smoothed, deviation)
     lines = targets if metric == "global/accuracy" else ()
@@ -79,9 +80,10 @@ def curve_figures(
 def metric_panels(
     configurations: Mapping[Label, Sequence[Run]], metrics: Sequence[str]
 ) -> list[Callable[[], Figure]]:
-    """Several metrics over the rounds, a panel each, for up to ten configurations a figure.
+    """Several metrics over the rounds, a panel for each; a figure has up to ten configurations.
 
-    Metrics that were measured in one round only are left out. Returns what draws each figure.
+    Metrics that were measured in one round only are left out. Returns a function for each figure,
+    which draws it.
     """
     names = dict(zip(configurations, short_texts(list(configurations)), strict=True))
     every = {metric: _curves(configurations, metric) for metric in metrics}
@@ -115,7 +117,7 @@ def _draw_curves(
     metric: str,
     targets: Sequence[float],
 ) -> Figure:
-    """Title and lines of each panel, see ``_panels``."""
+    """Draw a page of panels; see ``_panels``."""
     figure, axes = panels(len(page))
     for (title, lines), cells in zip(page, axes, strict=True):
         for number, (name, label) in enumerate(lines):
@@ -129,7 +131,7 @@ def _draw_curves(
 
 
 def _draw_metrics(names: Mapping[Label, str], curves: Mapping[str, Curves]) -> Figure:
-    """A panel for each metric, a line for each of the named configurations."""
+    """Draw a panel for each metric with a line for each named configuration."""
     figure, axes = panels(len(curves))
     for (metric, lines), cells in zip(curves.items(), axes, strict=True):
         for number, (label, name) in enumerate(names.items()):
@@ -145,10 +147,9 @@ def _draw_metrics(names: Mapping[Label, str], curves: Mapping[str, Curves]) -> F
 def mean_curve(
     runs: Sequence[Run], metric: str, smoothed: bool = False, deviation: str | None = None
 ) -> Curve:
-    """A metric over the rounds in which every run measured it.
+    """The mean of a metric over the runs, in the rounds in which every run measured it.
 
-    The mean over fewer runs in some rounds would be another one's. ``deviation`` is as in
-    ``curve_figures``.
+    A mean over fewer runs in some rounds would jump. ``deviation`` is as in ``curve_figures``.
     """
     curves = [_curve(run, metric) for run in runs]
     rounds = sorted(set.intersection(*map(set, curves)))
@@ -165,13 +166,13 @@ def mean_curve(
 
 
 def _curve(run: Run, metric: str) -> dict[int, float]:
-    """Round -> value, of the rounds that measured it and did not diverge."""
+    """Round -> value, where the metric was measured and finite."""
     measured = {n: row[metric] for n, row in enumerate(run.history, start=1) if metric in row}
     return {n: value for n, value in measured.items() if math.isfinite(value)}
 
 
 def _values(curve: Mapping[int, float], rounds: Sequence[int], smoothed: bool) -> list[float]:
-    """The run's values in these rounds, of its whole curve smoothed if that is asked for."""
+    """The run's values in these rounds; if ``smoothed``, the whole curve is smoothed first."""
     if smoothed:
         values = smooth(np.array(list(curve.values())))
         curve = dict(zip(curve, values.tolist(), strict=True))

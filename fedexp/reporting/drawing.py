@@ -15,9 +15,9 @@ class Drawing:
     """A picture that can be drawn.
 
     Attributes:
-        name, title: as of the picture.
-        draw: makes the figure; None if there is nothing to show.
-        is_extra: whether it is drawn only where every picture is asked for.
+        name, title: see ``Picture``.
+        draw: draws the figure; returns None if there is nothing to show.
+        is_extra: whether it is drawn only with ``--figures all``.
     """
 
     name: str

@@ -15,7 +15,7 @@ from fedexp.state.atomic import write_atomically
 
 FORMATS = ("md", "csv", "tex", "html", "pdf")
 DEFAULTS = ("md", "csv", "tex", "html")
-"""Without the pictures as PDF, each of which takes as long as its PNG."""
+"""All but ``pdf``: each picture takes as long to draw as PDF as it does as PNG."""
 
 
 def write(
@@ -23,10 +23,10 @@ def write(
 ) -> list[Path]:
     """Write the report into ``folder``, which is made; returns the files.
 
-    ``report.md``, ``report.tex`` and ``report.html`` have all tables; ``<frame>.csv`` all numbers;
-    ``figures/`` each picture as PNG, with ``pdf`` also as PDF, unless only ``csv`` is asked for.
-    The page needs no other file. Without ``every_figure`` it names the pictures that it leaves out,
-    see ``figures.pictures``.
+    ``report.md``, ``report.tex`` and ``report.html`` have all tables, ``<frame>.csv`` all numbers,
+    ``figures/`` the pictures as PNG and with ``pdf`` also as PDF. With ``csv`` alone there are no
+    pictures. ``report.html`` needs no other file. Without ``every_figure`` some pictures are left
+    out and named, see ``pictures.pictures``.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -16,16 +16,16 @@ from fedexp.reporting.report import Report
 _TEMPLATE = "page.html.jinja"
 _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)(?! of )(?:\s|$)")
 _BROAD = 800
-"""Pictures with more pixels a row are scrolled on a phone rather than shrunk."""
+"""Width in pixels; a phone scrolls wider pictures instead of shrinking them."""
 
 
 def html(report: Report, drawn: Sequence[Picture], not_drawn: str = "") -> str:
-    """The page: tables that a click sorts, the pictures, and each run's config, folded.
+    """The page: tables that a click sorts, the pictures, and each run's config to unfold.
 
     Args:
         report: the runs.
         drawn: the pictures.
-        not_drawn: a sentence about those that are left out.
+        not_drawn: a sentence that names the pictures that were left out; may be empty.
     """
     loader = PackageLoader("fedexp.reporting", ".")
     environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
@@ -50,7 +50,7 @@ def html(report: Report, drawn: Sequence[Picture], not_drawn: str = "") -> str:
 
 
 def leading_number(cell: str) -> str | None:
-    """The number by which a cell is sorted, such as 0.91 of ``0.91 ± 0.02``; None without one.
+    """The number that sorts a cell, such as 0.91 for ``0.91 ± 0.02``; None if it has none.
 
     ``2 of 3`` is a count of seeds and not a value.
     """
@@ -63,7 +63,7 @@ def _is_not_run(note: str) -> bool:
 
 
 def _width(png: bytes) -> int:
-    """Pixels a row, from the file's header."""
+    """The width of a PNG in pixels, from its header."""
     return int.from_bytes(png[16:20], "big")
 
 
@@ -76,7 +76,7 @@ def _heading(report: Report) -> str:
 
 
 def _runs(report: Report) -> list[dict[str, Any]]:
-    """Each run with its state, what tells it from the others, and its config."""
+    """Each run with its state, its differences from the others, and its config."""
     differing = differing_keys([run.values for run in report.runs])
     return [
         {

@@ -1,4 +1,4 @@
-"""A metric against the one numeric key that was varied."""
+"""A metric plotted against the one numeric key that was varied."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def varied_number(configurations: Mapping[Label, Sequence[Run]]) -> str | None:
-    """The key that is the only one with numbers, three of them at least; None if there is none.
+    """The only key whose values are numbers, if there are at least three; otherwise None.
 
-    Some runs may have no value (null) of it, as a method has none of another's keys.
+    The value may be null in some runs: a method has no value of another method's key.
     """
     values: dict[str, set[object]] = {}
     for label, runs in configurations.items():
@@ -41,20 +41,21 @@ def hyperparameter_figure(
     metric: str,
     relative: bool = False,
 ) -> Figure | None:
-    """A metric against ``key``, a line for each of the other keys' values; bars are deviations.
+    """Draw a metric against ``key``, with a line for each combination of the other keys' values.
 
-    Runs without a value of ``key`` (null) are a horizontal line, its band the deviation.
+    Error bars are deviations over seeds. Runs in which ``key`` is null become a horizontal line
+    with a band (FedNH, Figure 4; FedSC, Figures 5 and 6; FedGELA, Figure 4).
 
     Args:
-        rows: of ``statistics.over_seeds``, of one metric and statistic.
+        rows: the rows of ``statistics.over_seeds`` with one metric and statistic.
         keys: the label's keys.
-        key: the numeric one (FedNH, Figure 4; FedSC, Figures 5 and 6; FedGELA, Figure 4).
-        metric: the axis' name.
-        relative: show the gain over the smallest value of ``key`` instead; then there is no line of
-            runs without a value.
+        key: the key with numbers.
+        metric: the name of the axis.
+        relative: whether to show the gain over the smallest value of ``key``, without the lines of
+            runs in which it is null.
 
     Returns:
-        None if there are more than ten lines, or no line of two points.
+        The figure; None if there are more than ten lines, or none has two points.
     """
     others = [each for each in keys if each != key]
     numbers = pd.to_numeric(rows[key], errors="coerce")  # NaN for null
@@ -88,7 +89,7 @@ def hyperparameter_figure(
 
 
 def _level(axes: Axes, rows: pd.DataFrame, name: str, style: Mapping[str, Any]) -> None:
-    """The row, if there is one, as a horizontal line with a band of its deviation."""
+    """Draw the row, if there is one, as a horizontal line with a band of its deviation."""
     for mean, std in zip(rows["mean"], rows["std"].fillna(0), strict=True):
         axes.axhline(mean, label=name, **{**style, "marker": ""})
         axes.axhspan(mean - std, mean + std, color=style["color"], alpha=0.12, linewidth=0)

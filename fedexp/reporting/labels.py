@@ -1,4 +1,4 @@
-"""What tells runs apart: the keys in which their configs differ, without those that follow."""
+"""Labels of runs: the config keys that tell them apart, without keys that follow from others."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ Label = tuple[tuple[str, str], ...]
 
 
 def label_runs(runs: Sequence[Run]) -> list[Label]:
-    """For each run the keys in which the runs differ, seed and records aside.
+    """Label each run with the keys in which the runs differ, except seed and records.
 
-    Config groups that the command lines name come first, then values that they name, then other
-    groups and values. A key that keys before it determine is left out: with ``algorithm`` among
-    them, ``head`` and ``loss`` say nothing new. A key that only changes costs, as ``engine``, is
-    used where without it runs of the same seed would have the same label.
+    Config groups on the command lines come first, then values on them, then other groups and
+    values. A key that earlier keys determine is left out: after ``algorithm``, ``head`` and
+    ``loss`` say nothing new. A key that only changes costs, such as ``engine``, is used only if
+    runs of one seed would otherwise have the same label.
 
     Returns:
-        One label a run; all have the same keys. Empty labels if no key differs.
+        One label for each run, all with the same keys; empty labels if no key differs.
     """
     columns: list[tuple[str, list[Hashable]]] = []
     parts: list[tuple[Hashable, ...]] = [() for _ in runs]
@@ -47,12 +47,12 @@ def text(label: Label) -> str:
 
 
 def short_texts(labels: Sequence[Label]) -> list[str]:
-    """The labels for a legend: values alone of groups and names, ``beta=0.1`` of numbers."""
+    """The labels for a legend: the value alone for groups and names, ``beta=0.1`` for numbers."""
     return [" ".join(_short(key, value) for key, value in label) or "all" for label in labels]
 
 
 def show(value: object) -> str:
-    """A config's value as one would type it."""
+    """A config's value as it is typed on the command line."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -66,7 +66,7 @@ def show(value: object) -> str:
 
 
 def changes_results(key: str) -> bool:
-    """Whether a key can change what a method learns, and not only its cost or its records."""
+    """Whether a key can change what is learned, and not only costs or records."""
     return not is_below(_dotted(key), _IGNORED + _COSTS)
 
 
@@ -81,7 +81,7 @@ def _short(key: str, value: str) -> str:
 
 
 def _candidates(runs: Sequence[Run]) -> Iterator[str]:
-    """All keys of all runs, each once: typed groups first, what only changes costs last."""
+    """All keys of all runs, each once: typed groups first, keys that only change costs last."""
     named = [override_key(each) for run in runs for each in run.overrides]
     groups = list(dict.fromkeys(key for run in runs for key in run.choices))
     typed = sorted(dict.fromkeys(named), key=lambda key: key not in groups)

@@ -39,7 +39,7 @@ def latex(table: Table) -> str:
 
 
 def escape(text: str) -> str:
-    """Text in which LaTeX's own characters stand for themselves."""
+    """The text with LaTeX's special characters escaped."""
     return "".join(_SPECIAL.get(each, each) for each in text)
 
 

@@ -1,4 +1,4 @@
-"""Long lists, drawn on several pages."""
+"""Long lists cut into pages."""
 
 from collections.abc import Iterable
 from typing import TypeVar
@@ -7,6 +7,6 @@ T = TypeVar("T")
 
 
 def pages(items: Iterable[T], size: int) -> list[list[T]]:
-    """The items in order, ``size`` at most a page."""
+    """Cut the items into pages of at most ``size``, in order."""
     every = list(items)
     return [every[start : start + size] for start in range(0, len(every), size)]

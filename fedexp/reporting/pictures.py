@@ -1,4 +1,4 @@
-"""The report's pictures, each as PNG, and as PDF where that is asked for."""
+"""The report's pictures as PNG, and on request as PDF."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Picture:
     """A figure, drawn.
 
     Attributes:
-        name: of its files, without suffix.
-        title: what it shows.
-        png, pdf: the files' contents; without ``pdf`` if it was not asked for.
+        name: the name of its files, without suffix.
+        title: the heading above it.
+        png, pdf: the contents of the files; ``pdf`` is empty if it was not asked for.
     """
 
     name: str
@@ -46,13 +46,13 @@ class Picture:
 def pictures(
     report: Report, every: bool = False, with_pdf: bool = False
 ) -> tuple[list[Picture], list[str]]:
-    """The pictures that the report's runs allow, in order, and the names of those not drawn.
+    """Draw the pictures of a report; returns them in order, and the names of those left out.
 
     Args:
         report: the runs.
-        every: draw all pages of each picture, and gains; else the first page, as drawing takes
-            most of a report's time.
-        with_pdf: also as PDF.
+        every: whether to draw all pages of each picture, and gains. Otherwise only first pages are
+            drawn, since drawing takes most of a report's time.
+        with_pdf: whether to draw them as PDF, too.
     """
     found: list[Picture] = []
     left_out: list[str] = []

@@ -36,14 +36,14 @@ _ALWAYS = ("global/", "personal/", "train/", "validation/")
 
 @dataclass(frozen=True)
 class Report:
-    """Runs and what follows from them.
+    """Runs, and the numbers and tables that compare them.
 
     Attributes:
-        runs: all that could be read; no two of them have the same label and seed.
-        problems: one line for each thing that could not, or was left out.
-        baseline: what makes a row a baseline, such as ``(("algorithm", "fedavg"),)``; may be empty.
+        runs: the runs that could be read; no two have the same label and seed.
+        problems: one line for each run or file that is left out.
+        baseline: the pairs of every baseline, such as ``(("algorithm", "fedavg"),)``; may be empty.
         measures: targets, further metrics, and whether curves are smoothed.
-        statistic: what the results show: ``final``, ``best``, ``mean_last5`` ...
+        statistic: the statistic in the tables: ``final``, ``best``, ``mean_last5`` and so on.
     """
 
     runs: list[Run]
@@ -66,17 +66,19 @@ class Report:
 
         Args:
             paths: folders of runs, of sweeps, or above them.
-            baseline: overrides that make a row a baseline, such as ``algorithm=fedavg``. Rounds
-                until its best global accuracy are counted, too.
-            statistic: what to show: ``final``, ``best``, ``mean_last5`` or ``at_best_validation``.
+            baseline: overrides of the runs to compare with, such as ``algorithm=fedavg``. Rounds
+                to their best global accuracy are counted, too.
+            statistic: the statistic in the tables: ``final``, ``best``, ``mean_last5`` or
+                ``at_best_validation``.
             targets: global accuracies to which rounds, bytes and seconds are counted.
-            metrics: what to show; by default the headline accuracies, see ``Report.metrics``.
-            smooth: whether to smooth curves (Savitzky-Golay, window 13, order 3) and to count
-                rounds to targets on the smoothed ones as well.
+            metrics: the metrics in the tables; by default the headline accuracies, see
+                ``Report.metrics``.
+            smooth: whether to smooth curves (Savitzky-Golay, window 13, order 3), and to count
+                rounds to targets on the smoothed curves, too.
 
         Raises:
-            InputError: no run could be read, the baseline is that of no run or of all, or nothing
-                measured a metric or has the statistic.
+            InputError: no run could be read, no run or every run is a baseline, or no run measured
+                a metric or has the statistic.
         """
         if statistic not in STATISTICS:
             raise InputError(f"statistic={statistic}: is none of {', '.join(STATISTICS)}")
@@ -97,7 +99,7 @@ class Report:
         """Note the targets that no run reached.
 
         Raises:
-            InputError: no run measured a metric that is asked for, or has the statistic.
+            InputError: no run measured one of the metrics, or has the statistic.
         """
         metrics = self.measures.metrics
         measured = set(self.values["metric"]) if len(self.values) else set()
@@ -115,7 +117,7 @@ class Report:
 
     @classmethod
     def over(cls, runs: Sequence[Run]) -> Self:
-        """A report over given runs; of runs with the same config and seed over the longest."""
+        """Make a report of these runs; of several with one config and seed the longest counts."""
         kept, repeated = _without_repeats(runs)
         return cls(kept, repeated)
 
@@ -126,7 +128,7 @@ class Report:
 
     @cached_property
     def labels(self) -> list[Label]:
-        """What tells each run from the others."""
+        """The label of each run."""
         return label_runs(self.runs)
 
     @property
@@ -149,7 +151,7 @@ class Report:
 
     @cached_property
     def baselines(self) -> Baselines:
-        """The row that each is compared with, where there is one."""
+        """Label -> label of its baseline, for the labels that have one."""
         return find_baselines(self.labels, self.baseline)[0]
 
     @cached_property
@@ -175,11 +177,11 @@ class Report:
 
     @cached_property
     def metrics(self) -> list[str]:
-        """The metrics of the tables: those asked for, or the headline accuracies measured.
+        """The metrics in the tables: ``measures.metrics``, or the headline accuracies.
 
-        By default the global accuracy, the ``personal_metrics``, the headlines of measures that
-        were added, and the rounds to targets and to the baseline's best. Without any of these, the
-        first headline. The frames have everything.
+        By default these are the global accuracy, the ``personal_metrics``, the headlines of added
+        measures, and the rounds to targets and to the baseline's best. If none was measured, it is
+        the first headline. The frames have all metrics.
         """
         measured = list(self.values["metric"].unique())
         if self.measures.metrics:
@@ -195,7 +197,7 @@ class Report:
 
     @cached_property
     def curve_metrics(self) -> list[str]:
-        """Of the tables' metrics those that are measured in rounds."""
+        """The metrics of the tables that rounds measure."""
         known = {name for run in self.runs for row in run.history for name in row}
         return [name for name in self.metrics if name in known]
 
@@ -206,7 +208,7 @@ class Report:
 
     @property
     def personal_metrics(self) -> Set[str]:
-        """The personal accuracies to show; without any of them that were measured, all."""
+        """The personal accuracies in the tables; if none of them was measured, all are shown."""
         return frozenset()
 
     @property
@@ -262,7 +264,7 @@ class Report:
         return Table(title, [*self.keys, "n", *metrics], rows, notes=notes, keys=len(self.keys))
 
     def _runs_table(self) -> Table:
-        """Which runs there are, how far they came, and how long they took."""
+        """A row for each run: its rounds, seconds and folder."""
         rows = []
         for run, label in zip(self.runs, self.labels, strict=True):
             wall_time = (run.summary or {}).get("wall_time_s")
@@ -273,7 +275,7 @@ class Report:
 
 
 def _without_repeats(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
-    """One run for each label and seed, the longest; and a line for each that is left out."""
+    """The longest run of each label and seed, and a line for each run that is left out."""
     kept: dict[tuple[Label, int], Run] = {}
     problems = []
     for run, label in zip(runs, label_runs(runs), strict=True):

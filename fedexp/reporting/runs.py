@@ -1,4 +1,4 @@
-"""Finds runs in folders and reads what they left behind, finished or not."""
+"""Finds runs in folders and reads their files, finished or not."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Run:
     """One run, read from its folder.
 
     Attributes:
-        folder: where it was found.
+        folder: the run's folder.
         config: the whole checked config, nested.
         choices: config group -> option, such as ``{"algorithm": "fedavg"}``.
-        overrides: the command line's changes.
-        history: the metrics of every round that was finished, in order.
-        summary: ``summary.json``; None if the run is not finished.
+        overrides: the changes on the command line.
+        history: the metrics of every finished round, in order.
+        summary: the content of ``summary.json``; None if the run is not finished.
         wandb_id: the run's id in W&B.
-        headlines: metric -> ``higher`` or ``lower``, whichever is better, of its headline metrics.
+        headlines: headline metric -> the better direction, ``higher`` or ``lower``.
     """
 
     folder: Path
@@ -54,18 +54,19 @@ class Run:
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """Every key of the config joined by dots, and every group -> option (these win)."""
+        """Flat key of the config -> value, and group -> option, which replaces a key's value."""
         return flatten(self.config) | dict(self.choices)
 
 
 def read_runs(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
-    """All runs in or below ``paths``, and one line for each thing that could not be read.
+    """Read all runs in or below ``paths``.
 
-    A path is a run's folder, a sweep's, or any folder above them. Runs of one folder are in
-    natural order (job 2 before job 10); a run that is found twice is read once.
+    A path is the folder of a run, of a sweep, or a folder above them. The runs below a path are in
+    natural order (job 2 before job 10). A run that is found twice is read once.
 
     Returns:
-        The runs, and the problems: a path that does not exist, one without runs, a damaged run.
+        The runs, and one line for each problem: a path that does not exist, a path without runs, a
+        damaged run.
     """
     runs: list[Run] = []
     problems: list[str] = []
@@ -90,7 +91,7 @@ def read_runs(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
 
 
 def read_run(folder: Path) -> Run:
-    """The run in ``folder``. Raises InputError: one line that says what is missing or damaged."""
+    """Read the run in ``folder``. Raises InputError, which names the missing or damaged file."""
     if not (folder / run_folder.FILE_NAME).exists():
         raise InputError(f"{folder}: not begun, or no run of fedexp: has no {run_folder.FILE_NAME}")
     try:
@@ -121,7 +122,7 @@ def read_run(folder: Path) -> Run:
 
 
 def run_folders(path: Path) -> list[Path]:
-    """Folders in or below ``path`` that hold a run, or were made for one, in natural order."""
+    """The folders in or below ``path`` that hold a run or were made for one, in natural order."""
     found: list[Path] = []
     seen: set[str] = set()
     for here, folders, files in os.walk(path, followlinks=True):
@@ -138,7 +139,7 @@ def run_folders(path: Path) -> list[Path]:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Say which file or folder cannot be read."""
+    """Raise an error in the block as InputError, which names the file."""
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError, OSError, yaml.YAMLError) as error:
@@ -147,7 +148,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def _history(path: Path) -> list[dict[str, float]]:
-    """The metrics of every round, without a half-written line; ValueError if one is no number."""
+    """The metrics of every complete line. Raises ValueError if a value is not a number."""
     lines = path.read_bytes() if path.exists() else b""
     history = parse_metrics(lines[: lines.rfind(b"\n") + 1])
     for number, row in enumerate(history, start=1):
@@ -163,7 +164,7 @@ def _natural(folder: Path, root: Path) -> list[tuple[int, str]]:
 
 
 def _is_config(config: object) -> bool:
-    """Whether it has the keys that a report cannot do without."""
+    """Whether it is a config with the keys that a report needs."""
     if not isinstance(config, Mapping):
         return False
     numbers = (config.get("seed"), config.get("rounds"))
@@ -173,7 +174,7 @@ def _is_config(config: object) -> bool:
 
 
 def _launch(folder: Path, summary: Mapping[str, Any] | None) -> tuple[list[str], dict[str, Any]]:
-    """The overrides and the choices of a run; of an unfinished one from Hydra's own files."""
+    """The overrides and choices of a run; an unfinished run has them in Hydra's files only."""
     if summary is not None:
         return list(summary["overrides"]), dict(summary["choices"])
     hydra = folder / ".hydra"

@@ -1,4 +1,4 @@
-"""The numbers that runs saved beside their pictures, drawn for several methods side by side."""
+"""Pictures that compare methods, drawn from the numbers that runs saved beside their figures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Numbers = Mapping[str, NDArray[Any]]
 Saved = Mapping[str, tuple[int, Numbers]]
-"""Configuration -> the round in which arrays were saved, and the arrays."""
+"""Configuration -> (round, arrays saved in this round)."""
 
 _PANELS = 6
 
@@ -35,12 +35,12 @@ def side_by_side(
     name: str,
     draw: Callable[[Saved], Figure | None],
 ) -> list[Callable[[], Figure | None]]:
-    """What draws the arrays of each configuration, six of them in a figure.
+    """Functions that draw the saved arrays of the configurations, six in a figure.
 
     Args:
-        configurations: label -> its runs.
-        name: of the files ``figures/<name>_<round>.csv`` or ``.npz``. The last one of the first run
-            that has one is shown.
+        configurations: label -> its runs. The first run that saved such arrays is shown.
+        name: the name of the files ``figures/<name>_<round>.csv`` or ``.npz``, of which the last
+            round's is shown.
         draw: draws one figure.
     """
     paths: dict[str, Path] = {}
@@ -56,7 +56,7 @@ def _draw_saved(draw: Callable[[Saved], Figure | None], paths: Mapping[str, Path
 
 
 def read_saved(paths: Mapping[str, Path]) -> dict[str, tuple[int, Numbers]]:
-    """The content of the files, of which damaged ones are left out."""
+    """The content of the files, without damaged ones."""
     found: dict[str, tuple[int, Numbers]] = {}
     for text, path in paths.items():
         with suppress(OSError, ValueError):
@@ -70,9 +70,9 @@ def _last(folder: Path, name: str) -> Path | None:
 
 
 def similarity_panels(saved: Saved) -> Figure | None:
-    """Cosine similarity of the class prototypes, a panel for each method, one colour scale.
+    """Draw the cosine similarity of the class prototypes, a panel for each method.
 
-    Classes are ordered by super-class where there are such. None if there is nothing to draw.
+    Classes are ordered by super-class, if there are any. None if there is nothing to draw.
     """
     known = _with_columns(saved, "similarity")
     if not known:
@@ -92,7 +92,7 @@ def similarity_panels(saved: Saved) -> Figure | None:
 
 
 def entropy_panels(saved: Saved) -> Figure | None:
-    """True and estimated label entropy of each client as bars, a panel for each method.
+    """Draw the true and estimated label entropy of each client, a panel for each method.
 
     Clients are ordered by true entropy (HiCS-FL, Figures 9 to 12). None if there is nothing to
     draw.
@@ -116,10 +116,10 @@ def entropy_panels(saved: Saved) -> Figure | None:
 
 
 def selection_panels(saved: Saved) -> Figure | None:
-    """How often each client was chosen against its label entropy, a panel for each method.
+    """Draw how often each client was chosen against its label entropy, a panel for each method.
 
-    Each client is a point; the line is the mean over a tenth of the clients, by entropy. All panels
-    have the same axes. None if there is nothing to draw.
+    Each client is a point. The line connects the means over tenths of the clients, ordered by
+    entropy. All panels have the same axes. None if there is nothing to draw.
     """
     known = _with_columns(saved, "times_chosen", "label_entropy_nats")
     if not known:

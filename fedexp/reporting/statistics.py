@@ -1,4 +1,4 @@
-"""Numbers of one run, of several seeds, and of the difference to a baseline."""
+"""Statistics of one run, over seeds, and of the difference to a baseline."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean of paired differences over seeds with its confidence interval.
+    """A mean of paired differences over seeds, and its confidence interval.
 
     Attributes:
         mean: the mean difference.
@@ -47,18 +47,18 @@ class Interval:
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether the sign of the difference is certain at this confidence; False for one pair."""
+        """Whether 0 is outside the interval; False for one pair."""
         return self.n > 1 and abs(self.mean) > self.half_width
 
 
 @dataclass(frozen=True)
 class Measures:
-    """What is computed of each run beside the headline metrics.
+    """Numbers to compute of each run in addition to the headline metrics.
 
     Attributes:
-        targets: global accuracies, beside those of ``measure.global.targets``.
+        targets: global accuracies, in addition to those of ``measure.global.targets``.
         metrics: names of other metrics, such as ``geometry/classifier_angle``.
-        smooth: whether to count rounds to targets on the smoothed curve as well.
+        smooth: whether to count rounds to targets on the smoothed curve, too.
     """
 
     targets: tuple[float, ...] = ()
@@ -67,13 +67,12 @@ class Measures:
 
 
 def run_statistics(run: Run, measures: Measures | None = None) -> dict[str, dict[str, float]]:
-    """Each metric's statistics of one run, and what it cost to reach the targets.
+    """Each metric's statistics of one run, and the costs of reaching the targets.
 
     Returns:
-        Metric -> statistic -> value. ``rounds_to/<target>``, ``bytes_to/<target>`` (both
-        directions) and ``seconds_to/<target>`` (training and server, without evaluation) have
-        ``final`` only and are absent if the target was not reached; so has
-        ``rounds_to_smoothed/<target>``.
+        Metric -> statistic -> value. Costs have ``final`` only and are absent if the target was not
+        reached: ``rounds_to/<target>``, ``rounds_to_smoothed/<target>``, ``bytes_to/<target>``
+        (up and down) and ``seconds_to/<target>`` (training and server, without evaluation).
     """
     asked = measures or Measures()
     found = headline_statistics(run.history, run.headlines)
@@ -90,7 +89,7 @@ def run_statistics(run: Run, measures: Measures | None = None) -> dict[str, dict
 
 
 def targets_of(runs: Iterable[Run], measures: Measures) -> list[float]:
-    """All targets of the runs' configs and of the report, ascending."""
+    """The targets of the runs' configs and of the report, ascending."""
     own = (target for run in runs for target in _own_targets(run))
     return sorted({float(target) for target in (*measures.targets, *own)})
 
@@ -106,7 +105,7 @@ def cost_to(history: Sequence[Mapping[str, float]], target: float) -> dict[str, 
         (BYTES_TO, ("cost/download_bytes", "cost/upload_bytes")),
         (SECONDS_TO, ("time/select_s", "time/train_s", "time/server_s")),
     ):
-        # A part that was not measured is no zero.
+        # A cost that was not measured is absent, not 0.
         if any(name in until[0] for name in names):
             costs[f"{prefix}{target:g}"] = sum(row.get(n, 0.0) for row in until for n in names)
     return {name: {"final": value} for name, value in costs.items()}
@@ -143,11 +142,11 @@ def per_run(
     measures: Measures | None = None,
     baselines: Baselines | None = None,
 ) -> pd.DataFrame:
-    """One line for each run, metric and statistic.
+    """A frame with a row for each run, metric and statistic.
 
-    With ``baselines`` there is a metric more, ``rounds_to/best_of_baseline`` (``final``): rounds
-    until the best ``global/accuracy`` of the baseline's run with the same seed. Absent if it was
-    not reached, or there is no such run.
+    With ``baselines`` there is one more metric, ``rounds_to/best_of_baseline`` (``final``): rounds
+    until the best ``global/accuracy`` of the baseline's run with the same seed. It is absent if it
+    was not reached or there is no such run.
 
     Columns: the label's keys, then ``run`` (its index), ``seed``, ``rounds_done``, ``finished``,
     ``metric``, ``statistic``, ``value``.
@@ -173,9 +172,9 @@ def per_run(
 def over_seeds(lines: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     """Mean, standard deviation (n - 1; NaN for one seed) and n of ``per_run``'s values.
 
-    ``seeds`` is the number of runs of the row. Where ``n`` is smaller, as not all of them reached a
-    target or measured the metric, mean and deviation are NaN: those of the others alone would be
-    too good. So they are where a seed diverged (NaN).
+    ``seeds`` is the number of runs of the row. If ``n`` is smaller, some runs did not reach a
+    target or did not measure the metric. Mean and deviation are then NaN, since those of the other
+    runs alone would be too good. They are also NaN if a seed diverged.
     """
     if lines.empty:
         return pd.DataFrame(columns=[*keys, "metric", "statistic", "mean", "std", "n", "seeds"])
@@ -197,8 +196,8 @@ def over_seeds(lines: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 def paired_difference(ours: Mapping[int, float], baseline: Mapping[int, float]) -> Interval | None:
     """The mean of ``ours - baseline`` over the seeds that both have; None if they share none.
 
-    Runs with the same seed share partition, cohorts and batches, so the spread of the differences,
-    and not of the values, says how sure their mean is: mean ± t s / sqrt(n) at 95 %.
+    Runs with the same seed share partition, cohorts and batches. The interval therefore follows
+    from the spread s of the differences: mean ± t s / sqrt(n) at 95 %.
     """
     seeds = ours.keys() & baseline.keys()
     values = np.array([ours[seed] - baseline[seed] for seed in sorted(seeds)])
@@ -215,15 +214,15 @@ def differences(lines: pd.DataFrame, keys: Sequence[str], baselines: Baselines) 
     """Each row's paired difference to its baseline.
 
     Args:
-        lines: of ``per_run``.
+        lines: the frame of ``per_run``.
         keys: the label's keys.
-        baselines: label -> that of its baseline.
+        baselines: label -> label of its baseline.
 
     Returns:
         The keys, ``metric``, ``statistic``, ``difference``, ``half_width``, ``pairs``, and
-        ``seeds``, which both have; nothing for the baselines themselves and for rows without one.
-        With fewer pairs than seeds, as not all runs reached a target, the difference is NaN: that
-        of the others alone would mislead.
+        ``seeds``, the number of seeds that both have. Baselines and rows without one have no row.
+        With fewer pairs than seeds, since not all runs reached a target, the difference is NaN: a
+        mean over the other pairs would mislead.
     """
     columns = [*keys, "metric", "statistic", "difference", "half_width", "pairs", "seeds"]
     if lines.empty or not keys:
@@ -249,7 +248,7 @@ def differences(lines: pd.DataFrame, keys: Sequence[str], baselines: Baselines) 
 
 
 def statistic_shown(metric: str, statistic: str) -> str:
-    """The statistic to show of a metric: what a target cost has its final value alone."""
+    """The statistic to show of a metric; costs of reaching a target have ``final`` only."""
     return "final" if metric.startswith(COSTS_TO) else statistic
 
 

@@ -23,8 +23,8 @@ def report_sweep(folder: Path, log_name: str, kind: type[Report] = Report) -> bo
 
     Args:
         folder: the sweep's folder.
-        log_name: the name of a job's log file, to which a failed job is referred.
-        kind: of the report, which may have further tables.
+        log_name: the name of a job's log file, which the line about a failed job names.
+        kind: the class of the report; a subclass may have more tables.
 
     Returns:
         Whether no job failed.
@@ -62,10 +62,11 @@ def jobs(folder: Path) -> tuple[list[Run], list[Path]]:
 
 
 def write_table(report: Report, path: Path) -> None:
-    """The final values: a row for each configuration.
+    """Write the final values, a row for each configuration.
 
-    Columns: ``configuration``, ``seeds``, and ``<metric>/mean`` and ``<metric>/std`` (n - 1) of
-    every headline metric; ``<target>/reached``, the number of seeds, for costs to reach targets.
+    The columns are ``configuration``, ``seeds``, and for each headline metric ``<metric>/mean`` and
+    ``<metric>/std`` (n - 1). Costs of reaching a target also have ``<metric>/reached``, the number
+    of seeds that reached it.
     """
     rows: dict[str, dict[str, float]] = {}
     final = report.results[report.results["statistic"] == "final"]

@@ -1,4 +1,4 @@
-"""A table of text cells with marks, which every format draws in its own way."""
+"""Tables of text cells with marks; each format shows the marks in its own way."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Table:
     """Text cells in rows.
 
     Attributes:
-        title: what it shows.
-        columns: their headings.
-        rows: as many cells each.
+        title: the heading of the table.
+        columns: the headings of the columns.
+        rows: the cells of each row, one for each column.
         marks: (row, column) -> best (bold), second (underlined), or alarm (red).
-        notes: sentences below it.
-        keys: how many of the first columns name the row.
-        optional: columns that are left out first, in this order, where all do not fit.
+        notes: sentences below the table.
+        keys: the number of first columns that name the row.
+        optional: the columns to leave out first, in this order, if not all fit.
     """
 
     title: str
@@ -96,7 +96,7 @@ def results_table(
 
 
 def direction(metric: str, better: Mapping[str, str]) -> str | None:
-    """Which values of the metric are better, ``higher`` or ``lower``; None if nothing says so."""
+    """The better direction of a metric, ``higher`` or ``lower``; None if it is not known."""
     return "lower" if metric.startswith(COSTS_TO) else better.get(metric)
 
 
@@ -126,7 +126,7 @@ def order_metrics(metrics: Sequence[str]) -> list[str]:
 
 
 def number(value: float, metric: str) -> str:
-    """A value in the metric's own digits: accuracies .1234, rounds 12, bytes 1.2 MB."""
+    """A value in the metric's format: accuracies 0.1234, rounds 12, bytes 1.2 MB."""
     if not math.isfinite(value):
         return "diverged"
     if metric.startswith((ROUNDS_TO, SMOOTHED_ROUNDS_TO)):
@@ -139,7 +139,7 @@ def number(value: float, metric: str) -> str:
 
 
 def signed(value: float, metric: str) -> str:
-    """A difference with its sign; empty if there is none."""
+    """A difference with its sign; empty for NaN."""
     if math.isnan(value):
         return ""
     return ("-" if value < 0 else "+") + number(abs(value), metric)
@@ -160,7 +160,7 @@ def _cells(
 
 
 def _text(row: Values | None, metric: str) -> str:
-    """``0.9123 ± 0.0040``; ``2 of 3`` where not every seed has a value."""
+    """``0.9123 ± 0.0040``; ``2 of 3`` if not every seed has a value."""
     if row is None:
         return ""
     if row["n"] < row["seeds"]:

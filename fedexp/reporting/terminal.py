@@ -17,7 +17,7 @@ _ROWS = 40
 
 
 def print_table(table: Table, console: Console) -> None:
-    """Print the columns that fit, and say what was left out."""
+    """Print the columns that fit, and name the others."""
     kept = _fitting(table, console)
     cut = [name for number, name in enumerate(table.columns) if number not in kept]
     console.print(_draw(_with_columns(table, kept)))
@@ -30,7 +30,7 @@ def print_table(table: Table, console: Console) -> None:
 
 
 def _fitting(table: Table, console: Console) -> list[int]:
-    """The columns that fit beside each other: first optional ones go, then those at the right.
+    """The columns that fit: optional columns are left out first, then those at the right.
 
     The keys and one more column stay.
     """
@@ -47,7 +47,7 @@ def _fitting(table: Table, console: Console) -> list[int]:
 
 
 def _with_columns(table: Table, kept: Sequence[int]) -> Table:
-    """The table with these columns alone."""
+    """The table with only these columns."""
     return replace(
         table,
         columns=[table.columns[n] for n in kept],
@@ -68,7 +68,7 @@ def _draw(table: Table) -> Drawn:
         )
         drawn.add_column(Text(heading), no_wrap=not is_key, overflow="fold")
     for r, row in enumerate(table.rows[:_ROWS]):
-        # Text, as a list such as [0.1,1] in an override is no markup.
+        # Text, not str: rich would take a list such as [0.1,1] in an override for markup.
         drawn.add_row(
             *(
                 Text(cell, _STYLES.get(table.marks.get((r, c), ""), ""))

@@ -22,7 +22,7 @@ _SECTIONS = {
     "Geometry and client sampling": ("geometry/", "sampler/"),
     "Cost": ("cost/", "time/"),
 }
-"""Heading -> beginnings of the names of its metrics."""
+"""Heading -> prefixes of its metrics."""
 
 _LONGEST_TITLE = 128
 
@@ -33,8 +33,8 @@ class Section:
 
     Attributes:
         title: the heading.
-        metrics: a line plot over rounds for each, with the deviation over a group's runs as a band.
-        pictures: one gallery of these logged pictures.
+        metrics: each is a line plot over rounds, with the deviation over a group's runs as a band.
+        pictures: the logged pictures of one gallery.
     """
 
     title: str
@@ -43,7 +43,7 @@ class Section:
 
 
 def sections(report: Report) -> list[Section]:
-    """The sections of what the runs measured and drew; those without anything are left out."""
+    """The sections for the runs' metrics and pictures, without empty ones."""
     measured = sorted({name for run in report.runs for row in run.history for name in row})
     found = [
         Section(title, metrics=[name for name in measured if name.startswith(begin)])
@@ -54,13 +54,13 @@ def sections(report: Report) -> list[Section]:
 
 
 def grouping(report: Report) -> list[str]:
-    """What was swept, as W&B's names of config keys: ``config.choices.algorithm``."""
+    """The swept keys as W&B names them: ``config.choices.algorithm``."""
     groups = {key for run in report.runs for key in run.choices}
     return [f"config.choices.{k}" if k in groups else f"config.{k}" for k in report.keys]
 
 
 def build(report: Report, entity: str, project: str) -> Any:
-    """The page, not saved: the report's tables, and below them W&B's own panels.
+    """Build the page without saving it: the report's tables and, below them, W&B's own panels.
 
     Returns:
         A ``wandb_workspaces.reports.v2.Report``.
@@ -115,6 +115,6 @@ def save(report: Report, entity: str, project: str) -> str:
 
 
 def _pictures(runs: Sequence[Run]) -> list[str]:
-    """The names under which W&B has the pictures in the runs' folders."""
+    """W&B's names of the pictures in the runs' folders."""
     paths = (path for run in runs for path in (run.folder / "figures").glob("*_*.png"))
     return sorted({path.stem.rpartition("_")[0].replace("_", "/", 1) for path in paths})

@@ -52,9 +52,9 @@ def follow(
         config: the checked config.
         folder: the run's folder.
         launch: how the run was started.
-        run: what ``folder`` says of the run. None in a process that has not claimed the folder; it
-            gets a tracker that does nothing.
-        past: the rounds that a resumed run already has.
+        run: the content of ``run.json``. None in a process that has not claimed the folder; it gets
+            a tracker that does nothing.
+        past: the earlier rounds of a resumed run.
     """
     if run is None:
         yield Tracker()
@@ -82,9 +82,9 @@ def follow(
 
 
 class Guarded(Tracker):
-    """A tracker whose errors become one warning; after an error in ``log`` it gets no records.
+    """A tracker whose first error becomes a warning and ends its records.
 
-    ``finish`` is still called, so that files and connections are closed.
+    ``finish`` is called in any case, so that files and connections are closed.
     """
 
     def __init__(self, name: str, tracker: Tracker) -> None:

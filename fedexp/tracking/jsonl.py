@@ -22,9 +22,9 @@ _BEFORE_CLASSES = f', "{PER_CLASS}": {{'.encode()
 class JsonLines(Tracker):
     """Writes each round's metrics to ``metrics.jsonl`` in the run's folder, without buffering.
 
-    Class accuracies stand under ``global/per_class_accuracy`` as ``{class: accuracy}``. A record
-    without metrics (round 0) writes nothing. When a run is resumed, the file is replaced by the
-    rounds that its checkpoint has, so that later ones, which are trained again, do not stand twice.
+    Class accuracies are in ``global/per_class_accuracy`` as ``{class: accuracy}``. A record without
+    metrics (round 0) writes nothing. When a run is resumed, the file is cut to the rounds of its
+    checkpoint, since later rounds are trained again.
     """
 
     essential = True
@@ -58,8 +58,8 @@ def _line(record: Record) -> bytes:
 def read_metrics(folder: Path) -> pd.DataFrame:
     """The rounds in ``folder/metrics.jsonl``, one row each.
 
-    Class accuracies become columns ``global/per_class_accuracy.<class>``. Values that were not
-    measured in a round, or not finite, are NaN.
+    Class accuracies become columns ``global/per_class_accuracy.<class>``. Values are NaN in rounds
+    that did not measure them, and where they were not finite.
     """
     return as_frame((folder / FILE_NAME).read_bytes())
 
@@ -83,10 +83,10 @@ def parse_records(lines: bytes) -> list[Record]:
 
 
 def parse_metrics(lines: bytes) -> list[dict[str, float]]:
-    """The metrics in ``lines`` of a ``metrics.jsonl``; class accuracies are not decoded."""
+    """The metrics in ``lines`` of a ``metrics.jsonl``, without class accuracies."""
     rounds = []
     for line in lines.splitlines():
-        # A line has the class accuracies last; they are most of it.
+        # The class accuracies are at the end of a line and most of it: decoding them takes time.
         own, _, per_class = line.partition(_BEFORE_CLASSES)
         text = own + b"}" if per_class else line
         metrics = json.loads(text, object_hook=_null_to_nan if b"null" in text else None)
@@ -96,7 +96,7 @@ def parse_metrics(lines: bytes) -> list[dict[str, float]]:
 
 
 def encode(value: Any, indent: int | None = None) -> str:
-    """Valid JSON: NaN and infinities, which JSON does not have, become null."""
+    """Encode as valid JSON: NaN and infinities, which JSON lacks, become null."""
     return json.dumps(_nan_to_null(value), indent=indent, allow_nan=False, ensure_ascii=False)
 
 

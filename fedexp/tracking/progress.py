@@ -1,4 +1,4 @@
-"""What a run prints: a progress bar while it runs, a table (or one line) when it has ended."""
+"""A run's output on the terminal: a progress bar, and at the end a table or one line."""
 
 import math
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ _SHOWN = {
 
 
 class Progress(Tracker):
-    """One bar: rounds, time taken, the latest accuracies, time left.
+    """A bar with rounds, time taken, the latest accuracies and time left.
 
-    Nothing is drawn if standard error is not a terminal, nor in a sweep, whose jobs would draw over
-    each other.
+    It is drawn only if standard error is a terminal, and not in a sweep, whose jobs would overwrite
+    each other's bars.
     """
 
     def __init__(self, run: RunInfo) -> None:
@@ -48,7 +48,7 @@ class Progress(Tracker):
         self._bar.start()
 
     def log(self, record: Record) -> None:
-        """Move the bar; an accuracy that was not measured this round stays as it was."""
+        """Move the bar; an accuracy that this round did not measure keeps its last value."""
         self._latest |= {name: record.metrics[name] for name in _SHOWN if name in record.metrics}
         self._bar.update(self._task, completed=record.round, latest=_accuracies(self._latest))
 
@@ -60,7 +60,7 @@ class Progress(Tracker):
 def print_report(
     summary: Mapping[str, Any], folder: Path, console: Console, *, brief: bool = False
 ) -> None:
-    """Print the results of a run and its folder: a table, or one line for a job of a sweep."""
+    """Print a run's results and folder: as a table, or ``brief`` as one line, for a sweep's job."""
     if brief:
         finals = {name: values["final"] for name, values in summary["metrics"].items()}
         parts = [
@@ -76,10 +76,10 @@ def print_report(
 
 
 def final_table(summary: Mapping[str, Any]) -> Table:
-    """Each headline metric's final, best and recent value; in the caption, what the run cost.
+    """The final, best and recent value of each headline metric; the caption has the run's costs.
 
-    ``rounds_to/<target>`` has one value, the number of the round. After ± is the standard error of
-    an accuracy on a share of the test split.
+    ``rounds_to/<target>`` has one value, a round's number. The number after ± is the standard
+    error of an accuracy that was measured on a subset of the test split.
     """
     down, up = (decimal(summary["total"][f"cost/{way}_bytes"]) for way in ("download", "upload"))
     rounds = f"{summary['rounds']} round{'' if summary['rounds'] == 1 else 's'}"
@@ -100,7 +100,7 @@ def final_table(summary: Mapping[str, Any]) -> Table:
 
 
 def _cell(value: float | None) -> str:
-    """A measurement with four digits, the number of a round as it is; empty for None."""
+    """A measurement with four digits, a round's number as it is, empty text for None."""
     if value is None:
         return ""
     return str(value) if isinstance(value, int) else f"{value:.4f}"

@@ -1,4 +1,4 @@
-"""A run's name for dashboards: method, data, partition, seed, and what else differs."""
+"""A run's name for dashboards: method, data, partition, seed and other changed settings."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _SILENT = (*RECORDS, *COSTS, "objective", "data.root", "hydra", "paper")
 
 
 def run_name(run: RunInfo) -> str | None:
-    """For example ``fednh-digits-dir0.3-s0``; ``fednh-digits-dir0.3-s0-rho0.9`` after head.rho=0.9.
+    """Name a run, for example ``fednh-digits-dir0.3-s0-rho0.9``.
 
-    What follows the seed is what the command line, or the sweep, changed besides the method, data,
-    partition and seed, without what leaves results as they are. None if nothing is known of how
-    the run was started.
+    After the seed come the other settings that the command line or the sweep changed, such as
+    ``head.rho=0.9``, unless they leave the results as they are. None if it is not known how the
+    run was started.
     """
     if not run.choices:
         return None
@@ -29,10 +29,9 @@ def run_name(run: RunInfo) -> str | None:
 
 
 def columns(run: RunInfo) -> dict[str, str]:
-    """Config group -> its option, under keys that ``run.config`` leaves free.
+    """Config group -> its option, under keys that ``run.config`` does not use.
 
-    ``algorithm`` keeps its name; ``data``, which has values of its own in the config, becomes
-    ``data_option``.
+    ``algorithm`` keeps its name. ``data`` becomes ``data_option``, since the config has a ``data``.
     """
     return {
         f"{group}_option" if group in run.config else group: option
@@ -57,7 +56,7 @@ def _changes(run: RunInfo) -> Iterator[str]:
 
 
 def _text(value: object) -> str:
-    """A number as short as it can be: 0.30000000000000004 is 0.3."""
+    """A number in its shortest form: 0.30000000000000004 is 0.3; other values as text."""
     try:
         return f"{float(str(value)):g}"
     except ValueError:

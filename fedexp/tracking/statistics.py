@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _SELECTORS = ("validation/accuracy", "validation/personal_accuracy")
-"""What chooses the best round: the first of these that was measured."""
+"""The metric that chooses the best round: the first of these that was measured."""
 
 
 def headline_statistics(
@@ -12,12 +12,14 @@ def headline_statistics(
 ) -> dict[str, dict[str, float]]:
     """``final``, ``best`` and ``mean_last5`` of each headline metric, and ``at_best_validation``.
 
-    Only rounds that measured a metric count for it; one that was never measured is absent. If a
-    loss ended as NaN, so is ``final``, while ``best`` is over the finite values. ``mean_last5`` is
-    the mean over the last five rounds, absent if none of them measured it. ``at_best_validation``
-    is the value in ``best_round``, absent if the metric was not measured in that round, or without
-    validation data.
-    ``standard_error`` is that of ``final``, of accuracies that are estimates.
+    Only rounds that measured a metric count; a metric that was never measured is absent.
+
+    * ``final``: the last value, NaN if it was not finite.
+    * ``best``: over the finite values.
+    * ``mean_last5``: over the last five rounds; absent if none of them measured the metric.
+    * ``at_best_validation``: the value in ``best_round``; absent if that round did not measure it,
+      or without validation data.
+    * ``standard_error``: the standard error of ``final``, for accuracies that are estimates.
 
     Args:
         history: the metrics of every round, in order.
@@ -47,15 +49,14 @@ def headline_statistics(
 
 
 def best_of(better: str) -> Callable[..., float]:
-    """``max`` or ``min``: chooses the best of several values of a metric."""
+    """The function that chooses the best of several values, ``max`` or ``min``."""
     return max if better == "higher" else min
 
 
 def best_round(history: Sequence[Mapping[str, float]]) -> int | None:
     """The round, from 1, with the largest ``validation/accuracy``; the first one of several.
 
-    Without a global model, ``validation/personal_accuracy`` takes its place. None if neither was
-    ever measured.
+    Without a global model it is ``validation/personal_accuracy``. None if neither was measured.
     """
     for name in _SELECTORS:
         measured = {n: row[name] for n, row in enumerate(history, start=1) if name in row}
@@ -69,8 +70,8 @@ def rounds_to(
 ) -> dict[str, dict[str, float]]:
     """``rounds_to/<target>``: the first round whose ``global/accuracy`` is at least the target.
 
-    Under ``final`` alone, as it has one value; a target that was never reached is absent. A round
-    that did not measure the accuracy does not count.
+    It has ``final`` only. A target that was never reached is absent. A round that did not measure
+    the accuracy does not count.
     """
     firsts = {target: first_round_with(history, target) for target in targets}
     return {
@@ -85,8 +86,8 @@ def first_round_with(
 ) -> int | None:
     """The first round, from 1, in which ``metric`` is at least ``target``; None if there is none.
 
-    ``history`` are the metrics of every round, in order, as in ``metrics.jsonl``. A round that did
-    not measure the metric does not count.
+    ``history`` has the metrics of every round, in order. A round that did not measure the metric
+    does not count.
     """
     values = (row.get(metric, math.nan) for row in history)
     return next((n for n, value in enumerate(values, start=1) if value >= target), None)
@@ -99,16 +100,16 @@ def rounds_to_best_of(
 ) -> int | None:
     """Rounds of a run until the best value of another run (FedGELA, Table 9).
 
-    For the baseline itself it is the round of its best value; FedGELA's table prints the number of
-    all its rounds there.
+    For the baseline itself this is the round of its best value; FedGELA's table prints the number
+    of all rounds instead.
 
     Args:
         baseline: the metrics of every round of the other run, in order.
-        history: those of the run.
-        metric: one that is the better the larger it is.
+        history: the metrics of every round of the run.
+        metric: a metric of which higher values are better.
 
     Returns:
-        None if it was never reached, or the baseline never measured the metric, or always as NaN.
+        None if the value was never reached, or the baseline never measured a finite one.
     """
     measured = (row[metric] for row in baseline if math.isfinite(row.get(metric, math.nan)))
     return first_round_with(history, max(measured, default=math.inf), metric)

@@ -18,7 +18,7 @@ from fedexp.tracking.jsonl import encode
 from fedexp.tracking.statistics import best_round, headline_statistics, rounds_to
 
 MEMORY = ("cost/client_memory_bytes", "cost/stored_parameters", "cost/server_memory_bytes")
-"""The metrics of what is stored; a summary has the largest value of each over the rounds."""
+"""The metrics of memory; a summary has the largest value of each over the rounds."""
 
 _PACKAGES = ("fedexp", "torch", "lightning", "hydra-core", "numpy")
 
@@ -76,7 +76,7 @@ def summarize(
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
-    """SHA-256 of the config without keys that cannot change results."""
+    """SHA-256 of the config without the keys for records, which cannot change results."""
     relevant = {key: value for key, value in config.items() if key not in RECORDS}
     canonical = json.dumps(relevant, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(canonical.encode()).hexdigest()
@@ -92,7 +92,7 @@ def digest(weights: Tensors) -> str:
 
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
-    """Write ``folder/summary.json`` whole or not at all; what is not finite becomes null."""
+    """Write ``folder/summary.json``, completely or not at all; NaN and infinities become null."""
     write_atomically(folder / FILE_NAME, f"{encode(summary, indent=2)}\n".encode())
 
 

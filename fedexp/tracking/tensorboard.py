@@ -10,7 +10,7 @@ from fedexp.tracking.tracker import Record, RunInfo, Tracker
 class TensorBoardTracker(Tracker):
     """Scalars and figures in ``tensorboard/`` in the run's folder; the step is the round.
 
-    When a run is resumed, what was written of rounds after its checkpoint is not shown.
+    When a run is resumed, TensorBoard hides the rounds after its checkpoint.
     """
 
     def __init__(self, run: RunInfo) -> None:

@@ -1,7 +1,7 @@
 """The contract of a tracker.
 
-A tracker is an entry of ``tracking.trackers`` in the config, so one of your own needs no change
-here: a class that can be imported, and ``+tracking.trackers.csv._target_=my_package.Csv``::
+A tracker is an entry of ``tracking.trackers`` in the config. To add your own, write a class that
+can be imported and name it: ``+tracking.trackers.csv._target_=my_package.Csv``::
 
     class Csv(Tracker):
         def __init__(self, run: RunInfo, separator: str = ",") -> None:
@@ -15,9 +15,9 @@ here: a class that can be imported, and ``+tracking.trackers.csv._target_=my_pac
         def finish(self, summary: Mapping[str, Any] | None) -> None:
             self._file.close()
 
-The constructor gets ``run``; its other arguments are keys of the entry, checked against their
-annotations. An error in the constructor stops the run before the first round. A later error does
-not stop training: it is one warning, and the tracker gets no more records.
+The constructor gets ``run``. Its other arguments are keys of the entry and are checked against
+their annotations. An error in the constructor stops the run before the first round. A later error
+does not stop training: it is reported in one warning, and the tracker gets no more records.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Record:
     """The results of one round.
 
     Attributes:
-        round: 1 to T; 0 for what is known before training (the partition heatmap).
-        metrics: name -> value, for example ``global/accuracy``; what was not measured is absent.
+        round: 1 to T; 0 is before training (the partition heatmap).
+        metrics: name -> value, for example ``global/accuracy``; without those not measured.
         per_class: class name -> accuracy of the global model; empty when not measured.
         figures: name -> figure, for example ``heatmap/partition``.
         tables: name -> table, for example ``clients``: column name -> values.
@@ -52,20 +52,20 @@ class Record:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What a tracker is given about the run when it is constructed.
+    """The run, as the constructor of a tracker gets it.
 
     Attributes:
         folder: the run's folder; it exists.
         rounds: T.
         config: the whole experiment as a plain nested dict.
         choices: config group -> chosen option, for example ``{"algorithm": "fedavg"}``.
-        overrides: what the command line changed.
-        sweep: name of the sweep that the run is a job of; None outside a sweep.
-        run_id: eight hexadecimal digits, the same whenever this run is resumed; None if unknown.
+        overrides: the changes on the command line.
+        sweep: the name of the run's sweep; None outside a sweep.
+        run_id: eight hexadecimal digits, the same each time this run is resumed; None if unknown.
         resumed: whether the run was started before.
-        headlines: metric -> ``higher`` or ``lower``, whichever is better, of the metrics by which
-            runs are compared.
-        past: the rounds that a resumed run already has, in order, without figures.
+        headlines: metric by which runs are compared -> the better direction, ``higher`` or
+            ``lower``.
+        past: the earlier rounds of a resumed run, in order, without figures.
     """
 
     folder: Path
@@ -81,7 +81,7 @@ class RunInfo:
 
     @property
     def rounds_done(self) -> int:
-        """Number of the last round that a resumed run already has; 0 if there is none."""
+        """The number of a resumed run's last round; 0 if there is none."""
         return self.past[-1].round if self.past else 0
 
 
@@ -98,7 +98,7 @@ class Tracker:
         """Record one round. Training waits until it returns."""
 
     def finish(self, summary: Mapping[str, Any] | None) -> None:
-        """End the record. ``summary`` is as in ``summary.json``; None if the run failed."""
+        """End the record. ``summary`` is that of ``summary.json``; None if the run failed."""
 
 
 class Trackers(Tracker):

@@ -26,13 +26,13 @@ _LOGGER = logging.getLogger(__name__)
 class WandbTracker(Tracker):
     """One W&B run in ``wandb/`` in the run's folder.
 
-    An online start that fails (no key, no network, no answer in time) becomes an offline one; any
-    other failure turns this tracker off. Each is one warning.
+    If an online start fails (no key, no network, no answer in time), the run is recorded offline.
+    Any other failure turns this tracker off. Each failure is reported in one warning.
 
     Args:
-        run: ``run.config`` becomes the W&B config, with ``run.choices`` under ``choices`` and, so
-            that dashboards can group by them, as columns (``run_name.columns``); the name of a
-            sweep becomes the group, and ``run_name`` the name, unless ``settings`` has them.
+        run: ``run.config`` becomes the W&B config. ``run.choices`` are added under ``choices``, and
+            as columns, by which dashboards group (``run_name.columns``). Unless ``settings`` has a
+            group and a name, they are the sweep's name and ``run_name``.
         settings: mode, project, names and so on.
     """
 
@@ -70,10 +70,10 @@ class WandbTracker(Tracker):
             self._run.finish(exit_code=int(summary is None))
 
     def _log_past(self, run: RunInfo) -> None:
-        """Log the rounds that a resumed run already has, with their saved figures.
+        """Log the earlier rounds of a resumed run, with their saved figures.
 
-        W&B cannot append to an offline record: the last one that is synced replaces the others, so
-        it must be complete. Online, W&B ignores the steps that it already has.
+        W&B cannot append to an offline record: the last record that is synced replaces the others,
+        so it has to be complete. Online, W&B ignores the steps that it has.
         """
         figures = saved_figures(run.folder)
         for record in [Record(0), *run.past]:
@@ -88,7 +88,7 @@ class WandbTracker(Tracker):
 
     @contextmanager
     def _guard(self, consequence: str) -> Iterator[None]:
-        """Turn any error into one warning, and this tracker off."""
+        """Report an error in one warning, and turn this tracker off."""
         try:
             yield
         except Exception as error:
@@ -130,7 +130,7 @@ def _start(run: RunInfo, settings: Wandb, mode: Literal["online", "offline"]) ->
 
 
 def _stop_service() -> None:
-    """End W&B's own process, which after a failed online start still holds the run's id."""
+    """End W&B's own process, which keeps the run's id after a failed online start."""
     import wandb
 
     wandb.teardown()
@@ -139,8 +139,8 @@ def _stop_service() -> None:
 def _row(record: Record, saved: Mapping[str, Path] = MappingProxyType({})) -> dict[str, Any]:
     """A round in W&B's types.
 
-    Class accuracies are a table, which W&B keeps as a file each time: they are logged only in
-    rounds that have figures. ``saved`` are figures that an earlier launch drew: name -> file.
+    Class accuracies become a table. W&B stores each table as a file, so they are logged only in
+    rounds with figures. ``saved`` are figures that an earlier launch drew: name -> file.
     """
     import wandb
 

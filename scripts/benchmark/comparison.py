@@ -12,7 +12,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmark.jobs import CUDA, RAW, TARGETS, Contender
+from benchmark.jobs import RAW, TARGETS, Contender
+from benchmark.process import CUDA
 from benchmark.rounds import Run, fedexp_round, raw_round, seconds_of
 from fedexp.distributed.processes import spawn
 
@@ -42,8 +43,8 @@ def compare(
 def measure(job: list[str], contenders: list[Contender], repeats: int) -> list[list[float]]:
     """Seconds of a round of each contender, ``repeats`` times after a warm-up.
 
-    The order changes from turn to turn, so that what slows the machine down slows all of them. A
-    turn is two rounds, of which the second is timed: as in a run, another one has just ended.
+    The order changes from turn to turn, so that other load slows all of them alike. A turn is two
+    rounds, of which the second is timed: in a run, too, another round has just ended.
     """
     with ExitStack() as stack:
         runs = [stack.enter_context(in_own_processes(each, job)) for each in contenders]

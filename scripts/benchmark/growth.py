@@ -1,14 +1,12 @@
 """How the time of a round and the memory grow with the population, and with the cohort."""
 
 import statistics
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from benchmark.process import in_own_process, peak_mib
 from benchmark.rounds import fedexp_round, seconds_of
 
 POPULATIONS = [10, 100, 1000, 10000]
@@ -27,9 +25,7 @@ def grow(console: Console) -> list[dict[str, Any]]:
     table = Table("population", "cohort", "engine", "seconds a round", "peak MiB")
     for engine in ("serial", "vectorized"):
         for count, cohort in SIZES:
-            # A new process each time: its peak of memory is that of this size alone.
-            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-                seconds, mebibytes = pool.submit(measure, engine, count, cohort).result()
+            seconds, mebibytes = in_own_process(measure, engine, count, cohort)
             table.add_row(str(count), str(cohort), engine, f"{seconds:.4f}", f"{mebibytes:.0f}")
             row = {"population": count, "cohort": cohort, "engine": engine}
             rows.append(row | {"seconds": seconds, "peak_mib": mebibytes})
@@ -43,9 +39,3 @@ def measure(engine: str, count: int, cohort: int) -> tuple[float, float]:
     run = fedexp_round([*TINY, *clients])
     seconds = [seconds_of(run, round) for round in range(1, 8)]
     return statistics.median(seconds[2:]), peak_mib()
-
-
-def peak_mib() -> float:
-    """Linux's VmHWM; ``resource`` would count the process that started this one, too."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))

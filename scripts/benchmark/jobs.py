@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass
 
-import torch
-
-CUDA = torch.cuda.is_available()
+from benchmark.process import CUDA
 
 CIFAR10 = ["data=image_folder", "partition=iid", "clients.count=100", "clients.per_round=10"]
 JOBS = {

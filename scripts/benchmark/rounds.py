@@ -1,7 +1,8 @@
 """One round of a job: by fedexp, and by a loop as a researcher would write it by hand."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import hydra
 import torch
@@ -32,17 +33,26 @@ Run = Callable[[int], None]
 """Does round number r."""
 
 
-def configure(overrides: list[str]) -> Config:
+def configure(overrides: Sequence[str], always: Sequence[str] = ALWAYS) -> Config:
     with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
-        cfg = hydra.compose("config", [*ALWAYS, *overrides])
-    return validate(to_dict(cfg, [*ALWAYS, *overrides]))
+        cfg = hydra.compose("config", [*always, *overrides])
+    return validate(to_dict(cfg, [*always, *overrides]))
 
 
-def prepare(overrides: list[str]) -> Federation:
-    config = configure(overrides)
+def prepare(
+    overrides: Sequence[str], always: Sequence[str] = ALWAYS, folder: Path | None = None
+) -> Federation:
+    """A federation without trackers.
+
+    Args:
+        overrides: as typed on the command line.
+        always: overrides before them; by default FedAvg, endless, without evaluation.
+        folder: for clients' tensors beyond ``clients.ram_gib``.
+    """
+    config = configure(overrides, always)
     planned, fabric = plan(config), make_fabric(config.engine)
     data = load_data(config, planned.source, fabric.device)
-    return assemble(planned, fabric, data, Trackers([]))
+    return assemble(planned, fabric, data, Trackers([]), folder)
 
 
 def fedexp_round(overrides: list[str]) -> Run:

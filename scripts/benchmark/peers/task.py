@@ -22,12 +22,12 @@ class Task:
         inputs: [n, ...] float32, normalised.
         labels: [n].
         clients: the positions of each client's samples.
-        sgd: arguments of ``torch.optim.SGD``.
+        sgd: the arguments of ``torch.optim.SGD``.
         epochs: passes over a client's samples in a round.
         batch_size: samples in a step.
-        rounds: how many are timed, the first to warm up.
-        threads: of the processor.
-        overrides: the same job as a config of fedexp.
+        rounds: the number of timed rounds, of which the first warms up.
+        threads: the number of PyTorch's threads.
+        overrides: the same job as overrides of fedexp.
     """
 
     model: nn.Module
@@ -57,7 +57,7 @@ class Task:
 
     @torch.no_grad()
     def loss(self, model: nn.Module) -> float:
-        """Mean cross-entropy over all samples: shows that a contender has trained."""
+        """Mean cross-entropy over all samples; it shows whether a contender has trained."""
         model.eval()
         pairs = zip(self.inputs.split(500), self.labels.split(500), strict=True)
         losses = [F.cross_entropy(model(x), y, reduction="sum") for x, y in pairs]
@@ -88,6 +88,6 @@ class Clock:
 
 @cache
 def load() -> Task:
-    """The task, in whichever process of a contender."""
+    """The task, for each process of a contender."""
     task: Task = torch.load(os.environ["PEERS_TASK"], weights_only=False)
     return task
