@@ -40,18 +40,17 @@ class Angles(Measure):
         return Measured(global_angles(predictions, counts))
 
 
-def mean_pairwise_angle(vectors: Tensor, keep: Tensor | None = None) -> float:
+def mean_pairwise_angle(vectors: Tensor) -> float:
     """Mean angle in degrees between the rows of ``vectors`` [C, d], over all pairs of rows.
 
     Args:
         vectors: one vector for each class; zero vectors have no direction and are left out.
-        keep: [C] bool, the classes to compare; all of them by default.
 
     Returns:
         Degrees in [0, 180]; NaN with fewer than two vectors. A simplex ETF has arccos(-1/(C-1)).
     """
     present = vectors.norm(dim=1) > 0
-    unit = F.normalize(vectors[present if keep is None else present & keep].double(), dim=1)
+    unit = F.normalize(vectors[present].double(), dim=1)
     if len(unit) < 2:
         return float("nan")
     upper = torch.triu_indices(len(unit), len(unit), offset=1)

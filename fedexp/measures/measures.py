@@ -91,11 +91,6 @@ class Measures:
         """The measure of this name."""
         return self._measures[name]
 
-    @property
-    def headlines(self) -> dict[str, Better]:
-        """The headline metrics of all measures, and which way each is better."""
-        return headlines(self._measures)
-
     def begin_round(self, message: Message) -> None:
         """Start a round; the clients start from ``message``."""
         self.exchange = Exchange(message)
