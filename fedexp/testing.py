@@ -7,7 +7,7 @@
         check_measure("+measure=drift", config_dir="conf")
 
 They train a few tiny clients on the digits for two or three rounds, several times, and compare.
-That takes seconds and says nothing about what the part or the measure is good for.
+That takes seconds. It checks the contract, not whether the idea is good.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ TINY = (
     *("local.epochs=1", "local.batch_size=16", "data=digits", "data.subset=120", "model=mlp"),
     *("measure.personal.of=all", "measure.prototypes.every=1000", "tracking.wandb.mode=disabled"),
 )
-"""What is trained, unless the overrides say otherwise."""
+"""The overrides of the tiny experiment; the caller's overrides replace them."""
 
 _ROUNDS = 2
 _MEASURED_ROUNDS = "rounds=3"
@@ -72,11 +72,11 @@ def check_part(
     The rules, in this order:
 
     1. Two runs with the same seed are the same to the bit: every random draw has a key.
-    2. What one half of the part knows of the other has been sent, and so its bytes are counted:
-       the result is the same if the server's half and the clients' half are different objects.
-    3. A client's update does not depend on who trained before it: nothing of a client is left.
-    4. A run that is resumed after a round ends with the same bits as one that is not: the server's
-       state is in ``server_state``, that of a client in its memory.
+    2. The halves of the part share only what they send, so all bytes are counted: the result is
+       the same if the server's half and the clients' half are different objects.
+    3. A client's update does not depend on the client that trained before it.
+    4. A run that is resumed after a round ends with the same bits as an uninterrupted run: the
+       server's state is in ``server_state``, a client's state in its memory.
     5. ``engine=vectorized`` gives the weights of ``engine=serial``, or refuses in one line.
 
     Args:
@@ -94,14 +94,14 @@ def check_part(
         (_train, "two runs with the same seed differ: a random draw has no key (core.randomness)"),
         (
             _train_apart,
-            "one half of the part knows what was not sent to it: what broadcast and report return "
-            "is sent and counted",
+            "one half of the part uses data that the other half did not send: return them from "
+            "broadcast or report",
         ),
         (_train_among_others, "a client's update depends on the client that trained before it"),
         (
             _train_with_a_break,
-            "a resumed run differs: the server's state belongs into server_state, that of a "
-            "client into its memory",
+            "a resumed run differs: keep the server's state in server_state, and a client's state "
+            "in its memory",
         ),
     ):
         _compare(expected, partial(_sent_after, run, config), rule)
@@ -121,11 +121,11 @@ def check_measure(*overrides: str, config_dir: str | Path | None = None) -> None
     1. Two runs with the same seed record the same metrics, tables and figures: every random draw
        has a key. Metrics ``time/*`` may differ.
     2. Training is the same to the bit with and without the measure.
-    3. A run that is resumed after its first round records the same as one that is not: what later
-       rounds depend on is in ``state_dict``.
-    4. A measure with a ``contribution`` finds the same if two processes observe half of the updates
-       each, up to rounding.
-    5. Each declared headline is measured in some round, and is a finite number whenever it is.
+    3. A run that is resumed after its first round records the same as an uninterrupted run: the
+       state that later rounds need is in ``state_dict``.
+    4. A measure with a ``contribution`` finds the same, up to rounding, if each of two processes
+       observes half of the updates.
+    5. Each declared headline is measured in some round, and is always a finite number.
 
     Args:
         overrides: as on the command line; ``TINY`` has the others. If they add no measure, those of
@@ -157,14 +157,14 @@ def check_measure(*overrides: str, config_dir: str | Path | None = None) -> None
     _compare(
         found,
         lambda: _shown(_recorded_with_a_break(config)),
-        "a resumed run differs: what later rounds depend on belongs into state_dict",
+        "a resumed run differs: return the state that later rounds need from state_dict",
     )
     reduced = [n for n, m in measures.items() if type(m).contribution is not Measure.contribution]
     if reduced:
         _compare(
             found,
             lambda: _shown(_recorded_in_halves(config, reduced)),
-            "two processes differ: what updates add up to belongs into contribution",
+            "two processes differ: return the sums over updates from contribution",
             tolerance=1e-9,
         )
     for measure in measures.values():
@@ -203,7 +203,7 @@ def _train(config: Config) -> Message:
 
 
 def _train_apart(config: Config) -> Message:
-    """The server's half is that of one federation, the clients' half that of another."""
+    """Train the clients of one federation for the server of another."""
     with _federation(config) as far, _federation(config) as clients:
         for round in range(1, _ROUNDS + 1):
             message = _sent(far.server.broadcast(round))
@@ -230,7 +230,7 @@ def _train_among_others(config: Config) -> Message:
 
 
 def _cohort(server: Federation, clients: Federation, message: Message) -> Sequence[int]:
-    """The cohort, of which the sampler may ask the clients first."""
+    """The cohort; the sampler may first ask clients for answers."""
     sampler = server.sampler
     asked = sampler.candidates(message.round)
     sampler.observe({client: _sent(a) for client, a in clients.engine.probe(asked, message)})
@@ -325,7 +325,7 @@ def _shown(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def _check_headlines(headlines: Mapping[str, str], records: Sequence[Record]) -> None:
-    """Raise ContractError if a headline is never measured, or is once no finite number."""
+    """Raise ContractError if a headline is never measured, or not always finite."""
     for name in headlines:
         values = [record.metrics[name] for record in records if name in record.metrics]
         if not values:
@@ -368,7 +368,7 @@ def _share(measure: Measure, twin: Measure) -> None:
 
 
 def _recorded_in_halves(config: Config, names: Iterable[str]) -> list[Record]:
-    """The records of a run whose measures of these names observe half of the updates each."""
+    """The records of a run in which two copies of each named measure share the updates."""
     _scramble()
     recorder = _Recorder()
     with _federation(config) as federation, _federation(config) as other:
@@ -380,7 +380,7 @@ def _recorded_in_halves(config: Config, names: Iterable[str]) -> list[Record]:
 
 
 def _sent(value: _T) -> _T:
-    """A copy that shares no memory, as if it had travelled."""
+    """A copy that shares no memory, as after sending."""
     return copy.deepcopy(value)
 
 

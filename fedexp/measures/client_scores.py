@@ -22,10 +22,10 @@ from fedexp.measures.scoring.scored_samples import ScoredSamples
 Kinds = Annotated[
     list[Literal["uniform", "local", "test_split", "whole", "angles"]], Field(min_length=1)
 ]
-"""What is measured of personal models; see ``personal_accuracies`` and ``local_angles``."""
+"""Kinds of metrics of personal models; see ``personal_accuracies`` and ``local_angles``."""
 
 _AT_ONCE = 64
-"""Personal models whose accuracies and angles are computed at a time: bounds the memory."""
+"""Number of personal models whose accuracies and angles are computed at once; bounds the memory."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class ClientScores:
 
     Attributes:
         accuracies: ``personal_accuracies``.
-        others: metrics of which only the mean over clients is kept.
-        correct: [s] whether it got each sample of ``ScoredSamples.share`` right, if only a share of
-            the test split is scored.
+        others: metrics of which only the mean over clients is recorded.
+        correct: [s] bool: whether each sample of ``ScoredSamples.share`` was classified correctly;
+            empty if the whole test split is scored.
     """
 
     accuracies: Mapping[str, float]
@@ -86,8 +86,8 @@ def client_scores(
 ) -> dict[int, ClientScores]:
     """Client -> scores of its personal model, over all processes, in order of clients.
 
-    A pass over the models that an earlier measure asked for is used again, if it has at least these
-    metrics. Every process must call it.
+    If an earlier measure asked for at least these metrics, its scores are used again. Every process
+    must call this function.
     """
     passes: dict[frozenset[str], dict[int, ClientScores]] = after.once(
         ("personal", samples.size, tune), dict
@@ -104,7 +104,7 @@ def client_scores(
 def _score_clients(
     after: AfterRound, samples: ScoredSamples, scored: Iterator[tuple[int, Predictions]]
 ) -> Iterator[tuple[int, ClientScores]]:
-    """(client, scores) of each model, computed for many of them at once."""
+    """Yield (client, scores) of each model; computes many models at once."""
     while pairs := list(islice(scored, _AT_ONCE)):
         numbers, predictions = zip(*pairs, strict=True)
         yield from zip(numbers, _score_group(after, samples, numbers, predictions), strict=True)
@@ -131,6 +131,6 @@ def _score_group(
         if len(found.validation):
             each["validation/personal_accuracy"] = found.validation.double().mean().item()
     accuracies = personal_accuracies(correct, samples, clients)
-    nothing = correct.new_zeros(len(clients), 0)  # a slice would keep, and send, all of it
+    nothing = correct.new_zeros(len(clients), 0)  # a slice would keep the whole tensor
     flags = correct[:, samples.share] if samples.is_estimate else nothing
     return [ClientScores(*each) for each in zip(accuracies, others, flags, strict=True)]

@@ -1,4 +1,4 @@
-"""A table of the clients: how much each has trained, and how well its model does."""
+"""A table of the clients: how much each has trained, and the accuracy of its model."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -51,7 +51,7 @@ class Clients(PersonalMeasure):
         return Contribution(items=self._arrived)
 
     def set_reduced(self, sums: Tensors, items: Sequence[list[Receipt]]) -> None:
-        """Take over those of all processes."""
+        """Replace them by the updates of all processes."""
         self._arrived = [each for of_rank in items for each in of_rank]
 
     def __call__(self, after: AfterRound) -> Measured:

@@ -19,15 +19,16 @@ from fedexp.measures.scoring.accuracies import spread
 class Fairness(PersonalMeasure):
     """``fairness/gini``, ``fairness/variance`` and ``fairness/worst_decile`` of one accuracy.
 
-    They are over all clients whose personal model is scored. The Gini coefficient is 0 if all are
-    equal and nearly 1 if one client has all the accuracy; the worst decile is the mean over the
-    worst tenth. The figure ``fairness`` shows the distribution after the last round.
+    They compare all clients whose personal model is scored. The Gini coefficient is 0 if all
+    accuracies are equal, and nearly 1 if only one client has an accuracy above 0. The worst decile
+    is the mean over the worst tenth. The figure ``fairness`` shows the distribution after the last
+    round.
 
     Args:
         every: rounds between measurements; the last round is always measured.
-        kind: which accuracy of the personal models; see ``personal``.
-        of: whose models are scored: of all clients that have trained, or of the round's cohort.
-        samples: size of the share of the test split that is scored; None: all of it.
+        kind: kind of accuracy; see ``personal_accuracies``.
+        of: the clients whose models are scored: all that have trained, or the round's cohort.
+        samples: size of the subset of the test split for scoring; None: the whole test split.
     """
 
     headlines = MappingProxyType(
@@ -70,7 +71,7 @@ class Fairness(PersonalMeasure):
 def gini(values: NDArray[np.float64]) -> float:
     """Mean absolute difference of all pairs of ``values`` [n] >= 0, over twice their mean.
 
-    From 0, all equal, to (n - 1) / n, one has everything; 0 if all are zero.
+    0 if all values are equal, (n - 1) / n if only one is not zero.
     """
     total = values.sum()
     if not total:

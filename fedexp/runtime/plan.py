@@ -60,7 +60,7 @@ class Plan:
 
     Attributes:
         config: the checked config.
-        source: the dataset's reader, or what draws its clients.
+        source: reads the dataset, or draws its clients.
         description: shape and names of the dataset.
         backbone: builds the backbone for an ``input_shape``.
         feature_dim: d, the width of its features.
