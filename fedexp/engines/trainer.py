@@ -13,7 +13,7 @@ from torch import Generator
 from torch.utils.data import DataLoader
 
 from fedexp.compatibility.traits import SEVERAL_PROCESSES
-from fedexp.config.build import locate
+from fedexp.config.build import locate_kind
 from fedexp.core.client import ClientModule
 from fedexp.core.part import Memory
 from fedexp.core.sockets import Phase
@@ -128,13 +128,12 @@ class _ClientsTurn(Callback):
 
 def _callback(config: Mapping[str, Any]) -> Callback:
     arguments = dict(config)
+    target = locate_kind("engine.callbacks", arguments.pop("_target_", None), Callback)
     try:
-        found = locate("engine.callbacks", arguments.pop("_target_", None))(**arguments)
+        callback: Callback = target(**arguments)
     except Exception as error:
         raise InputError(f"engine.callbacks: {error}".partition("\n")[0]) from error
-    if not isinstance(found, Callback):
-        raise InputError(f"engine.callbacks: {found!r} is not a lightning.Callback")
-    return found
+    return callback
 
 
 @contextmanager
