@@ -37,6 +37,7 @@ from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.reducible import Reducible
 from fedexp.data.load import load_data
 from fedexp.distributed.ranks import Ranks
+from fedexp.distributed.wire import decode, encode
 from fedexp.drawing.data_figure import DataFigure
 from fedexp.errors import InputError
 from fedexp.federation import Federation
@@ -56,6 +57,7 @@ TINY = (
 """The overrides of the tiny experiment; the caller's overrides replace them."""
 
 _ROUNDS = 2
+_CPU = torch.device("cpu")
 _MEASURED_ROUNDS = "rounds=3"
 """So that a measure's first, middle and last round differ."""
 
@@ -353,7 +355,7 @@ class _TwoProcesses(Ranks):
             for name, value in chain(*(share.sums.items() for share in shares)):
                 sums[name] = sums[name] + value.double() if name in sums else value.double()
             for each in pair:
-                each.set_reduced(_sent(sums), _sent([share.items for share in shares]))
+                each.set_reduced(_sent(sums), decode(encode([s.items for s in shares]), _CPU))
 
 
 def _share(measure: Measure, twin: Measure) -> None:

@@ -42,11 +42,11 @@ class StepCosine(Measure):
 
     def contribution(self) -> Contribution:
         """The sums of unit steps, and their numbers."""
-        return Contribution(self._sums, self._counts)
+        return Contribution(self._sums, dict(self._counts))
 
-    def set_reduced(self, sums: Tensors, items: Sequence[Counter[str]]) -> None:
+    def set_reduced(self, sums: Tensors, items: Sequence[dict[str, int]]) -> None:
         """Take over the sums and numbers of all processes."""
-        self._sums, self._counts = sums, sum(items, Counter())
+        self._sums, self._counts = sums, sum(map(Counter, items), Counter())
 
     def __call__(self, after: AfterRound) -> Measured:
         """The mean over the clients that have such a step; each client counts once.
