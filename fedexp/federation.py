@@ -28,7 +28,7 @@ class Federation:
         sampler: chooses the cohorts.
         engine: trains clients.
         quarantine: refuses updates that are not finite.
-        measures: what is looked at.
+        measures: the measures of the run.
         tracker: gets the record of every round.
         ranks: the processes.
         placement: which process trains which client.
@@ -110,7 +110,7 @@ class Federation:
     def select(self, message: Message) -> Sequence[int]:
         """This process's share of the cohort, without the clients that drop out.
 
-        A sampler that needs answers from clients first gets them from the engine.
+        The sampler first gets the answers of the clients that it asks.
         """
         exchange, faults = self.measures.exchange, self.engine.resources.faults
         asked = self.sampler.candidates(message.round)
@@ -129,13 +129,13 @@ class Federation:
                 yield update
 
     def evaluate(self, message: Message) -> Pending:
-        """What the measures find after the round; ``message`` has the new global model."""
+        """The results of the measures after the round; ``message`` has the new global model."""
         if self.measures.scores_personal(message.round):
             self.placement.even_out()
         return self.measures.after(message, self.server, self.quarantine.clients)
 
     def log_pending(self, leave: int = 0) -> None:
-        """Log the rounds whose results are there, in order, and wait for all but ``leave``."""
+        """Log the finished rounds in order, and wait until at most ``leave`` are left."""
         while self._pending and (len(self._pending) > leave or self._pending[0].is_complete):
             self.tracker.log(_record(self._pending.popleft()))
 

@@ -23,7 +23,7 @@ def test_parts_keep_the_contract(overrides: list[str]) -> None:
     ("part", "rule"),
     [
         ("WithoutKey", "two runs with the same seed differ"),
-        ("SideChannel", "one half of the part knows what was not sent to it"),
+        ("SideChannel", "one half of the part uses data that the other half did not send"),
         ("LeftBehind", "depends on the client that trained before it"),
         ("Forgetful", r"a resumed run differs.*\(loss.scale"),
         ("Padded", "engine=vectorized differs from serial"),

@@ -1,4 +1,4 @@
-"""What settings of the config need and forbid."""
+"""The traits, needs and conflicts of settings."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ from fedexp.config.schema import Config, Engine
 
 
 def declared_settings(config: Config) -> Iterator[Declaration]:
-    """The declarations of settings; what they need is another setting."""
+    """The declarations of settings that concern other settings, the model or the method."""
     yield from _of_engine(config.engine)
     model, keeps = config.model, config.local.keep_optimizer
     if weights := model.node.get("weights"):
@@ -45,11 +45,11 @@ def declared_settings(config: Config) -> Iterator[Declaration]:
 
 
 def declared_data_settings(config: Config, dataset: str) -> Iterator[Declaration]:
-    """The declarations of settings that need something of the data.
+    """The declarations of settings that need a property of the data.
 
     Args:
-        config: of the run.
-        dataset: its name, for errors.
+        config: the run's config.
+        dataset: the dataset's name, for errors.
     """
     data, partition = config.data, config.partition
     whole, classes = Need.ALL_CLIENTS, Need.CLASS_LABELS

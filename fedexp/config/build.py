@@ -1,7 +1,8 @@
 """Checked construction of objects from config nodes.
 
-A node with ``_target_`` (a head, a partition, a reader, ...) is checked against the signature of
-its target before the call, so a new part brings its own schema in its own file.
+A node with ``_target_`` (a head, a partition, a reader, ...) is checked before its target is
+called. The target must make the right kind of object, so a config cannot call just any function.
+The arguments must fit its signature, so a new part brings its own schema in its own file.
 """
 
 import inspect
@@ -11,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, UnionType
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
@@ -36,6 +37,7 @@ STRICT = ConfigDict(
 def build(
     key: str,
     node: Node,
+    kind: type,
     supplied: Sequence[str] = (),
     types: Mapping[str, Any] = MappingProxyType({}),
 ) -> Any:
@@ -44,14 +46,55 @@ def build(
     Args:
         key: the node's place in the config, for messages ("partition").
         node: ``_target_`` and its arguments.
+        kind: the class of the result; see ``locate_kind``.
         supplied: names of arguments that the caller will pass later; if there are any, the result
             is a partial of the target.
         types: argument -> type that replaces the target's own annotation.
     """
     node = dict(node)
-    target = locate(key, node.pop("_target_", None))
+    target = locate_kind(key, node.pop("_target_", None), kind)
     arguments = vars(check(_arguments(target, supplied, types), node, prefix=f"{key}."))
     return partial(target, **arguments) if supplied else target(**arguments)
+
+
+def locate_kind(key: str, name: Any, kind: type) -> Callable[..., Any]:
+    """The class or function with this dotted name, after a check of its kind; it is not called.
+
+    A class must be a subclass of ``kind``. A function must be annotated to return one. Raises
+    InputError.
+    """
+    target = locate(key, name)
+    if not _makes(target, kind):
+        wanted = _public_name(kind)
+        raise InputError(
+            f"{key}._target_={name}: should be a subclass of {wanted}, or a function that is "
+            f"annotated to return {wanted}"
+        )
+    return target
+
+
+def _makes(target: Callable[..., Any], kind: type) -> bool:
+    """Whether the target is a subclass of ``kind``, or a function annotated to return one."""
+    if inspect.isclass(target):
+        return issubclass(target, kind)
+    try:
+        returned = typing.get_type_hints(target).get("return")
+    except (NameError, TypeError):  # an unknown name in the annotations, or no function
+        return False
+    is_union = typing.get_origin(returned) in (typing.Union, UnionType)
+    members = typing.get_args(returned) if is_union else (returned,)
+    classes = [typing.get_origin(each) or each for each in members]
+    return all(inspect.isclass(each) and issubclass(each, kind) for each in classes)
+
+
+def _public_name(kind: type) -> str:
+    """The shortest dotted name of the class, such as ``torch.nn.Module``."""
+    path = kind.__module__.split(".") if kind.__module__ != "builtins" else []
+    for length in range(1, len(path)):
+        module = ".".join(path[:length])
+        if getattr(sys.modules[module], kind.__name__, None) is kind:
+            return f"{module}.{kind.__name__}"
+    return ".".join([*path, kind.__name__])
 
 
 def locate(key: str, name: Any) -> Callable[..., Any]:

@@ -8,7 +8,6 @@ from typing import Self
 import torch
 from lightning import LightningModule
 from torch import Generator, Tensor, nn
-from torch.func import functional_call
 from torch.optim import Optimizer
 
 from fedexp.core.client_protocol import Batch, Functional, LocalData
@@ -23,7 +22,7 @@ from fedexp.core.forward import (
     outputs,
 )
 from fedexp.core.frozen_copies import FrozenCopies
-from fedexp.core.functional import functional
+from fedexp.core.functional import call_in_eval_mode, functional
 from fedexp.core.messages import Message, Tensors
 from fedexp.core.part import Part
 from fedexp.core.sockets import Head, Loss, Personalization, Phase, Regularizer
@@ -196,7 +195,7 @@ class ClientModule(LightningModule):
         self._features = None  # training is about to change the model
         optimizer = self.optimizer(list(parameters), self.round)
         learning_rate = optimizer.param_groups[0]["lr"]
-        self.turn.train_with(learning_rate)
+        self.turn.learning_rate = learning_rate
         if self._plain_sgd:
             (group,) = optimizer.param_groups
             return torch.optim.SGD(group["params"], lr=learning_rate, fused=True)
@@ -277,7 +276,7 @@ class ClientModule(LightningModule):
 
     def train_on(self, data: LocalData) -> None:
         """Use ``data`` as the training data in this turn."""
-        self.turn.train_on(data)
+        self.turn.data = data
 
     def global_model(self) -> Functional:
         """The received global model as a function; see ``core.functional``."""
@@ -299,13 +298,7 @@ class ClientModule(LightningModule):
 
         The module itself does not change.
         """
-        training = self.training
-        self.eval()
-        try:
-            logits: Tensor = functional_call(self, weights, (inputs,))
-        finally:
-            self.train(training)
-        return logits
+        return call_in_eval_mode(self, weights, inputs)
 
     @property
     def weights(self) -> Tensors:

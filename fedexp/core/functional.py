@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedexp.core.client_protocol import Client, Functional
@@ -41,15 +41,20 @@ def functional_head(head: Head, message: Message) -> Functional:
 
     def logits(weights: Tensors, z: Tensor) -> Tensor:
         own = {n.removeprefix("head."): w for n, w in weights.items() if n.startswith("head.")}
-        training = head.training
-        head.eval()
-        try:
-            scores: Tensor = functional_call(head, derived | own, (z,))
-        finally:
-            head.train(training)
-        return scores
+        return call_in_eval_mode(head, derived | own, z)
 
     return logits
+
+
+def call_in_eval_mode(module: nn.Module, weights: Tensors, inputs: Tensor) -> Tensor:
+    """The module's output in eval mode with ``weights`` in place of its own; it does not change."""
+    training = module.training
+    module.eval()
+    try:
+        output: Tensor = functional_call(module, weights, (inputs,))
+    finally:
+        module.train(training)
+    return output
 
 
 def _received(head: Head, message: Message) -> Tensors:

@@ -13,7 +13,8 @@ class Contribution:
 
     Attributes:
         sums: name -> tensor to sum over the processes; a missing name counts as zero.
-        items: any other value, sent to all processes.
+        items: any other value, sent to all processes: numbers, strings, tensors, and lists, tuples,
+            dicts or dataclasses of them.
     """
 
     sums: Tensors = field(default_factory=dict)

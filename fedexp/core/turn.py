@@ -47,18 +47,6 @@ class Turn:
     _losses: list[Tensor] = field(default_factory=list)
     _cross_entropies: list[Tensor] = field(default_factory=list)
 
-    def train_on(self, data: LocalData) -> None:
-        """Replace the training data."""
-        self.data = data
-
-    def train_with(self, learning_rate: float) -> None:
-        """Record the learning rate of a fresh optimizer."""
-        self.learning_rate = learning_rate
-
-    def begin_last_epoch(self) -> None:
-        """Begin the last epoch of the last phase."""
-        self.in_last_epoch = True
-
     def took_step(
         self, loss: Tensor, measured: Mapping[str, Tensors], cross_entropy: Tensor | None
     ) -> None:

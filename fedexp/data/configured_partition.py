@@ -61,7 +61,7 @@ def partition_indices(
     """
     if not len(labels):
         raise InputError("data: the training split is empty, so no client would have data")
-    function = build("partition", node, supplied=SUPPLIED)
+    function = build("partition", node, list, supplied=SUPPLIED)
     compute = partial(_partition, function, labels, users, num_clients, seed, long_tail)
     source = getattr(sys.modules[function.func.__module__], "__file__", None)
     if cache is None or source is None:  # a function typed into a notebook has no file

@@ -1,9 +1,11 @@
 """The processes of a run: how one machine starts them, and Fabric in each of them."""
 
+import atexit
 import json
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -19,6 +21,7 @@ from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any, Literal, TypeVar, cast
 
+import numpy as np
 import torch
 from lightning.fabric import Fabric
 from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
@@ -27,11 +30,12 @@ from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.fabric.strategies.ddp import DDPStrategy
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch import distributed as dist
 from torch.multiprocessing.spawn import start_processes
 
 from fedexp.config.schema import Engine
 from fedexp.distributed import launcher
+from fedexp.distributed.wire import decode, encode
 from fedexp.errors import InputError, Interrupted
 
 LOGGER = logging.getLogger(__name__)
@@ -49,7 +53,8 @@ _FORWARDED = tuple(
     if hasattr(signal, name)
 )
 
-_RESULT, _FAILURE = "result.pt", "failure.json"
+_RESULT, _FAILURE = "result", "failure.json"
+_RENDEZVOUS = "FEDEXP_RENDEZVOUS"  # the file in which the ranks of one machine meet
 
 
 def make_fabric(engine: Engine) -> Fabric:
@@ -83,6 +88,9 @@ def make_fabric(engine: Engine) -> Fabric:
             plugins=[_environment(engine.processes)],
         )
         if engine.processes > 1:
+            path = os.environ.get(_RENDEZVOUS)
+            if path and not dist.is_initialized():
+                _join(fabric, path)
             fabric.launch()
     except (RuntimeError, ValueError, MisconfigurationException) as error:
         reason = str(error).partition("\n")[0]
@@ -109,6 +117,22 @@ def _strategy(engine: Engine) -> DDPStrategy | Literal["auto"]:
     )
 
 
+def _join(fabric: Fabric, path: str) -> None:
+    """Meet the other ranks of this machine in the file at ``path``; no port is open for that."""
+    strategy = cast(DDPStrategy, fabric.strategy)
+    on_gpu = fabric.device.type == "cuda"
+    dist.init_process_group(
+        strategy.process_group_backend or ("nccl" if on_gpu else "gloo"),
+        store=dist.FileStore(path, fabric.world_size),
+        rank=fabric.global_rank,
+        world_size=fabric.world_size,
+        timeout=_TIMEOUT,
+        device_id=fabric.device if on_gpu else None,
+    )
+    if on_gpu:
+        atexit.register(dist.destroy_process_group)  # NCCL warns if it is left open
+
+
 def _environment(processes: int) -> ClusterEnvironment:
     # Set explicitly: Lightning would treat any job in a SLURM allocation as one of several.
     if processes == 1:
@@ -122,7 +146,7 @@ def spawn(work: Callable[..., T], size: int, *arguments: Any) -> T:
     """Call ``work(*arguments)`` in ``size`` new processes; return the result of the first one.
 
     The result's tensors are on the CPU. The processes have torchrun's environment variables, and
-    this process handles their log records.
+    this process handles their log records. They meet in a folder that only this user may enter.
 
     Raises:
         InputError: a process raised it, or failed for another reason: then the error names the
@@ -131,13 +155,11 @@ def spawn(work: Callable[..., T], size: int, *arguments: Any) -> T:
     """
     records = get_context("spawn").Queue()
     listener = QueueListener(records, _ReplayRecords())
-    # The parent owns the store: its port is bound before the ranks start, and no rank closes it.
-    rendezvous = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    with TemporaryDirectory(prefix="fedexp-ranks-") as name:
+    with TemporaryDirectory(prefix="fedexp-ranks-") as name:  # only this user may enter it
         folder = Path(name)
         listener.start()
         started = start_processes(  # type: ignore[no-untyped-call]
-            _run_rank, (size, rendezvous.port, records, folder, work, arguments), size, join=False
+            _run_rank, (size, records, folder, work, arguments), size, join=False
         )
         try:
             failed = _wait(started.processes)
@@ -146,7 +168,8 @@ def spawn(work: Callable[..., T], size: int, *arguments: Any) -> T:
             listener.stop()
         if failed:
             raise InputError(_reason(failed, folder))
-        result: T = torch.load(folder / _RESULT, map_location="cpu", weights_only=False)
+        content = torch.from_numpy(np.fromfile(folder / _RESULT, dtype=np.uint8))
+        result: T = decode(content, torch.device("cpu"))
         return result
 
 
@@ -238,7 +261,6 @@ def _reason(failed: Mapping[int, int], folder: Path) -> str:
 def _run_rank(
     rank: int,
     size: int,
-    port: int,
     records: Any,
     folder: Path,
     work: Callable[..., object],
@@ -246,7 +268,7 @@ def _run_rank(
 ) -> None:
     """The main function of each process."""
     os.setpgid(0, 0)  # own process group: otherwise a Ctrl-C would arrive twice
-    os.environ |= _torchrun_variables(rank, size, port)
+    os.environ |= _variables(rank, size, folder)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, torch.get_num_threads() // size))
     logging.root.handlers = [QueueHandler(records)]
@@ -254,7 +276,7 @@ def _run_rank(
     try:
         result = work(*arguments)
         if rank == 0:
-            torch.save(result, folder / _RESULT)
+            (folder / _RESULT).write_bytes(encode(result).numpy().tobytes())
     except KeyboardInterrupt as error:
         sys.exit(128 + getattr(error, "signal", signal.SIGINT))
     except Exception as error:
@@ -262,11 +284,17 @@ def _run_rank(
         sys.exit(1)
 
 
-def _torchrun_variables(rank: int, size: int, port: int) -> dict[str, str]:
+def _variables(rank: int, size: int, folder: Path) -> dict[str, str]:
+    """The environment of a rank: torchrun's variables, and a rendezvous that others cannot join.
+
+    The ranks meet in a file below ``folder``, and connect over the loopback interface only.
+    """
     everything = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size}
-    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    ours = {"TORCHELASTIC_RUN_ID": "fedexp", "TORCHELASTIC_USE_AGENT_STORE": True}
-    return {name: str(value) for name, value in (everything | address | ours).items()}
+    meeting = {"TORCHELASTIC_RUN_ID": "fedexp", _RENDEZVOUS: folder / "rendezvous"}
+    loopbacks = (name for _, name in socket.if_nameindex() if name in ("lo", "lo0"))
+    for loopback in loopbacks:
+        meeting |= {"GLOO_SOCKET_IFNAME": loopback, "NCCL_SOCKET_IFNAME": loopback}
+    return {name: str(value) for name, value in (everything | meeting).items()}
 
 
 def _write_failure(error: Exception, rank: int, folder: Path) -> None:

@@ -4,20 +4,19 @@ Each rank trains some of the cohort's clients. There is no server process: after
 ranks are summed, every rank takes the same server step.
 """
 
-import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from math import prod
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import torch
 from lightning.fabric import Fabric
 from torch import Tensor
 from torch import distributed as dist
-from torch.serialization import default_restore_location
 
 from fedexp.core.messages import Tensors
 from fedexp.core.reducible import Reducible
+from fedexp.distributed.wire import decode, encode
 
 T = TypeVar("T")
 
@@ -39,7 +38,10 @@ class Ranks:
         return self.rank == 0
 
     def all_gather(self, value: T) -> list[T]:
-        """The values of all ranks, in order of ranks; tensors are moved to this rank's device."""
+        """The values of all ranks, in order of ranks; tensors are moved to this rank's device.
+
+        ``fedexp.distributed.wire`` has the types that can be sent.
+        """
         return [value]
 
     def gather_pairs(self, pairs: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
@@ -70,17 +72,22 @@ class ProcessGroup(Ranks):
 
     def __init__(self, fabric: Fabric) -> None:
         self.rank, self.size, self.device = fabric.global_rank, fabric.world_size, fabric.device
+        sends_from_gpu = dist.get_backend() == "nccl"
+        self._carrier = self.device if sends_from_gpu else torch.device("cpu")
 
     def all_gather(self, value: T) -> list[T]:
         """The values of all ranks, in order of ranks; tensors are moved to this rank's device."""
-        content = io.BytesIO()
-        torch.save(value, content)
-        found = [b""] * self.size
-        dist.all_gather_object(found, content.getvalue())
-        # Full unpickling is safe here: only processes of this run can have sent the values.
+        own = encode(value).to(self._carrier)
+        sizes = [torch.zeros(1, dtype=torch.int64, device=self._carrier) for _ in range(self.size)]
+        dist.all_gather(sizes, torch.tensor([len(own)], device=self._carrier))
+        lengths = [int(size) for size in sizes]
+        padded = own.new_zeros(max(lengths))
+        padded[: len(own)] = own
+        found = [torch.empty_like(padded) for _ in range(self.size)]
+        dist.all_gather(found, padded)
         return [
-            torch.load(io.BytesIO(each), map_location=self._to_this_device, weights_only=False)
-            for each in found
+            decode(content[:length].cpu(), self.device)
+            for content, length in zip(found, lengths, strict=True)
         ]
 
     def iterate_gathered(self, items: Iterable[T]) -> Iterator[T]:
@@ -105,18 +112,13 @@ class ProcessGroup(Ranks):
         for party, of_party, wanted, sums in zip(parties, of_parties, shapes, pieces, strict=True):
             party.set_reduced(_unflatten(sums, wanted), [items for items, _ in of_party])
 
-    def _to_this_device(self, storage: Any, location: str) -> Any:
-        """Keep a CPU storage on the CPU; move any other storage to this rank's device."""
-        target = location if location == "cpu" else str(self.device)
-        return default_restore_location(storage, target)  # type: ignore[no-untyped-call]
-
 
 def ranks_of(fabric: Fabric) -> Ranks:
     """The processes of the run; ``fabric`` must be launched."""
     return ProcessGroup(fabric) if fabric.world_size > 1 else Ranks()
 
 
-_Shapes = dict[str, torch.Size]
+_Shapes = dict[str, tuple[int, ...]]
 
 
 def _shapes(tensors: Tensors) -> _Shapes:

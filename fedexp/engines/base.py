@@ -150,7 +150,7 @@ class Engine:
             grad_clip = local.grad_clip if phase.clipped else None
             for epoch in range(phase.epochs):
                 if phase is phases[-1] and epoch == phase.epochs - 1:
-                    module.turn.begin_last_epoch()
+                    module.turn.in_last_epoch = True
                 for number, batch in enumerate(batches):
                     self._take_step(batch, number, optimizer, grad_clip)
             if kept is not None:

@@ -14,6 +14,7 @@ import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from fedexp.compatibility.traits import ELEMENTWISE
 from fedexp.config.build import Node, build
@@ -100,7 +101,7 @@ def is_elementwise(make: Callable[[list[nn.Parameter], int], Optimizer]) -> bool
 
 def _optimizer_factory(node: Node) -> partial[Optimizer]:
     """The optimizer's class with its arguments, after a trial step on one parameter."""
-    make: partial[Optimizer] = build("optimizer", node, supplied=("params",), types=OPTIMIZER_TYPES)
+    make: partial[Optimizer] = build("optimizer", node, Optimizer, ("params",), OPTIMIZER_TYPES)
     if make.func in FUSED and not _KERNELS & node.keys():
         make.keywords["fused"] = True
     parameter = nn.Parameter(torch.zeros(1, 1))
@@ -119,7 +120,7 @@ def _learning_rates(
     optimizer = make([nn.Parameter(torch.zeros(1, 1))])
     (group,) = optimizer.param_groups
     others = {name: value for name, value in group.items() if name not in ("lr", "params")}
-    attach = build("schedule", schedule, supplied=("optimizer",), types=SCHEDULE_TYPES)
+    attach = build("schedule", schedule, LRScheduler, ("optimizer",), SCHEDULE_TYPES)
     rates = []
     try:
         with warnings.catch_warnings():

@@ -13,7 +13,7 @@ from torch import Generator
 from torch.utils.data import DataLoader
 
 from fedexp.compatibility.traits import SEVERAL_PROCESSES
-from fedexp.config.build import locate
+from fedexp.config.build import locate_kind
 from fedexp.core.client import ClientModule
 from fedexp.core.part import Memory
 from fedexp.core.sockets import Phase
@@ -52,9 +52,8 @@ class Trainer(Serial):
         options: Mapping[str, Any],
     ) -> None:
         super().__init__(resources)
-        self._last_epoch = _LastEpoch()
-        self._optimizer_keeper = _OptimizerKeeper()
-        self._callbacks = [self._last_epoch, self._optimizer_keeper, *map(_callback, callbacks)]
+        self._turn = _ClientsTurn()
+        self._callbacks = [self._turn, *map(_callback, callbacks)]
         self._options = dict(options)
         self._trainer(Phase(epochs=1))  # raises for a wrong option before training
 
@@ -64,12 +63,12 @@ class Trainer(Serial):
         """See ``Engine.fit``; each phase is one ``Trainer.fit``."""
         local = self.resources.local
         batches: Any = module.data.local_batches(module.round, local.batch_size)
-        self._optimizer_keeper.kept = kept
+        self._turn.kept = kept
         # The loader draws a seed; its own generator leaves the random state of dropout unchanged.
         loader = DataLoader(batches, batch_size=None, generator=Generator())
         for phase in phases:
             module.begin_phase(phase)
-            self._last_epoch.is_last_phase = phase is phases[-1]
+            self._turn.is_last_phase = phase is phases[-1]
             with _without_messages():
                 self._trainer(phase).fit(module, loader)
         module.turn.finish()
@@ -98,38 +97,30 @@ class Trainer(Serial):
             raise InputError(f"engine.options: {error}") from error
 
 
-class _LastEpoch(Callback):
-    """Tells the client's turn that the last epoch of the last phase begins.
+class _ClientsTurn(Callback):
+    """Tells the turn about its last epoch, and keeps the client's optimizer state.
 
     Attributes:
         is_last_phase: whether the current fit is the last phase.
+        kept: the optimizer state, restored before a fit and stored afterwards; None does nothing.
     """
 
     is_last_phase = False
-
-    def on_train_epoch_start(self, trainer: LightningTrainer, pl_module: LightningModule) -> None:
-        """Tell the turn if this is the last epoch."""
-        if self.is_last_phase and trainer.current_epoch + 1 == trainer.max_epochs:
-            cast(ClientModule, pl_module).turn.begin_last_epoch()
-
-
-class _OptimizerKeeper(Callback):
-    """Restores the client's optimizer state before a fit and stores it afterwards.
-
-    Attributes:
-        kept: the client's optimizer state; None does nothing.
-    """
-
     kept: Memory | None = None
 
     def on_train_start(self, trainer: LightningTrainer, pl_module: LightningModule) -> None:
-        """Restore the state."""
+        """Restore the optimizer's state."""
         if self.kept is not None:
             trained = dict(cast(ClientModule, pl_module).trained_parameters())
             restore_optimizer(trainer.optimizers[0], [(trained, self.kept)])
 
+    def on_train_epoch_start(self, trainer: LightningTrainer, pl_module: LightningModule) -> None:
+        """Tell the turn if this is the last epoch."""
+        if self.is_last_phase and trainer.current_epoch + 1 == trainer.max_epochs:
+            cast(ClientModule, pl_module).turn.in_last_epoch = True
+
     def on_train_end(self, trainer: LightningTrainer, pl_module: LightningModule) -> None:
-        """Store the state."""
+        """Store the optimizer's state."""
         if self.kept is not None:
             trained = dict(cast(ClientModule, pl_module).trained_parameters())
             self.kept.update(optimizer_state(trainer.optimizers[0], trained))
@@ -137,13 +128,12 @@ class _OptimizerKeeper(Callback):
 
 def _callback(config: Mapping[str, Any]) -> Callback:
     arguments = dict(config)
+    target = locate_kind("engine.callbacks", arguments.pop("_target_", None), Callback)
     try:
-        found = locate("engine.callbacks", arguments.pop("_target_", None))(**arguments)
+        callback: Callback = target(**arguments)
     except Exception as error:
         raise InputError(f"engine.callbacks: {error}".partition("\n")[0]) from error
-    if not isinstance(found, Callback):
-        raise InputError(f"engine.callbacks: {found!r} is not a lightning.Callback")
-    return found
+    return callback
 
 
 @contextmanager

@@ -50,8 +50,6 @@ class Vectorized(Engine):
     Args:
         resources: the objects that every engine works with.
         clients_per_chunk: clients in a stack; None takes as many as fit (``clients_that_fit``).
-
-    ``prepare_for_vmap()`` of a layer, if it has that method, is called once.
     """
 
     needs = MappingProxyType(

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class AfterRound:
-    """What measures may look at after a round; they change nothing.
+    """A federation after a round; measures read it and change nothing.
 
     Attributes:
         message: the round's number, the new global weights, and what the parts send with them.
@@ -31,7 +31,7 @@ class AfterRound:
         ranks: the processes.
         found: the results of the measures before this one, in the config's order.
         tuned_from: the global model from which personal models are tuned, if the method tunes them:
-            that of ``message``, or the best one so far, which the measure ``best`` sets.
+            the one in ``message``, or the best one so far (set by the measure ``best``).
     """
 
     def __init__(
@@ -90,12 +90,12 @@ class AfterRound:
     def global_predictions(self) -> Predictions | None:
         """The global model on the test split, computed once.
 
-        None in other processes than the first, and if the method has no global model.
+        None in all processes except the first, and if the method has no global model.
         """
         return self._predictions("test")
 
     def class_accuracies(self) -> Mapping[str, float]:
-        """Class name -> accuracy of the global model; empty where nothing is predicted.
+        """Class name -> accuracy of the global model; empty without predictions.
 
         Classes without test samples are absent.
         """
@@ -104,7 +104,7 @@ class AfterRound:
     def validation_predictions(self) -> Predictions | None:
         """The global model on all samples that clients hold out for validation, computed once.
 
-        None if there are none, and where ``global_predictions`` is None.
+        None if there are no such samples, and where ``global_predictions`` is None.
         """
         return self._predictions("validation") if len(self.data.validation) else None
 

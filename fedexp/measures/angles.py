@@ -16,8 +16,8 @@ from fedexp.measures.scoring.predictions import Predictions
 class Angles(Measure):
     """Mean angles between the class vectors of the global model, in degrees.
 
-    See ``global_angles``. Those of personal models are measured by ``personal``, if its ``kinds``
-    have ``angles``. Nothing is measured where ``global_model`` measures nothing.
+    See ``global_angles``; the measure ``personal`` has the angles of personal models. Nothing is
+    measured without a global model, or if no client trains on the classes of the test split.
 
     Args:
         every: rounds between measurements; the last round is always measured.
@@ -40,18 +40,17 @@ class Angles(Measure):
         return Measured(global_angles(predictions, counts))
 
 
-def mean_pairwise_angle(vectors: Tensor, keep: Tensor | None = None) -> float:
+def mean_pairwise_angle(vectors: Tensor) -> float:
     """Mean angle in degrees between the rows of ``vectors`` [C, d], over all pairs of rows.
 
     Args:
         vectors: one vector for each class; zero vectors have no direction and are left out.
-        keep: [C] bool, the classes to compare; all of them by default.
 
     Returns:
         Degrees in [0, 180]; NaN with fewer than two vectors. A simplex ETF has arccos(-1/(C-1)).
     """
     present = vectors.norm(dim=1) > 0
-    unit = F.normalize(vectors[present if keep is None else present & keep].double(), dim=1)
+    unit = F.normalize(vectors[present].double(), dim=1)
     if len(unit) < 2:
         return float("nan")
     upper = torch.triu_indices(len(unit), len(unit), offset=1)
@@ -59,7 +58,7 @@ def mean_pairwise_angle(vectors: Tensor, keep: Tensor | None = None) -> float:
 
 
 def mean_angles_within(vectors: Tensor, members: Tensor) -> Tensor:
-    """``mean_pairwise_angle`` of each of many sets of classes, from one matrix of angles a model.
+    """The mean angle over all pairs within each of N sets of classes, for one or more models.
 
     Args:
         vectors: [..., C, d] one vector for each class; zero vectors are left out.
@@ -80,15 +79,15 @@ def mean_angles_within(vectors: Tensor, members: Tensor) -> Tensor:
 def global_angles(predictions: Predictions, class_counts: Tensor) -> dict[str, float]:
     """``geometry/<kind>_angle*`` of the global model, for each kind of its class vectors.
 
-    ``<kind>_angle`` is over all classes. ``<kind>_angle_global_existing`` and ``_global_missing``
-    are means over clients: of the angle among the classes that a client holds, and among those that
-    it lacks (FedGELA, Figures 2 and 5). Clients with fewer than two such classes are left out, and
-    so are those without data.
+    ``<kind>_angle`` is the mean over all pairs of classes. ``<kind>_angle_global_existing`` uses
+    only pairs of classes that a client holds, ``_global_missing`` only pairs that it lacks. Both
+    are means over clients (FedGELA, Figures 2 and 5). A client with fewer than two such classes, or
+    without data, is left out.
 
     Args:
         predictions: of the global model on the test split.
-        class_counts: [N, C] training samples of each class at each client; in a population that is
-            drawn on demand, of those clients whose classes are counted.
+        class_counts: [N, C] training samples of each class at each client; if the population is
+            drawn on demand, only at the clients whose classes are counted.
     """
     holds = class_counts.cpu()[class_counts.cpu().sum(dim=1) > 0] > 0
     angles = {}
@@ -103,11 +102,11 @@ def global_angles(predictions: Predictions, class_counts: Tensor) -> dict[str, f
 def local_angles(
     predictions: Sequence[Predictions], class_counts: Tensor
 ) -> list[dict[str, float]]:
-    """The angles of each client's model, among the classes it holds and among those it lacks.
+    """Each client's mean angle between the classes that it holds, and between those that it lacks.
 
     Args:
         predictions: of K clients' models.
-        class_counts: [K, C] training samples of each class at each of them.
+        class_counts: [K, C] training samples of each class at each of these clients.
     """
     holds = class_counts.cpu() > 0
     members = torch.stack([holds, ~holds], dim=1)

@@ -11,11 +11,11 @@ from fedexp.measures.measure import Measure, Measured
 
 
 class Best(Measure):
-    """Keeps a copy of the global model with the highest accuracy; of equal ones the earliest.
+    """Keeps a copy of the global model with the highest accuracy, the earliest of equal ones.
 
-    Models are compared in the rounds that score them: by the accuracy on validation data if there
-    are any, else by that on the test split. It keeps nothing unless personal models are measured
-    and the method tunes them from the best global model (``personalization=finetune_best``).
+    Only rounds that score the global model count. The accuracy is the one on validation data if
+    there are any, else on the test split. Nothing is kept unless personal models are measured and
+    the method tunes them from the best global model (``personalization=finetune_best``).
 
     Attributes:
         score: the highest accuracy; -inf before the first.

@@ -1,21 +1,17 @@
-"""A table of the clients: how much each has trained, and how well its model does."""
+"""A table of the clients: how much each has trained, and the accuracy of its model."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import PositiveInt
-
-from fedexp.compatibility.traits import Need
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Setting
 from fedexp.core.reducible import Contribution
 from fedexp.engines.resources import Resources
 from fedexp.measures.after_round import AfterRound
+from fedexp.measures.client_scores import PersonalMeasure, client_scores
 from fedexp.measures.exchange import Receipt, receipt
-from fedexp.measures.measure import Measure, Measured, every_nth
-from fedexp.measures.personal import Kinds, client_scores
-from fedexp.measures.scoring.scored_samples import ScoredSamples
+from fedexp.measures.measure import Measured
 
 
 @dataclass
@@ -28,41 +24,19 @@ class _Total:
     loss: float | None = None
 
 
-class Clients(Measure):
+class Clients(PersonalMeasure):
     """The table ``clients``: one row for each client that has trained, in each measured round.
 
     Columns: ``client``; ``samples`` and ``classes`` that it holds; ``turns``, ``steps`` and
     ``upload_bytes`` of its accepted updates so far; ``loss``, the training loss of its last turn;
     ``accuracy_<kind>`` of its personal model, empty where it is not scored.
-
-    Args:
-        every: rounds between tables; the last round always has one.
-        kinds: the accuracies; see ``personal``.
-        of: whose models are scored: of all clients that have trained, or of the round's cohort.
-        samples: size of the share of the test split that is scored; None: all of it.
     """
 
-    needs = frozenset({Need.CLASS_LABELS, Need.TEST_CLASSES})
-
-    def __init__(
-        self,
-        every: PositiveInt,
-        kinds: Kinds,
-        of: Literal["all", "cohort"],
-        samples: PositiveInt | None,
-    ) -> None:
-        self.every, self.kinds, self.remembers, self._size = every, kinds, of, samples
+    def setup(self, setting: Setting, resources: Resources) -> None:
+        """Begin with empty totals."""
+        super().setup(setting, resources)
         self._totals: dict[int, _Total] = {}
         self._arrived: list[Receipt] = []
-
-    def setup(self, setting: Setting, resources: Resources) -> None:
-        """Choose the samples. Raises InputError if their number does not fit the test split."""
-        self._samples = ScoredSamples(resources.data, self.kinds, self._size)
-        self._last_only = resources.personalization.tunes_best
-
-    def due(self, round: int, rounds: int) -> bool:
-        """Every ``every`` rounds and after the last one, or only when ``personal`` is measured."""
-        return every_nth(round, rounds, rounds if self._last_only else self.every)
 
     def begin_round(self, message: Message) -> None:
         """Add the last round to the totals."""
@@ -77,13 +51,13 @@ class Clients(Measure):
         return Contribution(items=self._arrived)
 
     def set_reduced(self, sums: Tensors, items: Sequence[list[Receipt]]) -> None:
-        """Take over those of all processes."""
+        """Replace them by the updates of all processes."""
         self._arrived = [each for of_rank in items for each in of_rank]
 
     def __call__(self, after: AfterRound) -> Measured:
         """The table."""
         self._add_up()
-        scores = client_scores(after, self._samples)
+        scores = client_scores(after, self.samples)
         numbers = sorted(self._totals.keys() | scores.keys())
         counts = [after.data.clients[number].class_counts for number in numbers]
         totals = [asdict(self._totals.get(number, _Total())) for number in numbers]

@@ -1,11 +1,10 @@
 """The measures that a config names."""
 
-import inspect
 from collections.abc import Iterator, Mapping
 
 from fedexp.compatibility.declaration import Declaration, needed
 from fedexp.compatibility.traits import Need
-from fedexp.config.build import Node, build, locate
+from fedexp.config.build import Node, build
 from fedexp.config.schema import Config
 from fedexp.core.description import Description
 from fedexp.errors import InputError
@@ -15,7 +14,7 @@ from fedexp.measures.measures import headlines
 
 def build_measures(nodes: Mapping[str, Node | None]) -> dict[str, Measure]:
     """Name -> measure, of ``config.measure``. Raises InputError for a wrong class or value."""
-    return {name: _build(f"measure.{name}", node) for name, node in nodes.items() if node}
+    return {name: build(f"measure.{name}", node, Measure) for name, node in nodes.items() if node}
 
 
 def declared_measures(measures: Mapping[str, Measure], dataset: str) -> Iterator[Declaration]:
@@ -51,14 +50,3 @@ def check_measures(
         raise InputError(
             f"objective={config.objective}: is not measured; should be one of {', '.join(known)}"
         )
-
-
-def _build(key: str, node: Node) -> Measure:
-    found = locate(key, node.get("_target_"))
-    if not (inspect.isclass(found) and issubclass(found, Measure)):
-        raise InputError(
-            f"{key}._target_={node.get('_target_')}: should be a subclass of "
-            f"{Measure.__module__}.{Measure.__name__}"
-        )
-    measure: Measure = build(key, node)
-    return measure

@@ -19,7 +19,7 @@ class Receipt:
         num_samples: n_k.
         steps: gradient steps of its local training.
         upload_bytes: bytes of its tensors.
-        metrics: those of the update, for example ``loss``.
+        metrics: the update's metrics, for example ``loss``.
     """
 
     client: int
@@ -39,15 +39,15 @@ class Exchange:
     """Counts one round's messages and times its steps.
 
     Args:
-        message: what every client of the round downloads.
+        message: the message that every client of the round downloads.
 
     Attributes:
-        cohort: the chosen clients, in the sampler's order; those that dropped out are among them.
+        cohort: the chosen clients in the sampler's order, including clients that dropped out.
         reached: the clients that downloaded the message.
-        upload_bytes: bytes of all answers and updates, those that were refused included.
+        upload_bytes: bytes of all answers and updates, including refused updates.
         receipts: the accepted updates, without their tensors.
-        seconds: step -> seconds: ``select``, ``train``, ``probe`` if clients were asked, and
-            ``server`` for the rest, once the round has ended.
+        seconds: step -> seconds: ``select``, ``train`` and, if clients were asked, ``probe``; after
+            the end of the round also ``server`` for the rest.
     """
 
     def __init__(self, message: Message) -> None:
@@ -71,7 +71,7 @@ class Exchange:
         return received
 
     def count_cohort(self, cohort: Sequence[int]) -> Sequence[int]:
-        """The same cohort. The time so far, without that for answers, was selection."""
+        """Return the cohort; the time so far, except the time for answers, counts as selection."""
         elapsed = time.perf_counter() - self._start
         self.seconds["select"] = elapsed - self.seconds.get("probe", 0.0)
         self.cohort = cohort
@@ -79,7 +79,7 @@ class Exchange:
         return cohort
 
     def count_arrivals(self, updates: Iterable[Update]) -> Iterator[Update]:
-        """The same updates. The time spent waiting for them is training."""
+        """Pass on the updates; the time of waiting for them counts as training."""
         asked = time.perf_counter()
         for update in updates:
             self.seconds["train"] += time.perf_counter() - asked
@@ -92,18 +92,18 @@ class Exchange:
         self.receipts.append(receipt(update))
 
     def contribution(self) -> Contribution:
-        """The uploads and accepted updates of this process, which now waits for the others."""
+        """The uploads and accepted updates of this process; starts the wait for the others."""
         self._reduced_at = time.perf_counter()
         return Contribution(items=(self.upload_bytes, self.receipts))
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """Take over those of all processes. The time spent waiting for them is training."""
+        """Replace them by those of all processes; the wait for them counts as training."""
         self.seconds["train"] += time.perf_counter() - self._reduced_at
         uploads, accepted = zip(*items, strict=True)
         self.upload_bytes, self.receipts = sum(uploads), list(chain(*accepted))
 
     def end(self) -> None:
-        """End the round: the time that is not accounted for was the server's."""
+        """End the round; the rest of its time counts as the server's."""
         self.upload_bytes += self._answered_bytes
         elapsed = time.perf_counter() - self._start
         self.seconds["server"] = elapsed - sum(self.seconds.values())

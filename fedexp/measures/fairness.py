@@ -8,30 +8,27 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from pydantic import PositiveInt
 
-from fedexp.compatibility.traits import Need
-from fedexp.core.part import Setting
 from fedexp.drawing.data_figure import DataFigure
 from fedexp.drawing.style import BAR, legend_above, open_frame, whole_numbers
-from fedexp.engines.resources import Resources
 from fedexp.measures.after_round import AfterRound
-from fedexp.measures.measure import Measure, Measured, every_nth
-from fedexp.measures.personal import client_scores
+from fedexp.measures.client_scores import PersonalMeasure, client_scores
+from fedexp.measures.measure import Measured
 from fedexp.measures.scoring.accuracies import spread
-from fedexp.measures.scoring.scored_samples import ScoredSamples
 
 
-class Fairness(Measure):
+class Fairness(PersonalMeasure):
     """``fairness/gini``, ``fairness/variance`` and ``fairness/worst_decile`` of one accuracy.
 
-    They are over all clients whose personal model is scored. The Gini coefficient is 0 if all are
-    equal and nearly 1 if one client has all the accuracy; the worst decile is the mean over the
-    worst tenth. The figure ``fairness`` shows the distribution after the last round.
+    They compare all clients whose personal model is scored. The Gini coefficient is 0 if all
+    accuracies are equal, and nearly 1 if only one client has an accuracy above 0. The worst decile
+    is the mean over the worst tenth. The figure ``fairness`` shows the distribution after the last
+    round.
 
     Args:
         every: rounds between measurements; the last round is always measured.
-        kind: which accuracy of the personal models; see ``personal``.
-        of: whose models are scored: of all clients that have trained, or of the round's cohort.
-        samples: size of the share of the test split that is scored; None: all of it.
+        kind: kind of accuracy; see ``personal_accuracies``.
+        of: the clients whose models are scored: all that have trained, or the round's cohort.
+        samples: size of the subset of the test split for scoring; None: the whole test split.
     """
 
     headlines = MappingProxyType(
@@ -41,7 +38,6 @@ class Fairness(Measure):
             "fairness/worst_decile": "higher",
         }
     )
-    needs = frozenset({Need.CLASS_LABELS, Need.TEST_CLASSES})
     overlaps = True
 
     def __init__(
@@ -51,20 +47,12 @@ class Fairness(Measure):
         of: Literal["all", "cohort"],
         samples: PositiveInt | None,
     ) -> None:
-        self.every, self.kind, self.remembers, self._size = every, kind, of, samples
-
-    def setup(self, setting: Setting, resources: Resources) -> None:
-        """Choose the samples. Raises InputError if their number does not fit the test split."""
-        self._samples = ScoredSamples(resources.data, [self.kind], self._size)
-        self._last_only = resources.personalization.tunes_best
-
-    def due(self, round: int, rounds: int) -> bool:
-        """Every ``every`` rounds and after the last one, or only when ``personal`` is measured."""
-        return every_nth(round, rounds, rounds if self._last_only else self.every)
+        super().__init__(every, [kind], of, samples)
+        self.kind = kind
 
     def __call__(self, after: AfterRound) -> Measured:
         """The metrics, and after the last round the figure; nothing if no client is scored."""
-        scores = client_scores(after, self._samples).values()
+        scores = client_scores(after, self.samples).values()
         found = [each.accuracies[self.kind] for each in scores if self.kind in each.accuracies]
         if not found:
             return Measured()
@@ -83,7 +71,7 @@ class Fairness(Measure):
 def gini(values: NDArray[np.float64]) -> float:
     """Mean absolute difference of all pairs of ``values`` [n] >= 0, over twice their mean.
 
-    From 0, all equal, to (n - 1) / n, one has everything; 0 if all are zero.
+    0 if all values are equal, (n - 1) / n if only one is not zero.
     """
     total = values.sum()
     if not total:

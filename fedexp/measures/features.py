@@ -20,7 +20,7 @@ from fedexp.measures.named_classes import class_numbers
 LOGGER = logging.getLogger(__name__)
 
 _MAPPED_SAMPLES = 1000
-"""Test samples in a feature map: t-SNE takes long with many more."""
+"""Number of test samples in a feature map; t-SNE takes long with many more."""
 
 
 class Features(Measure):
@@ -32,7 +32,7 @@ class Features(Measure):
         global_model: whether the global model is shown.
         clients: the clients whose personal models are shown.
         classes: the classes that are shown, by number or name; empty for all.
-        projection: of the features to the plane.
+        projection: method of the projection to the plane.
     """
 
     def __init__(
@@ -65,11 +65,13 @@ class Features(Measure):
         return round == rounds
 
     def __call__(self, after: AfterRound) -> Measured:
-        """The figure; nothing if no model or sample is left to show."""
+        """The figure; nothing without a model or sample to show."""
         shown = class_numbers(self.classes, after.data.description)
         index = _samples(after, shown)
         if not len(index):
-            LOGGER.warning("measure.features.classes: no test sample is of these, nothing to draw")
+            LOGGER.warning(
+                "measure.features.classes: no test samples of these classes; nothing to draw"
+            )
             return Measured()
         own = (
             (client, _of_client(after, client, weights, index))
@@ -77,7 +79,7 @@ class Features(Measure):
         )
         found = dict(after.ranks.gather_pairs(own))
         if self.clients and not found:
-            LOGGER.warning("measure.features.clients: none of them has trained, nothing to draw")
+            LOGGER.warning("measure.features.clients: none of them has trained; nothing to draw")
         models = list(found.values())
         if self.global_model:
             models.insert(0, _features("global model", after.global_model(), after, index))

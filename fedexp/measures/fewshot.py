@@ -1,8 +1,8 @@
-"""Few-shot evaluation: how well the global model's features tell classes apart that nobody holds.
+"""Few-shot evaluation: how well the global model's features separate classes of no client.
 
-An episode draws some unseen classes and, of each, a few labelled samples, the support, and others
-to classify, the queries. A query gets the class whose support mean is nearest to its z, by
-Euclidean distance (Snell et al., NeurIPS 2017). The head takes no part.
+An episode draws some unseen classes. Of each class it draws a few labelled samples, the support,
+and other samples to classify, the queries. A query gets the class with the nearest mean of support
+features z, by Euclidean distance (Snell et al., NeurIPS 2017). The head is not used.
 """
 
 import math
@@ -22,21 +22,21 @@ from fedexp.measures.after_round import AfterRound
 from fedexp.measures.measure import Measure, Measured, Outline, every_nth
 
 _CHUNK = 50
-"""Episodes whose features are gathered at a time: bounds the memory."""
+"""Number of episodes whose features are gathered at once; bounds the memory."""
 
 
 class FewShot(Measure):
     """``global/fewshot_accuracy`` on episodes of the unseen classes of the test split.
 
-    The episodes are drawn once, keyed by the seed of the run alone: every round and every method
-    is scored on the same ones. Nothing is measured where all test classes are trained on.
+    The episodes depend only on the run's seed: all rounds and all methods are scored on the same
+    episodes. Nothing is measured if clients train on all test classes.
 
     Args:
         every: rounds between measurements; the last round is always measured.
         ways: classes in an episode.
         shots: labelled samples of each class.
         queries: samples of each class that are classified.
-        episodes: their number.
+        episodes: number of episodes.
     """
 
     overlaps = True
@@ -65,7 +65,7 @@ class FewShot(Measure):
                 )
 
     def setup(self, setting: Setting, resources: Resources) -> None:
-        """Draw the episodes. Raises InputError if a class has too few samples for one."""
+        """Draw the episodes. Raises InputError if a class has too few samples."""
         data, unseen = resources.data, resources.data.description.test_labels
         if not data.description.unseen_classes:
             return
@@ -109,7 +109,7 @@ def draw_episodes(
         labels: [n] class of each sample, 0 to U-1.
         num_classes: U, at least W.
         settings: W ways, S shots, Q queries of each class, E episodes.
-        generator: decides all of it.
+        generator: source of the random draws.
 
     Raises:
         InputError: a class has fewer than S + Q samples.
@@ -132,12 +132,12 @@ def draw_episodes(
 
 
 def episode_accuracies(z: Tensor, support: Tensor, query: Tensor) -> Tensor:
-    """Share of each episode's queries that are nearest to the support mean of their own class.
+    """Share of each episode's queries that are nearest to the support mean of the right class.
 
     Args:
         z: [n, d] features.
         support: [E, W, S] positions in ``z``.
-        query: [E, W, Q] likewise.
+        query: [E, W, Q] positions in ``z``.
 
     Returns:
         [E] float64 on the CPU.

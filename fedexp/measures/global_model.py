@@ -18,11 +18,11 @@ class GlobalModel(Measure):
     """``global/accuracy`` and ``global/loss`` on the test split, and the accuracy of each class.
 
     The loss is the mean cross-entropy. Nothing is measured if the method has no global model, or if
-    the test split has other classes than those that clients train on.
+    no client trains on the classes of the test split.
 
     Args:
         every: rounds between measurements; the last round is always measured.
-        targets: accuracies; the summary has the first round that reached each of them.
+        targets: accuracies; the summary has the first round that reached each accuracy.
     """
 
     headlines: Mapping[str, Better] = MappingProxyType(
@@ -34,7 +34,7 @@ class GlobalModel(Measure):
         self.every, self.targets = every, targets
 
     def check(self, outline: Outline) -> None:
-        """Drop the headlines where nothing is measured. Raises InputError if targets are given."""
+        """Drop the headlines if nothing can be measured; targets then raise InputError."""
         lacking = sorted({Need.GLOBAL_MODEL, Need.TEST_CLASSES} - outline.given)
         if lacking and self.targets:
             raise InputError(

@@ -31,23 +31,21 @@ from fedexp.measures.parameter_plane import (
 LOGGER = logging.getLogger(__name__)
 
 _MARGIN = 0.35
-"""Space around the models, in shares of the larger of their extents."""
+"""Margin around the models, as a share of their extent in x or y, whichever is larger."""
 
 
 class LossSurface(Measure):
     """``loss_surface``: the test loss on a plane through models of one round.
 
-    The local models are the round's updates of the two clients with the lowest numbers. Parameters
-    that are not shared are the initial ones. The statistics of BatchNorm are estimated anew at each
-    point, on samples that clients train on; everything else that is not a parameter is the global
-    model's.
+    The local models are the round's updates of the two clients with the lowest numbers. Private
+    parameters have their initial values. BatchNorm statistics are estimated anew at each point, on
+    training samples of the clients; all other buffers are the global model's.
 
     Args:
         rounds: the rounds after which it is drawn; None for the last one.
         plane: through the two local models, or in two random directions.
-        points: on each side of the square grid, whose points are spread over the processes.
-        samples: test images that are scored at each point; with BatchNorm as many training images
-            again.
+        points: grid points along each side of the square; several processes share the points.
+        samples: test images that are scored at each point; BatchNorm uses as many training images.
     """
 
     needs = frozenset({Need.GLOBAL_MODEL, Need.CLASS_LABELS, Need.TEST_CLASSES, Need.ALL_CLIENTS})
@@ -88,7 +86,7 @@ class LossSurface(Measure):
             self._local = {client: self._local[client] for client in kept}
 
     def __call__(self, after: AfterRound) -> Measured:
-        """The figure; nothing if a round without updates has no local model."""
+        """The figure; nothing after a round without updates."""
         message = after.message
         local = dict(list(after.ranks.gather_pairs(self._local.items()))[:2])
         self._local = {}
@@ -114,7 +112,7 @@ class LossSurface(Measure):
     def _losses(
         self, after: AfterRound, plane: ParameterPlane, points: Sequence[tuple[float, float]]
     ) -> NDArray[np.float64]:
-        """[n] the mean test loss at each point, computed by all processes together."""
+        """The mean test loss [n] at each point; the processes share the points."""
         data, device, ranks = after.data, after.resources.module.device, after.ranks
         trained = torch.cat([client.train_index for client in data.clients])
         train = self._sample(after, data.train, trained)
@@ -124,7 +122,7 @@ class LossSurface(Measure):
         return np.array([loss for _, loss in ranks.gather_pairs(found)])
 
     def _sample(self, after: AfterRound, samples: Samples, index: Tensor) -> list[Batch]:
-        """Batches of ``samples`` of those at ``index``, the same ones in every round."""
+        """Batches of a random subset of the samples at ``index``, the same in every round."""
         draw = torch_generator(after.seed, "loss_surface_samples")
         chosen = torch.randperm(len(index), generator=draw)[: self.samples]
         chosen = index[chosen.to(index.device)]
@@ -155,12 +153,12 @@ def _loss(
 def window(
     models: Sequence[tuple[float, float]], points: int, half: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The x and the y [points] of a square grid around these models.
+    """The x and y coordinates [points] of a square grid around the models.
 
     Args:
-        models: their (x, y).
-        points: on each side of the square.
-        half: half a side, if the models are all at one place.
+        models: the (x, y) of each model.
+        points: grid points along each side of the square.
+        half: half the side of the square if all models are at one place.
     """
     low, high = np.min(models, axis=0), np.max(models, axis=0)
     extent = (high - low).max()

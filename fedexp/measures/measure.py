@@ -1,4 +1,4 @@
-"""The contract of a measure: one idea of what to look at, in one file and one YAML.
+"""The contract of a measure: a metric, table or figure in one Python and one YAML file.
 
 The bundled measure ``forgetting`` is a short example with a metric and a figure. A measure of your
 own needs no change here: a class that can be imported, and a file ``measure/drift.yaml`` in a
@@ -32,7 +32,7 @@ Better = Literal["higher", "lower"]
 
 @dataclass(frozen=True)
 class Outline:
-    """What is known of a run before its data is read.
+    """The facts about a run that are known before its data is read.
 
     Attributes:
         about: names and shape of the dataset.
@@ -56,11 +56,11 @@ class Measure:
     config is checked against them before any data is read.
 
     Attributes:
-        headlines: metrics by which runs are compared, and which way each is better. A headline can
-            be the ``objective`` of a sweep.
-        needs: properties of data and method that it cannot do without, checked before data is read.
+        headlines: metric for comparing runs -> whether higher or lower values are better. A
+            headline can be the ``objective`` of a sweep.
+        needs: required properties of data and method, checked before data is read.
         every: rounds between measurements, for the default of ``due``.
-        remembers: whose personal models are kept for it after local training.
+        remembers: the clients whose personal models it needs; None: it needs none.
         overlaps: whether it may be computed while the next round trains
             (``evaluation.overlap=true``). Then it may use only what ``AfterRound`` computes from
             the round's message and personal models, and its own results of earlier rounds.
@@ -73,7 +73,7 @@ class Measure:
     overlaps: ClassVar[bool] = False
 
     def check(self, outline: Outline) -> None:
-        """Called before data is read; the place to drop headlines that this run cannot have.
+        """Called before data is read; drop headlines here that this run cannot measure.
 
         Raises:
             InputError: a key does not fit.
@@ -100,7 +100,7 @@ class Measure:
         return Contribution()
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """Take over the float64 sums, and every process's items, of ``contribution``."""
+        """Take over the float64 sums and the items of all processes; see ``contribution``."""
 
     def __call__(self, after: AfterRound) -> Measured:
         """The results after a round in which it is due. Every process calls it.
@@ -110,7 +110,7 @@ class Measure:
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:
-        """What later rounds depend on, for a checkpoint; the same in every process."""
+        """The state that later rounds need, for a checkpoint; the same in every process."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -26,8 +26,8 @@ class Pending:
     Attributes:
         round: the number of the round.
         names: the measures, in the config's order.
-        prompt: the results that are there.
-        later: the others.
+        prompt: the results that are ready.
+        later: the other results.
     """
 
     round: int
@@ -37,7 +37,7 @@ class Pending:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all results are there."""
+        """Whether all results are ready."""
         return self.later.done()
 
     def result(self) -> Measured:
@@ -55,7 +55,7 @@ class Results:
 
     Attributes:
         of_measures: name -> result.
-        seconds: the time that they took.
+        seconds: the time for computing them.
     """
 
     of_measures: Mapping[str, Measured] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Measures:
         rounds: T.
         scoring: loads and scores models.
         ranks: the processes.
-        overlap: computes measures that overlap while the next round trains; None: none does.
+        overlap: computes some measures while the next round trains; None: no overlap.
 
     Attributes:
         exchange: the traffic and the times of the present round.
@@ -91,11 +91,6 @@ class Measures:
         """The measure of this name."""
         return self._measures[name]
 
-    @property
-    def headlines(self) -> dict[str, Better]:
-        """The headline metrics of all measures, and which way each is better."""
-        return headlines(self._measures)
-
     def begin_round(self, message: Message) -> None:
         """Start a round; the clients start from ``message``."""
         self.exchange = Exchange(message)
@@ -109,11 +104,11 @@ class Measures:
             measure.observe(update)
 
     def contribution(self) -> Contribution:
-        """What all measures observed in this process."""
+        """The observations of all measures in this process."""
         return joined(self._reducibles())
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """Hand the result over all processes to the measures."""
+        """Give each measure the observations of all processes."""
         split(self._reducibles(), sums, items)
 
     def scores_personal(self, round: int) -> bool:
@@ -168,7 +163,7 @@ class Measures:
         return {n: each for n, each in self._measures.items() if each.due(round, self._rounds)}
 
     def _fits(self, overlap: Overlap, due: Mapping[str, Measure]) -> bool:
-        """Whether the personal models can wait, if one of ``due`` uses them."""
+        """Whether the personal models that ``due`` uses, if any, can be scored later."""
         uses_models = any(measure.remembers and measure.overlaps for measure in due.values())
         return not uses_models or overlap.keeps_models(self._scoring.resources.store)
 
@@ -192,11 +187,11 @@ def _run(
 
 
 def headlines(measures: Mapping[str, Measure]) -> dict[str, Better]:
-    """The headline metrics of these measures, and which way each is better."""
+    """Headline metric of these measures -> whether higher or lower values are better."""
     return reduce(or_, (dict(measure.headlines) for measure in measures.values()), {})
 
 
 def remembers(measures: Mapping[str, Measure]) -> Literal["all", "cohort", "off"]:
-    """Whose personal models are kept for these measures."""
+    """The clients whose personal models these measures need."""
     wanted = {measure.remembers for measure in measures.values()}
     return "all" if "all" in wanted else "cohort" if "cohort" in wanted else "off"

@@ -1,8 +1,8 @@
 """Membership inference: how well the final global model's training samples can be recognised.
 
-The attacked samples are members, drawn from all clients' training samples (also of clients that
-never took part), and as many others of the same classes, drawn from the test split. Guessing has
-an AUC of 0.5.
+The attacked samples are members and others. The members are drawn from the training samples of all
+clients, also of clients that never trained. As many others of the same classes are drawn from the
+test split. Guessing has an AUC of 0.5.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,24 +33,24 @@ from fedexp.measures.measure import Better, Measure, Measured
 from fedexp.state.client_store import ClientStore
 
 _ENOUGH_SHADOWS = 64
-"""Shadows from which on variances are per sample; with fewer, all samples share them (Carlini)."""
+"""With this many shadows each sample has its own variance; with fewer, all share one (Carlini)."""
 
 
 class Membership(Measure):
     """Attacks the final global model by its loss (Yeom et al., CSF 2018), or also by LiRA.
 
     LiRA (Carlini et al., S&P 2022, Alg. 1) compares the confidences of models that were trained
-    with and without a sample. These shadow models are trained centrally, each on half of the
-    attacked samples, as the only client of a first round: from the federation's initial weights,
-    which every client knows, with the clients' loss, optimizer and augmentation and the extras of
-    the last message. There is no regularizer, since that pulls a client towards the server's model.
-    The attacked model was trained by a federation and on more data, so shadows only approximate it;
-    they do so better the larger ``samples`` is.
+    with and without a sample. Each of these shadow models is trained centrally on half of the
+    attacked samples, like the only client of a first round. It starts from the federation's initial
+    weights, which every client knows. It uses the clients' loss, optimizer and augmentation, and
+    the extras of the last message. It has no regularizer, because a regularizer pulls a client
+    towards the server's model. The attacked model was trained by a federation on more data, so
+    shadows only approximate it; the approximation improves with ``samples``.
 
     Args:
         attack: ``loss``, or ``lira`` for both attacks.
-        samples: members, and as many others of the same classes.
-        shadows: models for LiRA, an even number.
+        samples: number of members, and of others.
+        shadows: number of shadow models for LiRA, even.
         epochs: passes of a shadow over its half of the samples.
     """
 
@@ -148,8 +148,8 @@ def likelihood_ratios(target: np.ndarray, shadows: np.ndarray, inside: np.ndarra
     Args:
         target: [n] phi of the attacked model.
         shadows: [S, n] phi of the shadows.
-        inside: [S, n] bool: whether the shadow was trained on the sample; at least two were and two
-            were not. With fewer than 64 shadows the variances s^2 are shared by all samples.
+        inside: [S, n] bool: whether the shadow was trained on the sample. At least two shadows were
+            and two were not. With fewer than 64 shadows all samples share the variances s^2.
 
     Returns:
         [n] scores, large for members.
@@ -165,13 +165,13 @@ def attack_metrics(name: str, scores: np.ndarray, is_member: np.ndarray) -> dict
 
     A threshold on the scores has a true-positive rate (TPR) and a false-positive rate (FPR).
     ``tpr_at_1fpr`` is the largest TPR with an FPR of at most 1 %. ``accuracy`` is the largest
-    (TPR + 1 - FPR) / 2, that of the best threshold if members and others are equally many; guessing
-    has 0.5. All are NaN if a score is not finite: the model has diverged.
+    (TPR + 1 - FPR) / 2; guessing has 0.5. It is the accuracy of the best threshold if there are as
+    many members as others. All are NaN if a score is not finite because the model has diverged.
 
     Args:
         name: of the attack.
         scores: [n], large for suspected members.
-        is_member: [n] bool, both kinds among them.
+        is_member: [n] bool, with at least one of each kind.
     """
     from sklearn.metrics import auc, roc_curve  # slow to import; most runs have no attack
 
@@ -185,11 +185,11 @@ def attack_metrics(name: str, scores: np.ndarray, is_member: np.ndarray) -> dict
 
 
 def choose(data: FederatedData, samples: int, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Members (indices into the training split) and others (into the test split).
+    """Positions of the members in the training split, and of the others in the test split.
 
-    ``samples`` of each, or as many as there are. Both sides have the same number of each class, in
-    proportion to what the side with fewer samples of it has. One fewer if the last batch of a
-    shadow, which is trained on that many samples, would hold one sample: too few for BatchNorm.
+    There are ``samples`` of each, or fewer if a split has fewer. Both have the same number of
+    samples of each class, in proportion to the smaller of the two splits' numbers. One sample is
+    left out if a shadow's last batch would hold one sample: too few for BatchNorm.
     """
     held = np.sort(torch.cat([client.train_index for client in data.clients]).cpu().numpy())
     labels = data.train.labels.cpu().numpy()[held], data.test.labels.cpu().numpy()
@@ -205,7 +205,7 @@ def choose(data: FederatedData, samples: int, batch_size: int) -> tuple[np.ndarr
 
 
 def halves(size: int, shadows: int, seed: int) -> np.ndarray:
-    """[shadows, size] bool: which samples each shadow is trained on.
+    """[shadows, size] bool: whether each shadow is trained on each sample.
 
     A random half; every second shadow has the complement of the one before, so that each sample is
     in exactly half of the shadows.

@@ -1,4 +1,4 @@
-"""What the parts of a method measure and draw themselves."""
+"""The metrics and figures of the method's own parts."""
 
 from matplotlib.figure import Figure
 

@@ -9,12 +9,12 @@ from torch import Generator, Tensor
 from fedexp.core.messages import Tensors
 
 _PARALLEL = 1e-3
-"""A direction is parallel to another if less than this share of its length is across it."""
+"""A direction is parallel to another if a smaller share of its length is perpendicular to it."""
 
 
 @dataclass(frozen=True)
 class ParameterPlane:
-    """Points origin + x basis_0 + y basis_1; distances in (x, y) are those of the parameters.
+    """Points origin + x basis_0 + y basis_1; distances in (x, y) are distances between parameters.
 
     Attributes:
         origin: name -> tensor.
@@ -46,12 +46,12 @@ def plane_through(
 ) -> ParameterPlane:
     """The plane through ``origin`` and at most two other points.
 
-    If these are fewer, or lie on one line, random filter-normalised directions span the rest.
+    With fewer points, or points on one line, random filter-normalised directions are added.
 
     Args:
         origin: name -> parameter.
         others: parameters of the same names.
-        generator: of the random directions.
+        generator: source of the random directions.
     """
     given = [_difference(each, origin) for each in others]
     drawn = [flatten(filter_normalized(origin, generator)) for _ in range(2)]
@@ -68,8 +68,8 @@ def plane_through(
 def filter_normalized(parameters: Tensors, generator: Generator) -> Tensors:
     """A random Gaussian direction, scaled to the parameters (Li et al., NeurIPS 2018, Section 4).
 
-    Each filter of a convolution and each row of a matrix has the length of that filter or row of
-    ``parameters``. Biases and the parameters of normalisation, which have one dimension, are 0.
+    Each filter of a convolution and each row of a matrix has the same length as in ``parameters``.
+    Parameters with one dimension, such as biases, are 0.
     """
     direction = {}
     for name, value in parameters.items():
@@ -83,7 +83,7 @@ def filter_normalized(parameters: Tensors, generator: Generator) -> Tensors:
 
 
 def flatten(parameters: Tensors) -> Tensor:
-    """[D] all of them in order."""
+    """All parameters in order, as one vector [D]."""
     return torch.cat([each.detach().flatten() for each in parameters.values()])
 
 

@@ -25,7 +25,7 @@ class Partition(Measure):
 
 
 def partition_picture(data: FederatedData) -> Figure:
-    """The classes of each client, or of evenly spaced ones in a large population."""
+    """A heatmap of all clients, or of evenly spaced clients of a large population."""
     clients, counts = data.counted, data.counted_classes
     if len(clients) > ALL_CLIENTS:
         clients, counts = evenly_spaced(clients, _MOST_SHOWN), evenly_spaced(counts, _MOST_SHOWN)

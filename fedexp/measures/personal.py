@@ -1,97 +1,41 @@
 """Personal models: how well each client's own model serves that client."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
-from typing import Annotated, Literal
+from collections.abc import Mapping
 
 import torch
-from pydantic import Field, PositiveInt
-from torch import Tensor
 
-from fedexp.compatibility.traits import Need
-from fedexp.core.part import Setting
-from fedexp.engines.resources import Resources
 from fedexp.measures.after_round import AfterRound
-from fedexp.measures.angles import local_angles, mean_over_clients
-from fedexp.measures.measure import Better, Measure, Measured, Outline, every_nth
-from fedexp.measures.scoring.accuracies import (
-    personal_accuracies,
-    personal_metrics,
-    standard_errors,
-)
+from fedexp.measures.angles import mean_over_clients
+from fedexp.measures.client_scores import PersonalMeasure, client_scores
+from fedexp.measures.measure import Better, Measured, Outline
+from fedexp.measures.scoring.accuracies import personal_metrics, standard_errors
 from fedexp.measures.scoring.accuracies import weighted_accuracy as weighted_accuracy
-from fedexp.measures.scoring.predictions import Predictions
-from fedexp.measures.scoring.scored_samples import ScoredSamples
-
-Kinds = Annotated[
-    list[Literal["uniform", "local", "test_split", "whole", "angles"]], Field(min_length=1)
-]
-"""What is measured of personal models; see ``personal_accuracies`` and ``local_angles``."""
-
-_AT_ONCE = 64
-"""Personal models whose accuracies and angles are computed at a time: bounds the memory."""
 
 
-@dataclass(frozen=True)
-class ClientScores:
-    """One client's personal model.
-
-    Attributes:
-        accuracies: ``personal_accuracies``.
-        others: metrics of which only the mean over clients is kept.
-        correct: [s] whether it got each sample of ``ScoredSamples.share`` right, if only a share of
-            the test split is scored.
-    """
-
-    accuracies: Mapping[str, float]
-    others: Mapping[str, float]
-    correct: Tensor
-
-
-class Personal(Measure):
-    """Accuracies of the personal models, with their deviation and worst decile over clients.
+class Personal(PersonalMeasure):
+    """Accuracies of the personal models: mean, standard deviation and worst decile over clients.
 
     If the method tunes personal models from the best global model, they are scored after the last
     round only, with and without tuning (``personal/accuracy_*_untuned``).
-
-    Args:
-        of: whose models are scored: of all clients that have trained, or of the round's cohort.
-        every: rounds between measurements; the last round is always measured.
-        kinds: what is measured of each model.
-        samples: size of the share of the test split that is scored; None: all of it.
     """
 
-    needs = frozenset({Need.CLASS_LABELS, Need.TEST_CLASSES})
     overlaps = True
-
-    def __init__(
-        self,
-        of: Literal["all", "cohort"],
-        every: PositiveInt,
-        kinds: Kinds,
-        samples: PositiveInt | None,
-    ) -> None:
-        self.remembers, self.every, self.kinds, self._size = of, every, kinds, samples
-        self._last_only = False
 
     def check(self, outline: Outline) -> None:
         """Set the headlines."""
-        self.headlines = personal_headlines(self.kinds, outline.validates)
-
-    def setup(self, setting: Setting, resources: Resources) -> None:
-        """Choose the samples. Raises InputError if their number does not fit the test split."""
-        self.samples = ScoredSamples(resources.data, self.kinds, self._size)
-        self._last_only = resources.personalization.tunes_best
-
-    def due(self, round: int, rounds: int) -> bool:
-        """Every ``every`` rounds and after the last one."""
-        return every_nth(round, rounds, rounds if self._last_only else self.every)
+        found: dict[str, Better] = {
+            f"personal/accuracy_{kind}": "higher" for kind in self.kinds if kind != "angles"
+        }
+        if "local" in self.kinds:
+            found |= {"personal/worst_decile": "higher", "personal/std": "lower"}
+        if outline.validates:
+            found["validation/personal_accuracy"] = "higher"
+        self.headlines: Mapping[str, Better] = found
 
     def __call__(self, after: AfterRound) -> Measured:
         """``personal/*``, ``geometry/*`` of personal models, ``validation/personal_accuracy``."""
         metrics = self._metrics(after)
-        if self._last_only and after.tuned_from is not after.message:
+        if self.last_only and after.tuned_from is not after.message:
             untuned = self._metrics(after, tune=False)
             metrics |= {f"{name}_untuned": v for name, v in untuned.items() if "accuracy" in name}
         return Measured(metrics)
@@ -105,73 +49,3 @@ class Personal(Measure):
             counts = after.data.class_counts[list(found)]
             metrics |= standard_errors(correct, self.samples, counts)
         return metrics
-
-
-def personal_headlines(kinds: Sequence[str], validates: bool) -> dict[str, Better]:
-    """The headline metrics of personal models if these kinds are measured.
-
-    ``validates``: whether clients hold out samples for validation.
-    """
-    found: dict[str, Better] = {
-        f"personal/accuracy_{kind}": "higher" for kind in kinds if kind != "angles"
-    }
-    if "local" in kinds:
-        found |= {"personal/worst_decile": "higher", "personal/std": "lower"}
-    if validates:
-        found["validation/personal_accuracy"] = "higher"
-    return found
-
-
-def client_scores(
-    after: AfterRound, samples: ScoredSamples, tune: bool = True
-) -> dict[int, ClientScores]:
-    """Client -> scores of its personal model, over all processes, in order of clients.
-
-    A pass over the models that an earlier measure asked for is used again, if it has at least these
-    metrics. Every process must call it.
-    """
-    passes: dict[frozenset[str], dict[int, ClientScores]] = after.once(
-        ("personal", samples.size, tune), dict
-    )
-    wanted = frozenset(samples.metrics)
-    for metrics, found in passes.items():
-        if wanted <= metrics:
-            return found
-    scored = after.personal_predictions(samples, tune)
-    passes[wanted] = dict(after.ranks.gather_pairs(_score_clients(after, samples, scored)))
-    return passes[wanted]
-
-
-def _score_clients(
-    after: AfterRound, samples: ScoredSamples, scored: Iterator[tuple[int, Predictions]]
-) -> Iterator[tuple[int, ClientScores]]:
-    """(client, scores) of each model, computed for many of them at once."""
-    while pairs := list(islice(scored, _AT_ONCE)):
-        numbers, predictions = zip(*pairs, strict=True)
-        yield from zip(numbers, _score_group(after, samples, numbers, predictions), strict=True)
-
-
-def _score_group(
-    after: AfterRound,
-    samples: ScoredSamples,
-    numbers: Sequence[int],
-    predictions: Sequence[Predictions],
-) -> list[ClientScores]:
-    """The scores of these clients' personal models."""
-    clients = [after.data.clients[number] for number in numbers]
-    correct = torch.stack([each.correct for each in predictions])
-    others: list[dict[str, float]] = [{} for _ in clients]
-    if "angles" in samples.metrics:
-        others = local_angles(predictions, torch.stack([each.class_counts for each in clients]))
-    of_heads = [each.head_correct for each in predictions if each.head_correct is not None]
-    if of_heads:
-        by_head = personal_accuracies(torch.stack(of_heads), samples, clients)
-        for each, of_head in zip(others, by_head, strict=True):
-            each |= {f"personal/accuracy_head_{kind}": v for kind, v in of_head.items()}
-    for each, found in zip(others, predictions, strict=True):
-        if len(found.validation):
-            each["validation/personal_accuracy"] = found.validation.double().mean().item()
-    accuracies = personal_accuracies(correct, samples, clients)
-    nothing = correct.new_zeros(len(clients), 0)  # a slice would keep, and send, all of it
-    flags = correct[:, samples.share] if samples.is_estimate else nothing
-    return [ClientScores(*each) for each in zip(accuracies, others, flags, strict=True)]

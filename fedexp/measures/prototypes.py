@@ -18,7 +18,7 @@ from fedexp.measures.named_classes import superclass_pairs
 
 @dataclass(frozen=True)
 class ClassSimilarity:
-    """Every pair of classes compared.
+    """The similarity of every pair of classes.
 
     Attributes:
         cosines: [C, C] float64.
@@ -48,7 +48,7 @@ class Prototypes(Measure):
 
     Args:
         every: rounds between heatmaps; the last round always has one.
-        zoom: pairs of super-classes that get a figure of their own.
+        zoom: pairs of super-classes to draw in a separate figure.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Prototypes(Measure):
         superclass_pairs(self.zoom, outline.about)
 
     def __call__(self, after: AfterRound) -> Measured:
-        """The heatmap, and its zoom; nothing if there are no such vectors."""
+        """The heatmap and its zoom; nothing without prototypes."""
         found = prototype_similarity(after)
         if found is None or not after.ranks.is_first:
             return Measured()
@@ -88,12 +88,13 @@ class Prototypes(Measure):
 def prototype_similarity(after: AfterRound) -> ClassSimilarity | None:
     """The similarity of the prototypes that classify after this round, at the first process.
 
-    These are, in this order: the server's own class vectors, if the personalization predicts with
-    such; the mean over the clients' kept models of each model's cosines and angles, if heads are
-    private or there is no global model; the global model's head. Every process must call this.
+    The first that exists of:
 
-    Returns:
-        None if there are no such vectors.
+    * the similarity of the server's class vectors, if the personalization predicts with them;
+    * its mean over the kept personal models, if heads are private or there is no global model;
+    * the similarity of the prototypes of the global model's head.
+
+    Every process must call this function. It returns None if there are no prototypes.
     """
     personalization = after.resources.personalization
     module = after.global_model()

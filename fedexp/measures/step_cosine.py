@@ -18,7 +18,7 @@ class StepCosine(Measure):
     """``geometry/<kind>_step_cosine``: mean cosine of each kind of step with the global step.
 
     The clients' own steps w_k - w^t (``local``), and every direction that a part logs, are compared
-    with w^{t+1} - w^t = g. Steps are vectors of all shared parameters; buffers have no direction.
+    with w^{t+1} - w^t = g. Steps are vectors of all shared parameters, without buffers.
     The mean cosine with g is the inner product of the mean unit vector and g / |g|, so only one
     float64 sum is kept for each kind of step, whatever the size of the cohort.
     """
@@ -42,16 +42,16 @@ class StepCosine(Measure):
 
     def contribution(self) -> Contribution:
         """The sums of unit steps, and their numbers."""
-        return Contribution(self._sums, self._counts)
+        return Contribution(self._sums, dict(self._counts))
 
-    def set_reduced(self, sums: Tensors, items: Sequence[Counter[str]]) -> None:
+    def set_reduced(self, sums: Tensors, items: Sequence[dict[str, int]]) -> None:
         """Take over the sums and numbers of all processes."""
-        self._sums, self._counts = sums, sum(items, Counter())
+        self._sums, self._counts = sums, sum(map(Counter, items), Counter())
 
     def __call__(self, after: AfterRound) -> Measured:
         """The mean over the clients that have such a step; each client counts once.
 
-        Steps that are zero or not finite are left out; a kind without any other step is absent.
+        Steps that are zero or not finite are left out; a kind without other steps is absent.
         """
         step = _unit(self._step_to(after.message.weights))
         if step is None:

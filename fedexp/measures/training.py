@@ -10,7 +10,7 @@ from fedexp.measures.exchange import Receipt
 from fedexp.measures.measure import Measure, Measured
 
 _FROM_TRAINING = ("loss", "cross_entropy")
-"""Metrics of every client's training: they get the prefix ``train/`` and a deviation."""
+"""Metrics with the prefix ``train/`` and a standard deviation."""
 
 
 class Training(Measure):
@@ -19,9 +19,9 @@ class Training(Measure):
     ``train/loss`` is the mean training loss (the whole objective, over all steps), weighted by the
     clients' samples. ``train/cross_entropy`` is the plain mean of the cross-entropy over the steps
     of the last local epoch. ``train/loss_std`` and ``train/cross_entropy_std`` are population
-    standard deviations over clients. A metric that a part logs is its mean over the clients that
-    logged it. So are ``cost/client_memory_bytes``, the tensors that the method makes a client keep
-    between rounds, and ``cost/stored_parameters``, the numbers that its training holds at once.
+    standard deviations over clients. A metric that a part logs is averaged over the clients that
+    logged it. So are ``cost/client_memory_bytes``, the bytes that the method makes a client keep
+    between rounds, and ``cost/stored_parameters``, the count of numbers that local training holds.
     """
 
     headlines = MappingProxyType({"train/loss": "lower"})

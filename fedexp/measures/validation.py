@@ -13,8 +13,8 @@ from fedexp.measures.measure import Better, Measure, Measured, Outline
 class Validation(Measure):
     """``validation/accuracy`` and ``validation/loss`` of the global model.
 
-    The samples are those that all clients hold out (``data.validation``); without any, nothing is
-    measured.
+    Measured on the samples that all clients hold out (``data.validation``). Without such samples
+    nothing is measured.
 
     Args:
         every: rounds between measurements; the last round is always measured.
@@ -29,7 +29,7 @@ class Validation(Measure):
         self.every = every
 
     def check(self, outline: Outline) -> None:
-        """Drop the headlines where nothing is measured."""
+        """Drop the headlines if nothing can be measured."""
         if not outline.validates or Need.GLOBAL_MODEL not in outline.given:
             self.headlines = {}
 

@@ -90,7 +90,7 @@ def mixed(input_shape: tuple[int, ...], groups: dict[str, ClientGroup]) -> Mixed
         InputError: a backbone does not fit the inputs, or the widths of their features differ.
     """
     factories: dict[str, Callable[..., nn.Module]] = {
-        name: build(f"model.groups.{name}.model", group.model, supplied=("input_shape",))
+        name: build(f"model.groups.{name}.model", group.model, nn.Module, ("input_shape",))
         for name, group in groups.items()
     }
     widths = {name: feature_dim(each, input_shape) for name, each in factories.items()}

@@ -173,7 +173,8 @@ def _resources(
 
 def _engine(config: EngineConfig, resources: Resources) -> Engine:
     """Build the engine; with ``engine.compile`` it compiles the training step."""
-    engine: Engine = build("engine", config.node, supplied=ENGINE_SUPPLIED)(resources=resources)
+    make = build("engine", config.node, Engine, supplied=ENGINE_SUPPLIED)
+    engine: Engine = make(resources=resources)
     if config.compile:
         check_compiler(resources.fabric.device)
         engine.compile("default" if config.compile is True else config.compile)

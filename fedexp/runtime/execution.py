@@ -20,8 +20,9 @@ from fedexp.engines.threads import restored_threads, set_threads
 from fedexp.measures.measures import headlines
 from fedexp.measures.partition import partition_picture
 from fedexp.runtime.assembly import assemble
-from fedexp.runtime.open_run import Clock, OpenRun, open_run
-from fedexp.runtime.plan import Plan, plan
+from fedexp.runtime.limits import Clock
+from fedexp.runtime.open_run import OpenRun, open_run
+from fedexp.runtime.plan import plan
 from fedexp.runtime.result import RunResult
 from fedexp.runtime.training import train
 from fedexp.state.checkpoint import save_weights
@@ -71,7 +72,18 @@ def _run(config: Config, folder: Path, launch: Launch) -> tuple[RunResult, Messa
         federation = assemble(planned, fabric, data, run.tracker, run.clients)
         last, stopped = train(federation, config, run, clock)
         model = federation.global_model(last)
-        summary = _summarize(config, launch, planned, run, model, clock)
+        summary = summarize(
+            run.history.metrics,
+            directions,
+            config.targets,
+            config.model_dump(mode="json"),
+            launch.overrides,
+            launch.choices,
+            model.weights,
+            str(model.device),
+            torch.get_num_threads(),
+            clock.seconds,
+        )
         if ranks.is_first:
             save_weights(model.state_dict(), run.folder)
             write_summary(run.folder, summary)
@@ -105,29 +117,6 @@ def _rebuild_model(config: Config, message: Message) -> ClientModule:
     data = load_data(config, planned.source, fabric.device)
     federation = assemble(planned, fabric, data, Tracker())
     return federation.engine.resources.load_global(message).eval()
-
-
-def _summarize(
-    config: Config,
-    launch: Launch,
-    planned: Plan,
-    run: OpenRun,
-    model: ClientModule,
-    clock: Clock,
-) -> dict[str, Any]:
-    """The content of ``summary.json``."""
-    return summarize(
-        run.history.metrics,
-        headlines(planned.measures),
-        config.targets,
-        config.model_dump(mode="json"),
-        launch.overrides,
-        launch.choices,
-        model.weights,
-        str(model.device),
-        torch.get_num_threads(),
-        clock.seconds,
-    )
 
 
 def _result(

@@ -27,22 +27,31 @@ _MINUTES = "FEDEXP_MINUTES"
 _STOP_FILE = "FEDEXP_STOP_FILE"
 
 
-class TimeLimit:
-    """The time limit of a run, counted from its creation, or in a sweep from the sweep's start.
+class Clock:
+    """The time of a run; starts when it is created.
 
     Args:
-        minutes: the limit; None for no limit.
+        minutes: the time limit of this launch, in a sweep of the whole sweep; None for no limit.
     """
 
     def __init__(self, minutes: float | None) -> None:
         self._minutes = minutes
-        self._deadline = time.monotonic() + 60 * minutes if minutes is not None else None
+        self._start, self._earlier = time.monotonic(), 0.0
+
+    def add(self, seconds: float) -> None:
+        """Add the time of earlier launches, which the limit does not count."""
+        self._earlier += seconds
+
+    @property
+    def seconds(self) -> float:
+        """Time of all launches of the run so far, in seconds."""
+        return self._earlier + time.monotonic() - self._start
 
     def reason_to_stop(self) -> str | None:
         """Why the run should end after this round; None if it should go on."""
         if _STOP_FILE in os.environ:
             return reason_to_stop_sweep()
-        if self._deadline is not None and time.monotonic() >= self._deadline:
+        if self._minutes is not None and time.monotonic() - self._start >= 60 * self._minutes:
             return f"limits.minutes={self._minutes:g}"
         return None
 

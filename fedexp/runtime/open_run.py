@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import logging
 import shutil
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from fedexp.config.launch import Launch
 from fedexp.config.schema import Config
 from fedexp.distributed.ranks import Ranks
 from fedexp.errors import InputError
-from fedexp.runtime.limits import TimeLimit
 from fedexp.state.checkpoint import Checkpoint, Checkpoints
 from fedexp.state.run_folder import SUMMARY, Identity, claim, rounds_finished
 from fedexp.tracking.follow import History, follow
@@ -29,30 +27,6 @@ _CLIENTS = "clients_{}"
 """A rank's folder for client states and server tensors that exceed the RAM bound."""
 
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
-
-
-class Clock:
-    """The time of a run; starts when it is created.
-
-    Args:
-        minutes: ``limits.minutes``.
-
-    Attributes:
-        limit: the time limit of this launch.
-    """
-
-    def __init__(self, minutes: float | None) -> None:
-        self.limit = TimeLimit(minutes)
-        self._start = time.perf_counter()
-
-    def add(self, seconds: float) -> None:
-        """Add the time of earlier launches."""
-        self._start -= seconds
-
-    @property
-    def seconds(self) -> float:
-        """Time of all launches of the run so far, in seconds."""
-        return time.perf_counter() - self._start
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,9 @@ Errors in the config are found before data is decoded.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from torch import nn
 
@@ -21,6 +22,7 @@ from fedexp.core.sockets import Aggregator, Head, Loss, Personalization, Regular
 from fedexp.data.configured_partition import SUPPLIED as PARTITION_SUPPLIED
 from fedexp.data.configured_partition import declared_partition
 from fedexp.data.dataset import Describer
+from fedexp.engines.base import Engine
 from fedexp.engines.local_optimizer import LocalOptimizer
 from fedexp.faults.base import Faults
 from fedexp.measures.configured import build_measures, check_measures, declared_measures
@@ -34,8 +36,16 @@ from fedexp.tracking.follow import check_trackers
 
 LOGGER = logging.getLogger(__name__)
 ENGINE_SUPPLIED = ("resources",)
-_WITHOUT_SHAPES = ("loss", "regularizer", "personalization", "sampler", "aggregator")
-"""The sockets whose parts are built before the data is described."""
+_WITHOUT_SHAPES: Mapping[str, type[Part]] = MappingProxyType(
+    {
+        "loss": Loss,
+        "regularizer": Regularizer,
+        "personalization": Personalization,
+        "sampler": Sampler,
+        "aggregator": Aggregator,
+    }
+)
+"""Socket -> class of its parts, for parts that are built before the data is described."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +70,7 @@ class Plan:
 
     Attributes:
         config: the checked config.
-        source: the dataset's reader, or what draws its clients.
+        source: reads the dataset, or draws its clients.
         description: shape and names of the dataset.
         backbone: builds the backbone for an ``input_shape``.
         feature_dim: d, the width of its features.
@@ -86,17 +96,18 @@ def plan(config: Config) -> Plan:
     check_trackers(config.tracking.trackers)
     settings = list(declared_settings(config))
     check(settings, LOGGER)  # before a model looks for its weights
-    parts = {name: build(name, getattr(config, name)) for name in _WITHOUT_SHAPES}
+    parts = {n: build(n, getattr(config, n), kind) for n, kind in _WITHOUT_SHAPES.items()}
     optimizer = LocalOptimizer(
         config.optimizer.node, config.schedule, config.optimizer.round_decay, config.rounds
     )
-    faults: Faults = build("faults", config.faults)
+    faults: Faults = build("faults", config.faults, Faults)
     measures = build_measures(config.measure)
-    engine = build("engine", config.engine.node, supplied=ENGINE_SUPPLIED)
-    partition = build("partition", config.partition.node, supplied=PARTITION_SUPPLIED)
-    head = build("head", config.head, supplied=("feature_dim", "num_classes"))
-    model = build("model", config.model.node, supplied=("input_shape", "vocabulary", "per_token"))
-    source: Describer = build("data", config.data.node)
+    engine = build("engine", config.engine.node, Engine, supplied=ENGINE_SUPPLIED)
+    partition = build("partition", config.partition.node, list, supplied=PARTITION_SUPPLIED)
+    head = build("head", config.head, Head, supplied=("feature_dim", "num_classes"))
+    shapes = ("input_shape", "vocabulary", "per_token")
+    model = build("model", config.model.node, nn.Module, supplied=shapes)
+    source: Describer = build("data", config.data.node, Describer)
     about = source.describe()
     model = configured(for_inputs(model, about), config.model)
     width = feature_dim(model, about.input_shape, about.per_token)

@@ -8,7 +8,8 @@ from fedexp.config.schema import Config
 from fedexp.errors import Interrupted
 from fedexp.federation import Federation
 from fedexp.runtime.interrupts import Interrupts
-from fedexp.runtime.open_run import Clock, OpenRun
+from fedexp.runtime.limits import Clock
+from fedexp.runtime.open_run import OpenRun
 from fedexp.state.checkpoint import Checkpoint, Checkpoints
 
 
@@ -94,7 +95,7 @@ class _SaveOrStop:
     def _reason(self, interrupts: Interrupts) -> str | None:
         """Why all ranks should stop: the first rank's signal or limit; None to go on."""
         received = interrupts.received
-        own = received.name if received else self._clock.limit.reason_to_stop()
+        own = received.name if received else self._clock.reason_to_stop()
         return next((each for each in self._federation.ranks.all_gather(own) if each), None)
 
     def _save(self, round: int) -> None:

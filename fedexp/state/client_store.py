@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,19 +11,7 @@ from fedexp.state.client_state import ClientState
 from fedexp.state.ram_and_disk import RamAndDisk
 
 Remember = Literal["all", "cohort", "off"]
-
-
-@dataclass(frozen=True)
-class _Contents:
-    """The non-empty fields of a state; known without reading the state from disk."""
-
-    parts: frozenset[str]
-    private: bool
-    separate_model: bool
-    personal_model: bool
-
-    def __bool__(self) -> bool:
-        return bool(self.parts) or self.private or self.separate_model or self.personal_model
+_MODEL = "personal_model"
 
 
 class ClientStore:
@@ -49,7 +36,8 @@ class ClientStore:
         self._remember = remember
         self._open: dict[int, ClientState] = {}
         self._states: RamAndDisk[int, dict[str, Any]] = RamAndDisk(ram_bytes, folder)
-        self._contents: dict[int, _Contents] = {}  # of the states that are not empty
+        # Client -> its non-empty memories and fields: known without reading the state from disk.
+        self._contents: dict[int, frozenset[str]] = {}
         self._with_model: set[int] = set()
 
     @property
@@ -62,11 +50,11 @@ class ClientStore:
         if self._remember != "cohort":
             return
         for client in self.clients_with_model:
-            self._contents[client] = replace(self._contents[client], personal_model=False)
+            self._contents[client] -= {_MODEL}
             if not self._contents[client]:
                 self.discard(client)
             elif self._states.is_in_ram(client):
-                self._states[client] = self._states[client] | {"personal_model": {}}
+                self._states[client] = self._states[client] | {_MODEL: {}}
         self._with_model.clear()
 
     @contextmanager
@@ -91,20 +79,15 @@ class ClientStore:
         """Store the state of a client that has no state here yet."""
         if self._remember == "off":
             state.personal_model = {}
-        parts = frozenset(name for name, memory in state.memories.items() if memory)
-        contents = _Contents(
-            parts,
-            bool(state.private),
-            bool(state.separate_model),
-            bool(state.personal_model),
-        )
+        fields = dict(vars(state))
+        contents = frozenset(name for name, held in (fields | state.memories).items() if held)
         self._forget(client)
-        if not contents:
+        if contents <= {"memories"}:  # all memories are empty
             return
-        if contents.personal_model:
+        if _MODEL in contents:
             self._with_model.add(client)
-        self._contents[client] = contents
-        self._states[client] = dict(vars(state))
+        self._contents[client] = contents - {"memories"}
+        self._states[client] = fields
 
     def take(self, client: int) -> ClientState:
         """Remove and return this client's state."""
@@ -134,17 +117,17 @@ class ClientStore:
 
     def memories(self, part: str) -> Mapping[int, Memory]:
         """Client -> its non-empty memory of this part; a memory is read when accessed."""
-        clients = sorted(c for c, contents in self._contents.items() if part in contents.parts)
+        clients = sorted(c for c, contents in self._contents.items() if part in contents)
         return _Memories(self, part, dict.fromkeys(clients))
 
     def private(self, client: int) -> Tensors | None:
         """This client's private weights; None if it has not trained."""
-        contents = self._contents.get(client)
-        return self._peek(client).private if contents and contents.private else None
+        has_private = "private" in self._contents.get(client, ())
+        return self._peek(client).private if has_private else None
 
     def model(self, client: int) -> Tensors:
         """Every weight of the client's personal model; KeyError if it is not kept."""
-        if not self._contents[client].personal_model:
+        if _MODEL not in self._contents[client]:
             raise KeyError(client)
         return self._peek(client).personal_model
 
@@ -171,7 +154,7 @@ class ClientStore:
         if client not in self._states:
             return ClientState()
         state = ClientState(**self._states[client])
-        if not self._contents[client].personal_model:  # forgotten since it was written to disk
+        if _MODEL not in self._contents[client]:  # forgotten since it was written to disk
             state.personal_model = {}
         return state
 

@@ -1,13 +1,12 @@
 """Starts the trackers that the config names, and keeps their errors away from training."""
 
-import inspect
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedexp.config.build import build, locate
+from fedexp.config.build import build
 from fedexp.config.launch import Launch
 from fedexp.config.schema import Config, TrackerOption
 from fedexp.errors import InputError
@@ -28,14 +27,7 @@ def check_trackers(options: Mapping[str, TrackerOption | None]) -> None:
         raise InputError(f"{_key(_JSONL)}: cannot be left out; metrics.jsonl is always written")
     for name, option in _enabled(options):
         base = JsonLines if name == _JSONL else Tracker
-        target = option.node.get("_target_")
-        found = locate(_key(name), target)
-        if inspect.isclass(found) and not issubclass(found, base):
-            raise InputError(
-                f"{_key(name)}._target_={target}: should be a subclass of "
-                f"{base.__module__}.{base.__name__}"
-            )
-        build(_key(name), option.node, _SUPPLIED)
+        build(_key(name), option.node, base, _SUPPLIED)
 
 
 @contextmanager
@@ -137,7 +129,7 @@ def _enabled(
 
 def _start(name: str, option: TrackerOption, info: RunInfo) -> Tracker:
     try:
-        tracker: Tracker = build(_key(name), option.node, _SUPPLIED)(run=info)
+        tracker: Tracker = build(_key(name), option.node, Tracker, _SUPPLIED)(run=info)
     except Exception as error:
         error.add_note(f"while starting {_key(name)}")
         raise

@@ -10,26 +10,31 @@ from fedexp.errors import InputError
 from fedexp.runtime.plan import plan
 
 
+class Record:
+    def __init__(self, name: str) -> None:
+        record(name)
+
+
 class Toy:
     def __init__(self, mu: NonNegativeFloat, kind: Literal["a", "b"], depth: int | None) -> None:
         self.mu, self.kind, self.depth = mu, kind, depth
 
 
-def toy(labels: Any, beta: Annotated[float, Field(gt=0)], count: PositiveInt = 3) -> Any:
-    return labels, beta, count
+def toy(labels: Any, beta: Annotated[float, Field(gt=0)], count: PositiveInt = 3) -> list[Any]:
+    return [labels, beta, count]
 
 
 HERE = "test_schema"
 
 
 def test_a_target_is_called_with_its_checked_arguments() -> None:
-    built = build("loss", {"_target_": f"{HERE}.Toy", "mu": "0.5", "kind": "a", "depth": None})
+    built = build("loss", {"_target_": f"{HERE}.Toy", "mu": "0.5", "kind": "a", "depth": None}, Toy)
     assert (built.mu, built.kind, built.depth) == (0.5, "a", None)
 
 
 def test_supplied_arguments_come_later() -> None:
-    function = build("partition", {"_target_": f"{HERE}.toy", "beta": 2}, supplied=("labels",))
-    assert function(labels="x") == ("x", 2.0, 3)
+    function = build("partition", {"_target_": f"{HERE}.toy", "beta": 2}, list, ("labels",))
+    assert function(labels="x") == ["x", 2.0, 3]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +57,7 @@ def test_supplied_arguments_come_later() -> None:
 def test_problems_are_one_line(node: dict[str, Any], message: str) -> None:
     node = node | {"_target_": f"{HERE}.{node['_target_']}"}
     with pytest.raises(InputError) as caught:
-        build("loss", node)
+        build("loss", node, Toy)
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
 
@@ -63,15 +68,56 @@ def test_a_module_that_may_be_in_the_current_folder(
     """A command that pip installed does not look there."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=r"current folder is looked in after export PYTHONPATH="):
-        build("model", {"_target_": "mynet.Network"})
+        build("model", {"_target_": "mynet.Network"}, object)
     monkeypatch.syspath_prepend("")
     with pytest.raises(InputError, match=r"\(No module named 'mynet'\)$"):
-        build("model", {"_target_": "mynet.Network"})
+        build("model", {"_target_": "mynet.Network"}, object)
 
 
 def test_a_node_without_target() -> None:
     with pytest.raises(InputError, match=r"loss\._target_=None: must be written MODULE\.NAME"):
-        build("loss", {})
+        build("loss", {}, object)
+
+
+called: list[str] = []
+
+
+def record(name: str) -> str:
+    called.append(name)
+    return name
+
+
+def unannotated(name):  # type: ignore[no-untyped-def]
+    return record(name)
+
+
+def one_of_two(name: str) -> Toy | str:
+    return record(name)
+
+
+@pytest.mark.parametrize("target", ["record", "unannotated", "one_of_two", "Record", "HERE"])
+@pytest.mark.parametrize("supplied", [(), ("name",)])
+def test_a_target_of_another_kind_is_not_called(target: str, supplied: tuple[str, ...]) -> None:
+    """A config may name any function, for example one that runs a shell command."""
+    node = {"_target_": f"{HERE}.{target}"} | ({} if supplied else {"name": "x"})
+    with pytest.raises(
+        InputError, match=rf"^loss\._target_={HERE}\.{target}: should be a subclass"
+    ):
+        build("loss", node, Toy, supplied)
+    assert not called
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        *("head", "loss", "regularizer", "personalization", "sampler", "aggregator", "faults"),
+        *("engine", "partition", "model", "data", "optimizer", "schedule"),
+    ],
+)
+@pytest.mark.parametrize("target", ["subprocess.getoutput", "subprocess.Popen"])
+def test_no_group_runs_a_command(group: str, target: str) -> None:
+    with pytest.raises(InputError, match=rf"^{group}\._target_={target}: should be a subclass"):
+        plan(compose(f"{group}._target_={target}"))
 
 
 @pytest.mark.matrix

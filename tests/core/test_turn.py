@@ -30,7 +30,7 @@ def test_the_cross_entropy_is_that_of_the_last_epoch() -> None:
     record = turn()
     for cross_entropy in (1.0, 2.0, 6.0):
         if cross_entropy == 2:
-            record.begin_last_epoch()
+            record.in_last_epoch = True
         record.took_step(torch.zeros(()), {}, torch.tensor(cross_entropy))
     record.finish()
     assert record.fitted["cross_entropy"] == 4

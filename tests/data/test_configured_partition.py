@@ -161,7 +161,8 @@ def test_an_edited_function_is_called_again(
 ) -> None:
     module = tmp_path / "edited_partition.py"
     source = (
-        "def one_for_all(labels, num_clients, seed):\n    return [labels[:0]] * {} + [labels]\n"
+        "def one_for_all(labels, num_clients, seed) -> list:\n"
+        "    return [labels[:0]] * {} + [labels]\n"
     )
     module.write_text(source.format(4))
     monkeypatch.syspath_prepend(str(tmp_path))

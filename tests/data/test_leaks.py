@@ -163,7 +163,7 @@ def test_training_validation_and_test_share_nothing(
     drawn = {"split_seed": split_seed, "test_fraction": fraction, "validation": validation}
     chosen = {"seed": seed, "data": config.data.model_copy(update=drawn)}
     config = config.model_copy(update=chosen)
-    source: Source = build("data", config.data.node)
+    source: Source = build("data", config.data.node, Source)
     whole, data = source.load(config.data.cache), load_data(config, source, torch.device("cpu"))
     train_users, test_users = (set(np.asarray(s.users)) for s in (whole.train, whole.test))
     assert len(train_users | test_users) == USERS

@@ -2,18 +2,22 @@
 
 import json
 import os
+import pickle
 import signal
+import stat
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from federations import compose
+from torch.distributed import distributed_c10d as c10d
 
 import fedexp
 from fedexp.core.messages import Tensors
@@ -100,9 +104,27 @@ class Nothing(Watcher):
         return Contribution()
 
 
+def unpickled(*_: object) -> None:
+    raise AssertionError("a rank unpickled something")
+
+
+def open_ports() -> list[str]:
+    """The addresses on which this process waits for connections, as in /proc/net/tcp."""
+    own = set()
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # that of the listing itself
+            own.add(os.readlink(f"/proc/self/fd/{number}"))
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    lines += Path("/proc/net/tcp6").read_text().splitlines()[1:]
+    found = [line.split() for line in lines]
+    listening = "0A"
+    return [f[1].split(":")[0] for f in found if f[3] == listening and f"socket:[{f[9]}]" in own]
+
+
 def in_pair(names: Sequence[str]) -> tuple[dict[str, Outcome], dict[str, Any]]:
     """What one of two processes computes: these of METHODS, and what ranks say to each other."""
     torch.set_num_threads(1)
+    pickle.loads = pickle.Unpickler = c10d._tensor_to_object = unpickled  # type: ignore[assignment,misc]
     ranks = ranks_of(make_fabric(compose("engine.device=cpu", "engine.devices=2").engine))
     watcher, nothing = Watcher(ranks.rank), Nothing(ranks.rank)
     ranks.all_reduce([watcher, nothing])
@@ -114,6 +136,8 @@ def in_pair(names: Sequence[str]) -> tuple[dict[str, Outcome], dict[str, Any]]:
         "first": ranks.all_gather(ranks.from_first(lambda: f"of rank {ranks.rank}")),
         "taken": watcher.taken,
         "nothing": nothing.taken,
+        "ports": ranks.all_gather(open_ports()),
+        "folder": Path(os.environ["FEDEXP_RENDEZVOUS"]).parent.stat().st_mode,
     }
     return {name: outcome(METHODS[name], 2) for name in names}, talk
 
@@ -156,6 +180,15 @@ def test_what_ranks_tell_each_other(pair: Any) -> None:
     assert sums["both"].tolist() == [[3.0] * 3] * 2
     assert sums["first"].item() == 0.1  # float64, as it was
     assert talk["nothing"] == ({}, [None, None])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_no_other_user_can_join_the_ranks(pair: Any) -> None:
+    """They meet in a private folder, listen on the loopback interface and unpickle nothing."""
+    talk = pair[1]
+    assert stat.S_IMODE(talk["folder"]) == 0o700
+    assert len(talk["ports"]) == 2
+    assert {address for of_rank in talk["ports"] for address in of_rank} <= {"0100007F"}
 
 
 def die(how: str) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from federations import compose
 from lightning.fabric import Fabric
 from lightning.fabric.strategies.ddp import DDPStrategy
 
-from fedexp.distributed.processes import _torchrun_variables, make_fabric
+from fedexp.distributed.processes import _RENDEZVOUS, _variables, make_fabric
 from fedexp.errors import InputError
 
 
@@ -23,12 +24,18 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     logging.getLogger("fedexp").setLevel(logging.NOTSET)  # only the first rank keeps this level
 
 
+def as_rank(rank: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the variables of a rank, except the place where it would meet the others."""
+    for name, value in _variables(rank, size, Path()).items():
+        if name != _RENDEZVOUS:
+            monkeypatch.setenv(name, value)
+
+
 @pytest.mark.parametrize("rank", range(6))
 def test_ranks_share_the_gpus_in_order(
     rank: int, two_gpus: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in _torchrun_variables(rank, 6, port=0).items():
-        monkeypatch.setenv(name, value)
+    as_rank(rank, 6, monkeypatch)
     config = compose("engine.devices=2", "engine.processes_per_device=3").engine
     assert config.processes == 6
     fabric = make_fabric(config)
@@ -42,8 +49,7 @@ def test_ranks_share_the_gpus_in_order(
 def test_alone_on_its_gpu_a_rank_has_the_usual_backend(
     two_gpus: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in _torchrun_variables(1, 2, port=0).items():
-        monkeypatch.setenv(name, value)
+    as_rank(1, 2, monkeypatch)
     fabric = make_fabric(compose("engine.device=cuda", "engine.devices=2").engine)
     assert fabric.device == torch.device("cuda", 1)
     assert isinstance(fabric.strategy, DDPStrategy)

@@ -76,8 +76,14 @@ def test_callbacks_and_options_reach_the_trainer() -> None:
     [
         ("+engine.options.devices=2", r"engine\.options\.devices: fedexp sets"),
         ("+engine.options.nonsense=2", r"engine\.options: .*nonsense"),
-        ("engine.callbacks=[{_target_:no.such.Callback}]", r"engine\.callbacks: .*no\.such"),
-        ("engine.callbacks=[{_target_:builtins.dict}]", r"engine\.callbacks: .* not a lightning"),
+        (
+            "engine.callbacks=[{_target_:no.such.Callback}]",
+            r"engine\.callbacks\._target_=no\.such.*cannot be imported",
+        ),
+        (
+            "engine.callbacks=[{_target_:builtins.dict}]",
+            r"engine\.callbacks\._target_=builtins\.dict: should be a subclass of lightning",
+        ),
     ],
 )
 def test_invalid_callbacks_and_options(override: str, line: str) -> None:

@@ -1,5 +1,7 @@
 """Networks that know nothing of fedexp, as its users write them."""
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
@@ -41,3 +43,7 @@ class Pair(Small):
 
 def not_a_network() -> list[int]:
     return [1]
+
+
+def wrongly_annotated() -> nn.Module:
+    return cast(nn.Module, [1])

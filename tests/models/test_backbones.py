@@ -50,7 +50,7 @@ STATELESS = [
 def factory(option: str, **overrides: Any) -> Callable[..., nn.Module]:
     node = yaml.safe_load((CONF / f"{option}.yaml").read_text())
     build: Callable[..., nn.Module] = config_build.build(
-        "model", node | overrides, supplied=("input_shape", "vocabulary")
+        "model", node | overrides, nn.Module, ("input_shape", "vocabulary")
     )
     return build
 

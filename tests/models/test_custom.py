@@ -74,6 +74,11 @@ def test_a_network_from_outside_gives_logits() -> None:
         ),
         (
             ["model=custom", "model._target_=own_networks.not_a_network"],
+            r"^model\._target_=own_networks\.not_a_network: should be a subclass of "
+            r"torch\.nn\.Module, or a function that is annotated to return torch\.nn\.Module$",
+        ),
+        (
+            ["model=custom", "model._target_=own_networks.wrongly_annotated"],
             r"^model\._target_: returns a list, no nn\.Module$",
         ),
     ],

@@ -15,7 +15,7 @@ from federations import compose, federate
 
 import fedexp
 from fedexp.errors import InputError
-from fedexp.runtime.limits import TimeLimit, limited_sweep, reason_to_stop_sweep, stop_sweep
+from fedexp.runtime.limits import Clock, limited_sweep, reason_to_stop_sweep, stop_sweep
 from fedexp.runtime.plan import plan
 
 TINY = ["algorithm=fedavg", "clients.count=4", "clients.per_round=2", "local.epochs=1"]
@@ -68,19 +68,19 @@ def test_a_limit_needs_checkpoints() -> None:
 
 
 def test_without_a_limit_no_time_is_up() -> None:
-    assert TimeLimit(None).reason_to_stop() is None
-    assert TimeLimit(60).reason_to_stop() is None
-    assert TimeLimit(1e-9).reason_to_stop() == "limits.minutes=1e-09"
+    assert Clock(None).reason_to_stop() is None
+    assert Clock(60).reason_to_stop() is None
+    assert Clock(1e-9).reason_to_stop() == "limits.minutes=1e-09"
 
 
 def test_the_jobs_of_a_sweep_share_its_clock_and_its_end(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGTERM)
     with limited_sweep(tmp_path, 1e-9):
-        assert TimeLimit(60).reason_to_stop() == "limits.minutes=1e-09"  # since the sweep began
+        assert Clock(60).reason_to_stop() == "limits.minutes=1e-09"  # since the sweep began
     with limited_sweep(tmp_path, None):
-        assert TimeLimit(1e-9).reason_to_stop() is None
+        assert Clock(1e-9).reason_to_stop() is None
         stop_sweep("a reason")
-        assert TimeLimit(60).reason_to_stop() == reason_to_stop_sweep() == "a reason"
+        assert Clock(60).reason_to_stop() == reason_to_stop_sweep() == "a reason"
     with limited_sweep(tmp_path, 60):
         assert reason_to_stop_sweep() is None  # that of the last sweep is no longer there
         os.kill(os.getpid(), signal.SIGTERM)

@@ -94,7 +94,7 @@ def _indices(
 def _constructor(node: Node) -> Any:
     """The partitioner's class with the config's arguments bound."""
     try:
-        import flwr_datasets.partitioner  # noqa: F401
+        from flwr_datasets.partitioner import Partitioner
     except ImportError as error:
         raise InputError(
             "partition=flwr: needs flwr-datasets, which is not installed; "
@@ -108,7 +108,7 @@ def _constructor(node: Node) -> Any:
         )
     free = [name for name in ("partition_by", "seed") if name not in node]
     hints = dict.fromkeys(inspect.signature(target).parameters, Any)
-    return build(_KEY, node, supplied=("num_partitions", *free), types=hints)
+    return build(_KEY, node, Partitioner, ("num_partitions", *free), hints)
 
 
 @contextmanager

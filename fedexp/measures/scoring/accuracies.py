@@ -24,7 +24,7 @@ def weighted_accuracy(
     """acc_k = sum_c a_k(c) correct_c / sum_c a_k(c) total_c (FedNH, Dai et al., AAAI 2023).
 
     Args:
-        correct_per_class: [K, C] test samples of class c that model k got right.
+        correct_per_class: [K, C] test samples of class c that model k classifies correctly.
         total_per_class: [C] test samples of class c.
         weights: [K, C] a_k(c): the client's class shares for PM(L), their support (0 or 1) for
             PM(V).
@@ -57,18 +57,18 @@ def per_class(correct: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor
 def personal_accuracies(
     correct: Tensor, samples: ScoredSamples, clients: Sequence[ClientData]
 ) -> list[dict[str, float]]:
-    """Each client's accuracies that are asked for; one that its data cannot measure is absent.
+    """Each client's accuracies of the kinds in ``samples.metrics``.
 
     ``uniform``: FedNH's PM(V), every class that the client holds has the same weight. ``local``:
     FedNH's PM(L), classes are weighted as in the client's training data. ``test_split``: FedGELA's
     PA, on the client's own test split. ``whole``: on the whole test split, which is FedGELA's GA of
-    methods without a global model. If only a share of the test split is scored, all but
-    ``test_split`` are estimates, with every class as frequent as in the whole.
+    methods without a global model. A kind that the client's data cannot measure is absent. If only
+    a subset of the test split is scored, all kinds but ``test_split`` are estimates for the whole.
 
     Args:
         correct: [K, n] ``Predictions.correct`` of each model.
-        samples: what of the test split was scored.
-        clients: whose models they are.
+        samples: the test samples that were scored.
+        clients: the clients of the models.
     """
     counts = torch.stack([client.class_counts for client in clients]).cpu()
     hits = samples.hits(correct)
@@ -103,8 +103,8 @@ def personal_metrics(clients: Sequence[Mapping[str, float]]) -> dict[str, float]
     """The ``personal/*`` metrics of a round from each client's ``personal_accuracies``.
 
     ``personal/accuracy_<kind>``, ``personal/std_<kind>`` and ``personal/worst_decile_<kind>`` for
-    each kind; ``personal/std`` and ``personal/worst_decile`` without a kind are those of ``local``,
-    the accuracy on data like the client's own.
+    each kind; ``personal/std`` and ``personal/worst_decile`` without a kind are of ``local``, the
+    accuracy on data like the client's own.
     """
     metrics: dict[str, float] = {}
     for kind in KINDS:
@@ -123,13 +123,13 @@ def standard_errors(
 ) -> dict[str, float]:
     """``personal/standard_error_<kind>`` of each ``personal/accuracy_<kind>`` that is an estimate.
 
-    All models are scored on the same samples, so that their errors are not independent: the mean
-    over clients is one stratified estimate, of each sample's mean over clients of a_k(c) N_c /
-    sum_c' a_k(c') N_c' if model k got it right and 0 if not, c being its class.
+    All models are scored on the same samples, so their errors are not independent. The mean over
+    clients is therefore one stratified estimate. Its value for a sample of class c is the mean over
+    clients k of a_k(c) N_c / sum_c' a_k(c') N_c' if model k classifies it correctly, else of 0.
 
     Args:
-        correct: [K, s] whether each model got each sample of ``samples.share`` right.
-        samples: what was scored.
+        correct: [K, s] whether each model classified each sample of ``samples.share`` correctly.
+        samples: the test samples that were scored.
         class_counts: [K, C] of each model's client.
     """
     labels = samples.labels[samples.share]

@@ -38,22 +38,22 @@ class Overlap:
     Args:
         engine: like the one that trains, but with its own resident module and parts; both share
             only the data.
-        ram_bytes: bound of the personal models that are kept for it.
+        ram_bytes: largest size of the personal models that wait for their scores.
     """
 
     def __init__(self, engine: Engine, ram_bytes: float) -> None:
         self._engine, self._ram_bytes = engine, ram_bytes
         self._scoring = Scoring(engine)
-        weights = engine.resources.module.weights.values()  # here: a stack replaces them for a time
+        weights = engine.resources.module.weights.values()  # now: later a stack may hold them
         self._model_bytes = sum(weight.nbytes for weight in weights)
         threads = partial(torch.set_num_threads, torch.get_num_threads())
         self._thread = ThreadPoolExecutor(1, "evaluation", initializer=threads)
-        self._scoring.scorer.stack_size()  # here: it sets filters of warnings for all threads
+        self._scoring.scorer.stack_size()  # now: it sets warning filters for all threads
 
     def keeps_models(self, store: ClientStore) -> bool:
-        """Whether the store's personal models can wait.
+        """Whether the store's personal models can be scored later.
 
-        They cannot if they are tuned first, which draws random numbers, or exceed the bound.
+        They cannot if they exceed the bound, or if tuning, which draws random numbers, comes first.
         """
         tuned = bool(self._engine.resources.personalization.tuning())
         return not tuned and self._model_bytes * len(store.clients_with_model) <= self._ram_bytes
@@ -68,7 +68,7 @@ class Overlap:
 
         Args:
             message: the global model of the round.
-            store: has the personal models, if they are used; later changes of it do not matter.
+            store: the personal models, if they are used; later changes have no effect.
             measure: gets the message and the scoring of this thread.
         """
         models = {c: store.model(c) for c in store.clients_with_model} if store else {}

@@ -18,8 +18,8 @@ class Selection:
 
     Attributes:
         index: [m] their positions, each one once.
-        averaged: how many of them, from the first, the loss and the class vectors are means over;
-            with 0 there are none of these.
+        averaged: the loss and the class vectors are means over this number of first samples; with 0
+            there are no loss and no class vectors.
     """
 
     index: Tensor
@@ -27,7 +27,7 @@ class Selection:
 
 
 Select = Callable[[ClientData], Selection | None]
-"""Which samples a client's personal model is scored on; None is the whole test split."""
+"""Client -> the test samples for its personal model; None: the whole test split."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class Predictions:
             ``classifier``, the head's vectors, if it has any.
         validation: of a personal model, [m_k] bool: whether each sample that its client holds out
             for validation was classified correctly.
-        head_correct: [n] bool: as ``correct``, of the head's own logits; None if they are not
-            scored apart.
+        head_correct: [n] bool: like ``correct``, for the head's own logits; None if they are not
+            scored separately.
     """
 
     correct: Tensor
@@ -53,7 +53,7 @@ class Predictions:
     head_correct: Tensor | None = None
 
     def within(self, size: int, index: Tensor) -> "Predictions":
-        """These predictions of the samples at ``index`` [m] among ``size``; further ones go."""
+        """Predictions of ``size`` samples: number i moves to ``index[i]``; padding is dropped."""
         places = index.cpu()
 
         def spread(flags: Tensor) -> Tensor:
@@ -73,8 +73,8 @@ def score(
 ) -> Predictions:
     """Predictions of a model with this head from its z [n, d], logits [n, C] and ``labels`` [n].
 
-    ``score_head``: whether the head's own logits of z are scored, too. ``averaged`` is that of
-    ``Selection``; None is all.
+    ``score_head``: whether the head's own logits of z are scored, too. ``averaged``: see
+    ``Selection``; None: all samples.
     """
     of_head = {n: each[None] for n, each in outputs_of_head(head, z, score_head).items()}
     real = None if averaged is None else (torch.arange(len(z), device=z.device) < averaged)[None]
@@ -96,8 +96,8 @@ def score_rows(
         logits: [K, n, C].
         of_head: ``outputs_of_head`` of z, stacked.
         labels: [n], or [K, n] if the models are scored on different samples.
-        real: [K, n] 1 for samples that the loss and the class vectors are means over, 0 for others;
-            None for all. If all are 0, there are no such means.
+        real: [K, n] 1 for samples that count in the loss and the class vectors, 0 for others; None:
+            all count. If none counts, the loss is NaN and there are no class vectors.
     """
     rows, vectors = len(z), {}
     losses = [math.nan] * rows
@@ -132,10 +132,10 @@ def score_rows(
 
 
 def outputs_of_head(head: Head, z: Tensor, score_head: bool) -> dict[str, Tensor]:
-    """What of the head is scored beside z [n, d]; what does not apply is absent.
+    """The head's tensors that are scored in addition to its features z [n, d].
 
-    ``head_feature`` [n, d], the normalised z; ``classifier`` [C, d], the head's vectors; with
-    ``score_head`` also ``logits`` [n, C], its own.
+    ``head_feature`` [n, d]: the normalised z, if the head normalises. ``classifier`` [C, d]: the
+    head's class vectors, if it has any. ``logits`` [n, C]: its own logits, with ``score_head``.
     """
     found = {}
     if (normalized := head.normalize(z)) is not z:

@@ -1,4 +1,4 @@
-"""Which samples of the test split personal models are scored on."""
+"""The test samples on which personal models are scored."""
 
 from collections.abc import Collection
 
@@ -19,21 +19,21 @@ _NEED_HELD = ("uniform", "local")
 class ScoredSamples:
     """The samples of the test split that each client's personal model is scored on.
 
-    A model is scored on no more than its client's metrics need: the classes that the client holds,
-    its share of the test split, or everything.
+    A model is scored only on samples that its client's metrics need: samples of the client's
+    classes, its own test split, or all samples.
 
     Args:
-        data: the population's.
-        metrics: what is measured, ``measure.personal.kinds``.
-        size: ``measure.personal.samples``; None takes the whole test split.
+        data: the population's data.
+        metrics: kinds of metrics, ``measure.personal.kinds``.
+        size: size of the scored subset, ``measure.personal.samples``; None: the whole test split.
 
     Attributes:
         metrics, size: as given.
         labels: [n] of the test split.
         totals: [C] samples of each class in it.
-        is_estimate: whether a share of the test split stands for all of it.
-        share: [s] sorted positions of this share. It is drawn class by class, in proportion to the
-            sizes of the classes and at least two of each, keyed by the seed of the run alone.
+        is_estimate: whether only a subset of the test split is scored.
+        share: [s] sorted positions of this subset, by default of all samples. The subset is
+            stratified, with at least two samples of each class; it depends only on the run's seed.
 
     Raises:
         InputError: ``size`` is too small or too large.
@@ -49,7 +49,7 @@ class ScoredSamples:
             self.share = torch.from_numpy(_draw(self.labels.numpy(), size, data.seed))
 
     def __call__(self, client: ClientData) -> Selection | None:
-        """The samples that this client's model is scored on; None is the whole test split."""
+        """The test samples for this client's model; None: the whole test split."""
         needs_all = not set(_NEED_ALL).isdisjoint(self.metrics)
         if needs_all and not self.is_estimate:
             return None
@@ -66,9 +66,9 @@ class ScoredSamples:
         return Selection(index.to(client.test_index.device), averaged)
 
     def hits(self, correct: Tensor) -> Tensor:
-        """[K, C] float64: how many test samples of each class each model got right.
+        """[K, C] float64: the number of test samples of each class that each model got right.
 
-        Estimates from the share if only that was scored; ``correct`` [K, n] is of all samples.
+        ``correct`` [K, n] has all samples. If only a subset was scored, the result is an estimate.
         """
         labels = self.labels[self.share]
         drawn = torch.bincount(labels, minlength=len(self.totals))

@@ -20,7 +20,7 @@ class Scorer:
     """Scores models under the resident module.
 
     Args:
-        resources: what the engine works with; the store is not used.
+        resources: the objects that the engine works with, except the store.
     """
 
     def __init__(self, resources: Resources) -> None:
@@ -28,7 +28,7 @@ class Scorer:
         self._stacked = StackedScores(resources, self._personal_outputs)
 
     def stack_size(self) -> int:
-        """How many personal models are scored at once; measured in the first call."""
+        """Number of personal models that are scored at once; measured in the first call."""
         return self._stacked.size
 
     @torch.inference_mode()

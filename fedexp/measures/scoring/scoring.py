@@ -34,7 +34,7 @@ class Scoring:
     def score_global(
         self, message: Message, samples: Samples | Subset | None = None
     ) -> Predictions | None:
-        """The global model on ``samples``, by default the test split; None if there is none."""
+        """The global model on ``samples``, or the test split; None without a global model."""
         if not self.resources.personalization.has_global:
             return None
         self.resources.load_global(message)
@@ -50,8 +50,8 @@ class Scoring:
 
         Args:
             message: a round's global model.
-            tune: whether models are tuned first, where the method tunes; if not, the models that
-                tuning would start from are scored.
+            tune: whether models are tuned first, where the method tunes; otherwise the models
+                before tuning are scored.
             select: the samples of the test split for each client's model.
         """
         resources = self.resources

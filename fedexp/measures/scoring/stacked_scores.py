@@ -16,7 +16,7 @@ from fedexp.engines.stack import Stack, StackedMethod
 from fedexp.measures.scoring.predictions import Predictions, Selection, outputs_of_head, score_rows
 
 _CPU_BYTES = 2**25
-"""For a stack in RAM (32 MiB): larger ones of an MLP were hardly faster."""
+"""Size of a stack in RAM (32 MiB); larger stacks of an MLP were hardly faster."""
 
 _CUDA_SHARE = 0.3
 """Share of a GPU's memory for a stack; the rest is for temporary tensors."""
@@ -26,7 +26,7 @@ class StackedScores:
     """Scores several models at once.
 
     Args:
-        resources: what the engine works with.
+        resources: the objects that the engine works with.
         outputs: features and logits of inputs under the resident module, a pure function of its
             parameters and buffers.
     """
@@ -40,10 +40,10 @@ class StackedScores:
 
     @property
     def size(self) -> int:
-        """How many models are scored at once; 1 if a stack does not work or is not faster.
+        """Number of models that are scored at once; 1 if a stack does not work or is not faster.
 
-        Found out once, with what the resident module then holds. On a CPU, conv2cifar takes three
-        times as long in a stack as one model after another.
+        Measured once, with the model that is then in the resident module. On a CPU, a stack of
+        conv2cifar models takes three times as long as one model after another.
         """
         if self._size is None:
             module = self.resources.module.eval()
@@ -58,7 +58,7 @@ class StackedScores:
     ) -> Iterator[Predictions]:
         """Predictions of each row; its model is in the resident module when they are yielded.
 
-        ``selections`` has what each row is scored on; either all or none of them are None.
+        ``selections``: the test samples of each row; either all or none are None.
         """
         test = self.resources.data.test
         self.resources.module.eval()
@@ -96,7 +96,7 @@ class StackedScores:
         return outputs_of_head(self.resources.module.head, z, score_head)
 
     def _works(self) -> bool:
-        """Whether two rows with the resident module's weights have its outputs, without warnings.
+        """Whether a stack of two copies of the model has the model's outputs, without warnings.
 
         A model may have layers or control flow that cannot be stacked.
         """
@@ -120,7 +120,7 @@ class StackedScores:
         )
 
     def _models_that_fit(self) -> int:
-        """At least one, by the memory for weights and for the outputs of all layers."""
+        """Number of models whose weights and layer outputs fit into memory, at least 1."""
         outputs = 0
 
         def measure(layer: nn.Module, _: object, output: object) -> None:
@@ -148,6 +148,6 @@ class StackedScores:
 
 
 def _padded(selections: Sequence[Selection]) -> Tensor:
-    """[K, n] the samples of each, padded with sample 0; n is at least one."""
+    """The samples of each [K, n], padded with sample 0; n is at least one."""
     index = pad_sequence([each.index for each in selections], batch_first=True)
     return index if index.numel() else index.new_zeros(len(index), 1)

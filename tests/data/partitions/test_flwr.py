@@ -26,7 +26,7 @@ def built(name: str, arguments: dict[str, Any], seed: int = 0) -> list[np.ndarra
     """What the partitioner makes of the labels for four clients, built as from a config."""
     node = {"_target_": f"flwr_datasets.partitioner.{name}", **arguments}
     whole = {"_target_": "fedexp.data.partitions.flwr", "partitioner": node}
-    partition = build("partition", whole, supplied=SUPPLIED)
+    partition = build("partition", whole, list, supplied=SUPPLIED)
     made: list[np.ndarray] = partition(labels=LABELS, users=USERS, num_clients=4, seed=seed)
     return made
 

@@ -1,0 +1,136 @@
+"""The scores of the clients' personal models, and the base of the measures that use them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field, PositiveInt
+from torch import Tensor
+
+from fedexp.compatibility.traits import Need
+from fedexp.core.part import Setting
+from fedexp.engines.resources import Resources
+from fedexp.measures.after_round import AfterRound
+from fedexp.measures.angles import local_angles
+from fedexp.measures.measure import Measure, every_nth
+from fedexp.measures.scoring.accuracies import personal_accuracies
+from fedexp.measures.scoring.predictions import Predictions
+from fedexp.measures.scoring.scored_samples import ScoredSamples
+
+Kinds = Annotated[
+    list[Literal["uniform", "local", "test_split", "whole", "angles"]], Field(min_length=1)
+]
+"""Kinds of metrics of personal models; see ``personal_accuracies`` and ``local_angles``."""
+
+_AT_ONCE = 64
+"""Number of personal models whose accuracies and angles are computed at once; bounds the memory."""
+
+
+@dataclass(frozen=True)
+class ClientScores:
+    """One client's personal model.
+
+    Attributes:
+        accuracies: ``personal_accuracies``.
+        others: metrics of which only the mean over clients is recorded.
+        correct: [s] bool: whether each sample of ``ScoredSamples.share`` was classified correctly;
+            empty if the whole test split is scored.
+    """
+
+    accuracies: Mapping[str, float]
+    others: Mapping[str, float]
+    correct: Tensor
+
+
+class PersonalMeasure(Measure):
+    """A measure of the clients' personal models.
+
+    Args:
+        every: rounds between measurements; the last round is always measured.
+        kinds: kinds of accuracy; see ``personal_accuracies``.
+        of: the clients whose models are scored: all that have trained, or the round's cohort.
+        samples: size of the subset of the test split for scoring; None: the whole test split.
+
+    Attributes:
+        samples: the test samples for scoring; set by ``setup``.
+        last_only: whether models are scored after the last round only, because the method tunes
+            them from the best global model.
+    """
+
+    needs = frozenset({Need.CLASS_LABELS, Need.TEST_CLASSES})
+
+    def __init__(
+        self,
+        every: PositiveInt,
+        kinds: Kinds,
+        of: Literal["all", "cohort"],
+        samples: PositiveInt | None,
+    ) -> None:
+        self.every, self.kinds, self.remembers, self._size = every, kinds, of, samples
+        self.last_only = False
+
+    def setup(self, setting: Setting, resources: Resources) -> None:
+        """Choose the test samples. Raises InputError if the test split has too few."""
+        self.samples = ScoredSamples(resources.data, self.kinds, self._size)
+        self.last_only = resources.personalization.tunes_best
+
+    def due(self, round: int, rounds: int) -> bool:
+        """Every ``every`` rounds and after the last one."""
+        return every_nth(round, rounds, rounds if self.last_only else self.every)
+
+
+def client_scores(
+    after: AfterRound, samples: ScoredSamples, tune: bool = True
+) -> dict[int, ClientScores]:
+    """Client -> scores of its personal model, over all processes, in order of clients.
+
+    If an earlier measure asked for at least these metrics, its scores are used again. Every process
+    must call this function.
+    """
+    passes: dict[frozenset[str], dict[int, ClientScores]] = after.once(
+        ("personal", samples.size, tune), dict
+    )
+    wanted = frozenset(samples.metrics)
+    for metrics, found in passes.items():
+        if wanted <= metrics:
+            return found
+    scored = after.personal_predictions(samples, tune)
+    passes[wanted] = dict(after.ranks.gather_pairs(_score_clients(after, samples, scored)))
+    return passes[wanted]
+
+
+def _score_clients(
+    after: AfterRound, samples: ScoredSamples, scored: Iterator[tuple[int, Predictions]]
+) -> Iterator[tuple[int, ClientScores]]:
+    """Yield (client, scores) of each model; computes many models at once."""
+    while pairs := list(islice(scored, _AT_ONCE)):
+        numbers, predictions = zip(*pairs, strict=True)
+        yield from zip(numbers, _score_group(after, samples, numbers, predictions), strict=True)
+
+
+def _score_group(
+    after: AfterRound,
+    samples: ScoredSamples,
+    numbers: Sequence[int],
+    predictions: Sequence[Predictions],
+) -> list[ClientScores]:
+    """The scores of these clients' personal models."""
+    clients = [after.data.clients[number] for number in numbers]
+    correct = torch.stack([each.correct for each in predictions])
+    others: list[dict[str, float]] = [{} for _ in clients]
+    if "angles" in samples.metrics:
+        others = local_angles(predictions, torch.stack([each.class_counts for each in clients]))
+    of_heads = [each.head_correct for each in predictions if each.head_correct is not None]
+    if of_heads:
+        by_head = personal_accuracies(torch.stack(of_heads), samples, clients)
+        for each, of_head in zip(others, by_head, strict=True):
+            each |= {f"personal/accuracy_head_{kind}": v for kind, v in of_head.items()}
+    for each, found in zip(others, predictions, strict=True):
+        if len(found.validation):
+            each["validation/personal_accuracy"] = found.validation.double().mean().item()
+    accuracies = personal_accuracies(correct, samples, clients)
+    nothing = correct.new_zeros(len(clients), 0)  # a slice would keep the whole tensor
+    flags = correct[:, samples.share] if samples.is_estimate else nothing
+    return [ClientScores(*each) for each in zip(accuracies, others, flags, strict=True)]
