@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -148,7 +149,7 @@ class Describer(ABC):
         traits: properties that hold of all datasets of this kind; see ``fedexp.compatibility``.
     """
 
-    traits: frozenset[str] = frozenset({Need.ALL_CLIENTS})
+    traits: ClassVar[frozenset[str]] = frozenset({Need.ALL_CLIENTS})
 
     @abstractmethod
     def describe(self) -> Description:

@@ -4,8 +4,9 @@ from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from copy import copy
+from dataclasses import dataclass
 from threading import Lock
-from typing import overload
+from typing import ClassVar, overload
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ _KEPT_BYTES = 2**27
 """Bytes of clients to keep (128 MiB), so that a round draws each client of its cohort once."""
 
 
+@dataclass
 class DrawnSource(Describer):
     """A rule that draws any client of a population of any size.
 
@@ -34,10 +36,10 @@ class DrawnSource(Describer):
             and whose classes are counted at the start.
     """
 
-    traits = frozenset()  # the samples of all clients are never there at once
+    traits: ClassVar[frozenset[str]] = frozenset()  # all samples are never there at once
 
-    def __init__(self, test_fraction: TestFraction, test_clients: PositiveInt) -> None:
-        self.test_fraction, self.test_clients = test_fraction, test_clients
+    test_fraction: TestFraction
+    test_clients: PositiveInt
 
     @abstractmethod
     def totals(self, num_clients: int) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated
@@ -37,6 +38,7 @@ _BY_HAND = (
 )
 
 
+@dataclass
 class FedISIC(Source):
     """23,247 dermatoscopic images of 8 diagnoses (du Terrail et al., NeurIPS 2022 datasets track).
 
@@ -59,26 +61,23 @@ class FedISIC(Source):
             missing or the list of images is unreadable; from ``load``: an image is damaged.
     """
 
-    def __init__(
-        self,
-        root: Path,
-        short_side: Annotated[int, Field(gt=0, le=4096)],  # a larger number is a typo
-        image_size: PositiveInt,
-        split: UserSplit,
-        test_fraction: TestFraction,
-        split_seed: NonNegativeInt,
-        mean: tuple[float, ...],
-        std: tuple[PositiveFloat, ...],
-    ) -> None:
-        check_constants(mean, std, channels=3)
-        if image_size > short_side:
+    root: Path
+    short_side: Annotated[int, Field(gt=0, le=4096)]  # a larger number is a typo
+    image_size: PositiveInt
+    split: UserSplit
+    test_fraction: TestFraction
+    split_seed: NonNegativeInt
+    mean: tuple[float, ...]
+    std: tuple[PositiveFloat, ...]
+
+    def __post_init__(self) -> None:
+        check_constants(self.mean, self.std, channels=3)
+        if self.image_size > self.short_side:
             raise InputError(
-                f"data.image_size={image_size}: must be at most data.short_side={short_side}"
+                f"data.image_size={self.image_size}: must be at most "
+                f"data.short_side={self.short_side}"
             )
-        self.root = root.expanduser()
-        self.short_side, self.image_size = short_side, image_size
-        self.split, self.test_fraction, self.split_seed = split, test_fraction, split_seed
-        self.mean, self.std = mean, std
+        self.root = self.root.expanduser()
 
     def describe(self) -> Description:
         """Shape and classes, from the list of images."""

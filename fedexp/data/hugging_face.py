@@ -1,6 +1,7 @@
 """Any dataset of Hugging Face's ``datasets`` library; the config names its columns."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,15 +19,16 @@ from fedexp.data.features import standardisation
 from fedexp.data.hugging_face_files import open_splits, quiet
 from fedexp.data.hugging_face_targets import last_scored, of_tokens
 from fedexp.data.image_decoding import Fit
-from fedexp.data.image_folder import channel_statistics
+from fedexp.data.image_statistics import Constants, normalisation
 from fedexp.data.named_columns import check_column
-from fedexp.data.train_test import TestFraction, UserSplit, check_users, divide
+from fedexp.data.train_test import TestFraction, UserSplit, check_user_column, check_users, divide
 from fedexp.errors import InputError
 
 Place = tuple[int, np.ndarray | slice]
 """Number of a split of the library, and some of its rows."""
 
 
+@dataclass
 class HuggingFace(Source):
     """A dataset of the Hugging Face hub, or local files that the library reads.
 
@@ -59,38 +61,30 @@ class HuggingFace(Source):
             unusable; from ``load``: an image is damaged or has another size.
     """
 
-    def __init__(
-        self,
-        name: str,
-        config: str | None,
-        revision: str | None,
-        input: str | list[str],
-        target: str,
-        user: str | None,
-        train: str,
-        test: str | None,
-        test_fraction: TestFraction,
-        split: UserSplit,
-        split_seed: NonNegativeInt,
-        standardize: bool,
-        sequence_length: PositiveInt | None,
-        image_size: PositiveInt | None,
-        mean: tuple[float, ...] | None,
-        std: tuple[PositiveFloat, ...] | None,
-    ) -> None:
-        if split == "users" and user is None:
+    name: str
+    config: str | None
+    revision: str | None
+    input: str | list[str]
+    target: str
+    user: str | None
+    train: str
+    test: str | None
+    test_fraction: TestFraction
+    split: UserSplit
+    split_seed: NonNegativeInt
+    standardize: bool
+    sequence_length: PositiveInt | None
+    image_size: PositiveInt | None
+    mean: tuple[float, ...] | None
+    std: tuple[PositiveFloat, ...] | None
+
+    def __post_init__(self) -> None:
+        check_user_column(self.split, self.user)
+        if self.test == self.train:
             raise InputError(
-                "data.split=users: needs data.user, the column that says whose a row is"
+                f"data.test={self.test}: is the training split; use null to draw a share of it"
             )
-        if test == train:
-            raise InputError(f"data.test={test}: is the training split; null draws a share of it")
-        self.name, self.config, self.revision = name, config, revision
-        self.input = [input] if isinstance(input, str) else input
-        self.target, self.user = target, user
-        self.train, self.test = train, test
-        self.test_fraction, self.split, self.split_seed = test_fraction, split, split_seed
-        self.standardize, self.sequence_length = standardize, sequence_length
-        self.image_size, self.mean, self.std = image_size, mean, std
+        self._columns = [self.input] if isinstance(self.input, str) else self.input
 
     def describe(self) -> Description:
         """Inputs and classes; downloads a dataset of the hub and reads its columns."""
@@ -139,7 +133,7 @@ class HuggingFace(Source):
 
     def _check_columns(self, splits: Mapping[str, Any], names: Sequence[str]) -> None:
         """Raise InputError if a split has no rows, or a column is missing or used twice."""
-        wanted = [("input", each) for each in self.input] + [("target", self.target)]
+        wanted = [("input", each) for each in self._columns] + [("target", self.target)]
         wanted += [("user", self.user)] if self.user is not None else []
         for name in names:
             if not len(splits[name]):
@@ -147,16 +141,18 @@ class HuggingFace(Source):
             for key, column in wanted:
                 where = f"the split {name} of {self.name}"
                 check_column(f"data.{key}", column, splits[name].column_names, where)
-        if not self.input or self.target in self.input:
-            raise InputError(f"data.input={self.input}: must be columns other than the target")
+        if not self._columns or self.target in self._columns:
+            raise InputError(f"data.input={self._columns}: must be columns other than the target")
 
     @cached_property
     def _kind(self) -> inputs.Kind:
         """Type of the inputs; several columns must all be numbers."""
         features = self._used_splits[0].features
-        kinds = [inputs.kind_of(f"data.input={each}", features[each]) for each in self.input]
+        kinds = [inputs.kind_of(f"data.input={each}", features[each]) for each in self._columns]
         if len(kinds) > 1 and set(kinds) != {"numbers"}:
-            raise InputError(f"data.input={self.input}: several columns must be numbers; use one")
+            raise InputError(
+                f"data.input={self._columns}: several columns must be numbers; use one"
+            )
         return kinds[0]
 
     @cached_property
@@ -222,7 +218,7 @@ class HuggingFace(Source):
     @cached_property
     def _sequences(self) -> list[list[np.ndarray]]:
         """The token ids of each split."""
-        key, name = f"data.input={self.input[0]}", self.input[0]
+        key, name = f"data.input={self._columns[0]}", self._columns[0]
         columns = [inputs.column(part, name) for part in self._used_splits]
         return [inputs.tokens(key, each, self.sequence_length) for each in columns]
 
@@ -242,30 +238,30 @@ class HuggingFace(Source):
         shapes = [array.shape[1:] for array in found]
         if shapes[-1] != shapes[0]:
             raise InputError(
-                f"data.input={self.input}: {shapes[0]} in the split {self.train}, but "
+                f"data.input={self._columns}: {shapes[0]} in the split {self.train}, but "
                 f"{shapes[-1]} in {self.test}; all inputs should have one shape"
             )
         return found
 
     def _array(self, number: int) -> np.ndarray:
         """The inputs of one split, except images."""
-        part, key = self._used_splits[number], f"data.input={self.input[0]}"
+        part, key = self._used_splits[number], f"data.input={self._columns[0]}"
         if self._kind == "numbers":
-            return inputs.numbers("data.input", part, self.input)
+            return inputs.numbers("data.input", part, self._columns)
         if self._kind == "array":
-            return inputs.array(key, part, self.input[0])
+            return inputs.array(key, part, self._columns[0])
         sequences = self._sequences[number]
         length = self.sequence_length or len(sequences[0])
         return inputs.padded(sequences, length, padding=self._vocabulary - 1)
 
     @cached_property
     def _image_shape(self) -> tuple[int, ...]:
-        key = f"data.input={self.input[0]}"
-        return inputs.image_shape(key, self._used_splits[0], self.input[0], self.image_size)
+        key = f"data.input={self._columns[0]}"
+        return inputs.image_shape(key, self._used_splits[0], self._columns[0], self.image_size)
 
     def _decoded(self, cache: Path) -> list[np.ndarray]:
         """The images of each split."""
-        fit, name = Fit("same" if self.image_size is None else "stretch"), self.input[0]
+        fit, name = Fit("same" if self.image_size is None else "stretch"), self._columns[0]
         found = []
         for split, part in zip((self.train, self.test), self._used_splits, strict=False):
             shape = (len(part), *self._image_shape)
@@ -278,7 +274,7 @@ class HuggingFace(Source):
             found.append(cached_images(cache / "images" / f"{state}.npy", shape, fill))
         return found
 
-    def _constants(self, train: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def _constants(self, train: np.ndarray) -> Constants:
         """Mean and std of each image channel: configured or measured; empty if not images."""
         if train.dtype != np.uint8:
             if self.mean is not None or self.std is not None:
@@ -287,7 +283,4 @@ class HuggingFace(Source):
                 )
             return (), ()
         check_constants(self.mean, self.std, train.shape[1])
-        if self.mean is not None and self.std is not None:
-            return self.mean, self.std
-        mean, std = channel_statistics(train)
-        return self.mean or mean, self.std or std
+        return normalisation(train, self.mean, self.std)

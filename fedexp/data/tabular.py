@@ -1,6 +1,7 @@
 """Rows of a table with numbers and categories; each row has a class."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -14,13 +15,14 @@ from fedexp.data.classes import Classes, encode_classes, encode_users
 from fedexp.data.dataset import Dataset, Source, Split
 from fedexp.data.features import Features, Missing
 from fedexp.data.named_columns import check_column
-from fedexp.data.train_test import TestFraction, UserSplit, check_users, divide
+from fedexp.data.train_test import TestFraction, UserSplit, check_user_column, check_users, divide
 from fedexp.errors import InputError
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _PARQUET = (".parquet", ".pq")
 
 
+@dataclass
 class Tabular(Source):
     """A CSV or Parquet file with one row per sample; float32 inputs [n, d].
 
@@ -44,28 +46,21 @@ class Tabular(Source):
         InputError: from ``describe``: a file or a column is missing or unusable.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        target: str,
-        user: str | None,
-        test_path: Path | None,
-        test_fraction: TestFraction,
-        split: UserSplit,
-        split_seed: NonNegativeInt,
-        drop: list[str],
-        categorical: list[str],
-        missing: Missing,
-    ) -> None:
-        if split == "users" and user is None:
-            raise InputError(
-                "data.split=users: needs data.user, the column that says whose a row is"
-            )
-        self.path = path.expanduser()
-        self.target, self.user = target, user
-        self.test_path = None if test_path is None else test_path.expanduser()
-        self.test_fraction, self.split, self.split_seed = test_fraction, split, split_seed
-        self.drop, self.categorical, self.missing = drop, categorical, missing
+    path: Path
+    target: str
+    user: str | None
+    test_path: Path | None
+    test_fraction: TestFraction
+    split: UserSplit
+    split_seed: NonNegativeInt
+    drop: list[str]
+    categorical: list[str]
+    missing: Missing
+
+    def __post_init__(self) -> None:
+        check_user_column(self.split, self.user)
+        self.path = self.path.expanduser()
+        self.test_path = self.test_path and self.test_path.expanduser()
 
     def describe(self) -> Description:
         """Inputs and classes; reads the file."""

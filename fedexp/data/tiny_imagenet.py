@@ -1,5 +1,6 @@
 """Tiny ImageNet, with its official validation images as the test split."""
 
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
@@ -24,6 +25,7 @@ _FILES = ("wnids.txt", "words.txt", "train", "val/val_annotations.txt")
 _BY_HAND = "unpack http://cs231n.stanford.edu/tiny-imagenet-200.zip"
 
 
+@dataclass
 class TinyImageNet(Source):
     """100,000 training images and the 10,000 of val/ for testing: 64x64, colour, 200 classes.
 
@@ -43,19 +45,15 @@ class TinyImageNet(Source):
             missing; from ``load``: a file is damaged.
     """
 
-    def __init__(
-        self,
-        root: Path,
-        class_order: Literal["sorted", "wnids"],
-        image_size: Annotated[int, Field(gt=0, le=1024)],  # a larger number is a typo
-        mean: tuple[float, ...],
-        std: tuple[PositiveFloat, ...],
-    ) -> None:
-        check_constants(mean, std, channels=3)
-        self.root = root.expanduser()
-        self.class_order = class_order
-        self.image_size = image_size
-        self.mean, self.std = mean, std
+    root: Path
+    class_order: Literal["sorted", "wnids"]
+    image_size: Annotated[int, Field(gt=0, le=1024)]  # a larger number is a typo
+    mean: tuple[float, ...]
+    std: tuple[PositiveFloat, ...]
+
+    def __post_init__(self) -> None:
+        check_constants(self.mean, self.std, channels=3)
+        self.root = self.root.expanduser()
 
     def describe(self) -> Description:
         """Shape and classes; the name of a class is its first word."""

@@ -94,6 +94,12 @@ def draw_users(count: int, fraction: float, generator: np.random.Generator) -> n
     return generator.permutation(count)[:number]
 
 
+def check_user_column(split: UserSplit, user: str | None) -> None:
+    """Raise InputError if ``split`` is ``users`` and no column is named for the user."""
+    if split == "users" and user is None:
+        raise InputError("data.split=users: needs data.user, the column of a row's user")
+
+
 def check_users(split: UserSplit, train: Sequence[str], test: Sequence[str], where: str) -> None:
     """Raise InputError if ``split`` is ``users`` and a user is in both splits.
 
