@@ -48,6 +48,10 @@ class Split:
         targets = None if self.targets is None else self.targets[index]
         return Split(self.inputs[index], self.labels[index], users, self.overlap, targets)
 
+    def cut(self, position: int) -> "tuple[Split, Split]":
+        """The samples before ``position`` and the others; nothing is copied."""
+        return self.take(slice(position)), self.take(slice(position, None))
+
 
 @dataclass(frozen=True)
 class Dataset:

@@ -78,11 +78,6 @@ class FC100(Source):
             new_label[CLASSES.index(name)] = label
         labels = new_label[labels]
         train = (labels >= 0) & (labels < about.num_classes)
-        test = labels >= about.num_classes
-        return Dataset(
-            about,
-            train=Split(inputs[train], labels[train]),
-            test=Split(inputs[test], labels[test]),
-            mean=cifar100.mean,
-            std=cifar100.std,
-        )
+        whole, test = Split(inputs, labels), labels >= about.num_classes
+        parts = [whole.take(chosen.numpy()) for chosen in (train, test)]
+        return Dataset(about, *parts, cifar100.mean, cifar100.std)

@@ -1,7 +1,6 @@
 """Fed-ISIC2019 as FLamby prepares it: skin lesions from six centres."""
 
 import csv
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +13,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from fedexp.core.description import Description
 from fedexp.data.dataset import Dataset, Source, Split, check_constants
 from fedexp.data.image_decoding import Fit, decoded
-from fedexp.data.train_test import Positions, TestFraction, UserSplit, by_user
+from fedexp.data.train_test import TestFraction, UserSplit, by_user
 from fedexp.errors import InputError
 
 CLASSES = (
@@ -91,17 +90,13 @@ class FedISIC(Source):
         fit = Fit("centre", self.short_side)
         images = torch.from_numpy(decoded(self.root, paths, about.input_shape, fit, cache))
         labels = torch.tensor([int(row["target"]) for row in rows])
-        whole = Split(images, labels, np.array([row["center"] for row in rows]))
-        train, test = map(whole.take, self._divide(rows))
-        return Dataset(about, train, test, self.mean, self.std)
-
-    def _divide(self, rows: Sequence[Mapping[str, str]]) -> Positions | tuple[slice, slice]:
-        """Positions of the training images and of the test images."""
+        centres = np.array([row["center"] for row in rows])
+        whole = Split(images, labels, centres)
         if self.split == "users":
-            centres = np.array([row["center"] for row in rows])
-            return by_user(centres, self.test_fraction, self.split_seed)
-        num_train = sum(row["fold"] == "train" for row in rows)
-        return slice(num_train), slice(num_train, None)
+            places = by_user(centres, self.test_fraction, self.split_seed)
+            return Dataset(about, *map(whole.take, places), self.mean, self.std)
+        parts = whole.cut(sum(row["fold"] == "train" for row in rows))
+        return Dataset(about, *parts, self.mean, self.std)
 
     @cached_property
     def _rows(self) -> list[dict[str, str]]:

@@ -15,7 +15,7 @@ from fedexp.data.dataset import Dataset, Source, Split, check_constants
 from fedexp.data.image_decoding import Fit, decoded, opened
 from fedexp.data.image_statistics import normalisation
 from fedexp.data.image_tree import ImageTree, find_images
-from fedexp.data.train_test import Positions, TestFraction, UserSplit, check_users, divide
+from fedexp.data.train_test import TestFraction, UserSplit, check_users, divide
 from fedexp.errors import InputError
 
 
@@ -76,24 +76,21 @@ class ImageFolder(Source):
             check_users(self.split, list(of_train), list(of_test), str(self.root))
         fit = Fit("same" if self.image_size is None else "stretch")
         images = decoded(self.root, tree.paths, description.input_shape, fit, cache)
-        labels = torch.from_numpy(tree.labels)
-        train, test = (
-            Split(
-                torch.from_numpy(images[part]), labels[part], None if users is None else users[part]
-            )
-            for part in (slice(tree.num_train), slice(tree.num_train, None))
-        )
+        parts = Split(torch.from_numpy(images), torch.from_numpy(tree.labels), users)
         constants = normalisation(images[: tree.num_train], self.mean, self.std)
-        return Dataset(description, train, test, *constants)
+        return Dataset(description, *parts.cut(tree.num_train), *constants)
 
     @cached_property
     def _tree(self) -> ImageTree:
-        return find_images(self.root, self._divide)
-
-    def _divide(self, paths: list[str], labels: np.ndarray) -> Positions:
-        """Split the images of one tree into training and test images."""
-        users = self._users(paths) if self.split == "users" else None
-        return divide(labels, users, self.split, self.test_fraction, self.split_seed)
+        """The images; one tree without test/ is split."""
+        tree = find_images(self.root)
+        if tree.num_train < len(tree.paths):
+            return tree
+        users = self._users(tree.paths) if self.split == "users" else None
+        parts = divide(tree.labels, users, self.split, self.test_fraction, self.split_seed)
+        order = np.concatenate(parts)
+        paths = [tree.paths[i] for i in order]
+        return ImageTree(tree.classes, paths, tree.labels[order], num_train=len(parts[0]))
 
     @cached_property
     def _image_shape(self) -> tuple[int, int]:

@@ -63,17 +63,12 @@ class TinyImageNet(Source):
     def load(self, cache: Path) -> Dataset:
         """Load the dataset; decoded images are cached in ``cache``/images."""
         about = self.describe()
-        (train_paths, train_labels), (test_paths, test_labels) = self._train(), self._test()
+        (train, train_labels), (test, test_labels) = self._train(), self._test()
         fit = Fit("same" if self.image_size == SIZE else "stretch")
-        paths = [*train_paths, *test_paths]
-        images = torch.from_numpy(decoded(self._folder, paths, about.input_shape, fit, cache))
-        return Dataset(
-            about,
-            train=Split(images[: len(train_paths)], torch.from_numpy(train_labels)),
-            test=Split(images[len(train_paths) :], torch.from_numpy(test_labels)),
-            mean=self.mean,
-            std=self.std,
-        )
+        images = decoded(self._folder, train + test, about.input_shape, fit, cache)
+        labels = np.concatenate([train_labels, test_labels])
+        parts = Split(torch.from_numpy(images), torch.from_numpy(labels)).cut(len(train))
+        return Dataset(about, *parts, self.mean, self.std)
 
     @cached_property
     def _folder(self) -> Path:
