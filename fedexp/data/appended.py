@@ -14,9 +14,9 @@ from fedexp.data.federated import ClientData
 class AppendedBatches(LocalBatches):
     """A client's batches with extra samples at their ends.
 
-    Every epoch shuffles the appended samples and spreads them evenly over the batches. So each
-    sample, appended or not, is used once per epoch, and the number of steps does not change.
-    Appended samples are not augmented.
+    In every epoch the appended samples are shuffled and spread evenly over the batches. Each sample
+    is used once per epoch, and the number of steps does not change. Appended samples are not
+    augmented.
 
     Args:
         whole: the batches without appended samples.

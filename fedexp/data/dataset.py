@@ -99,8 +99,8 @@ def _misfit(split: Split, about: Description, allowed: range) -> str | None:
         return "is empty"
     if labels.dim() != 1 or labels.dtype != torch.int64:
         return (
-            f"has labels of {tuple(labels.shape[1:])} {labels.dtype} instead of one int64 a "
-            "sample; the classes of tokens are Split.targets"
+            f"has labels of {tuple(labels.shape[1:])} {labels.dtype} instead of one int64 "
+            "per sample; put the classes of tokens into Split.targets"
         )
     if inputs.shape[1:] != about.input_shape:
         return f"has inputs of {tuple(inputs.shape[1:])} instead of {about.input_shape}"

@@ -28,7 +28,7 @@ _KEPT_BYTES = 2**27
 class DrawnSource(Describer):
     """A rule that draws any client of a population of any size.
 
-    The samples of a client are a pure function of its number.
+    A client's samples depend only on its number, so that it can be drawn again at any time.
 
     Args:
         test_fraction: share of each client's samples for testing: at least one sample, not all.
@@ -36,7 +36,7 @@ class DrawnSource(Describer):
             and whose classes are counted at the start.
     """
 
-    traits: ClassVar[frozenset[str]] = frozenset()  # all samples are never there at once
+    traits: ClassVar[frozenset[str]] = frozenset()  # the clients are never in memory at once
 
     test_fraction: TestFraction
     test_clients: PositiveInt
@@ -60,8 +60,7 @@ class DrawnData(FederatedData):
 
     Each client has samples of its own: ``clients[k].population`` is not this object but a copy
     whose ``train`` holds the samples of client k. Only the sizes of all clients are known. A client
-    has a test split of its own only if it is one of ``counted``; no other client trains on its test
-    samples.
+    has a test split only if it is one of ``counted``. The test samples of the others are not used.
 
     Args:
         source: draws the clients.

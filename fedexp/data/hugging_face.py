@@ -25,7 +25,7 @@ from fedexp.data.train_test import TestFraction, UserSplit, check_user_column, c
 from fedexp.errors import InputError
 
 Place = tuple[int, np.ndarray | slice]
-"""Number of a split of the library, and some of its rows."""
+"""The position of a split in ``_used_splits``, and some of its rows."""
 
 
 @dataclass
@@ -41,8 +41,8 @@ class HuggingFace(Source):
         config: configuration of the dataset, if it has several.
         revision: commit, tag or branch on the hub; None for the newest.
         input: input column, or several columns of numbers.
-        target: column of the class: class labels, text, whole numbers or booleans; for tokens also
-            lists with the class of each token, or -100 for a token that is not scored.
+        target: column of the class: class labels, text, whole numbers or booleans. For tokens also
+            lists with a class for each token; -100 means that a token is not scored.
         user: column of the user for the natural partition; None if there is none.
         train: training split.
         test: test split; None draws a share of ``train``.
@@ -124,9 +124,10 @@ class HuggingFace(Source):
         names = [self.train] if self.test is None else [self.train, self.test]
         for key, name in zip(("train", "test"), names, strict=False):
             if name not in splits:
-                advice = "; null draws a share of data.train" if key == "test" else ""
+                advice = ", or null to draw a share of data.train" if key == "test" else ""
                 raise InputError(
-                    f"data.{key}={name}: {self.name} has the splits {', '.join(splits)}{advice}"
+                    f"data.{key}={name}: {self.name} has no such split; use {', '.join(splits)}"
+                    f"{advice}"
                 )
         self._check_columns(splits, names)
         return [splits[name] for name in names]
@@ -150,9 +151,7 @@ class HuggingFace(Source):
         features = self._used_splits[0].features
         kinds = [inputs.kind_of(f"data.input={each}", features[each]) for each in self._columns]
         if len(kinds) > 1 and set(kinds) != {"numbers"}:
-            raise InputError(
-                f"data.input={self._columns}: several columns must be numbers; use one"
-            )
+            raise InputError(f"data.input={self._columns}: several columns must all hold numbers")
         return kinds[0]
 
     @cached_property
@@ -173,7 +172,7 @@ class HuggingFace(Source):
             )
         labels = [np.array(column.fillna(-1), dtype=np.int64) for column in columns]
         if without := sum(int((each < 0).sum()) for each in labels):
-            raise InputError(f"{key}: {without} rows have no class; choose another data.test")
+            raise InputError(f"{key}: {without} rows have no class; use another data.test")
         return tuple(features[0].names), labels
 
     @cached_property

@@ -52,8 +52,8 @@ def find_images(root: Path) -> ImageTree:
         test_paths, test_labels = _scan(root, root / "test", classes)
     if not test_paths:
         raise InputError(
-            f"{root / 'test'}: holds no class folder; without test/, data.test_fraction of "
-            "train/ would be for testing"
+            f"{root / 'test'}: holds no class folder; remove it to test on a share of train/ "
+            "(data.test_fraction)"
         )
     all_labels = np.array(labels + test_labels, dtype=np.int64)
     return ImageTree(classes, paths + test_paths, all_labels, num_train=len(paths))

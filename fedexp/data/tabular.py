@@ -131,8 +131,12 @@ class Tabular(Source):
         for option, names in named.items():
             for name in names:
                 check_column(option, name, list(table.columns), str(path))
-        if self.target in (*user, *self.drop) or set(user) & set(self.drop):
-            raise InputError(f"data.drop={self.drop}: target and user must be columns of their own")
+        used = [self.target, *user, *self.drop]
+        if twice := [name for name in (self.target, *user) if used.count(name) > 1]:
+            raise InputError(
+                f"data.target, data.user and data.drop: must be different columns, but {twice[0]} "
+                "is named twice"
+            )
         return table.drop(columns=self.drop)
 
 

@@ -112,7 +112,9 @@ class Text(Source):
             if len(before[1]) >= self.min_samples and len(after[1]):
                 train[role], test[role] = before, after
         if not train:
-            raise self._too_short("no role has so many training sequences and a test sequence")
+            raise self._too_short(
+                f"no role has {self.min_samples} training sequences and a test sequence"
+            )
         return train, test
 
     def _by_users(self, texts: dict[str, np.ndarray]) -> tuple[dict[str, Windows], ...]:
@@ -120,7 +122,9 @@ class Text(Source):
         found = {role: self._windows(ids) for role, ids in texts.items()}
         roles = [role for role, (_, labels) in found.items() if len(labels) >= self.min_samples]
         if len(roles) < 2:
-            raise self._too_short("data.split=users needs two roles with so many sequences")
+            raise self._too_short(
+                f"data.split=users needs two roles with {self.min_samples} sequences"
+            )
         generator = numpy_generator(self.split_seed, "text_split")
         drawn = draw_users(len(roles), self.test_fraction, generator)
         tested = {roles[place] for place in drawn}
@@ -146,6 +150,6 @@ class Text(Source):
 
     def _too_short(self, reason: str) -> InputError:
         return InputError(
-            f"data.min_samples={self.min_samples}: {reason} (data.path={self.path}); choose a "
+            f"data.min_samples={self.min_samples}: {reason} (data.path={self.path}); use a "
             "smaller data.min_samples, data.sequence_length or data.stride"
         )

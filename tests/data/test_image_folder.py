@@ -370,7 +370,7 @@ def enlarge(root: Path) -> None:
         (
             remove_test_classes,
             {},
-            r"/test: holds no class folder; without test/, data\.test_fraction",
+            r"/test: holds no class folder; remove it to test on a share",
         ),
         (link_to_nothing, {}, r"train/cat/gone\.png: cannot be read \(No such file"),
         (widen_pixels, {}, r"train/dog/deep\.tiff: cannot be read as an image \(pixels of 32 bits"),
