@@ -78,6 +78,6 @@ class FC100(Source):
             new_label[CLASSES.index(name)] = label
         labels = new_label[labels]
         train = (labels >= 0) & (labels < about.num_classes)
-        whole, test = Split(inputs, labels), labels >= about.num_classes
-        parts = [whole.take(chosen.numpy()) for chosen in (train, test)]
+        test = labels >= about.num_classes
+        parts = Split(inputs[train], labels[train]), Split(inputs[test], labels[test])
         return Dataset(about, *parts, cifar100.mean, cifar100.std)

@@ -93,10 +93,10 @@ class FedISIC(Source):
         centres = np.array([row["center"] for row in rows])
         whole = Split(images, labels, centres)
         if self.split == "users":
-            places = by_user(centres, self.test_fraction, self.split_seed)
-            return Dataset(about, *map(whole.take, places), self.mean, self.std)
-        parts = whole.cut(sum(row["fold"] == "train" for row in rows))
-        return Dataset(about, *parts, self.mean, self.std)
+            train, test = map(whole.take, by_user(centres, self.test_fraction, self.split_seed))
+        else:
+            train, test = whole.cut(sum(row["fold"] == "train" for row in rows))
+        return Dataset(about, train, test, self.mean, self.std)
 
     @cached_property
     def _rows(self) -> list[dict[str, str]]:
