@@ -1,6 +1,7 @@
 """A client's data with extra samples appended to its training batches."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import fields
 
 import torch
 from torch import Generator, Tensor
@@ -13,9 +14,9 @@ from fedexp.data.federated import ClientData
 class AppendedBatches(LocalBatches):
     """A client's batches with extra samples at their ends.
 
-    Every epoch shuffles the appended samples and spreads them evenly over the batches. So each
-    sample, appended or not, is used once per epoch, and the number of steps does not change.
-    Appended samples are not augmented.
+    In every epoch the appended samples are shuffled and spread evenly over the batches. Each sample
+    is used once per epoch, and the number of steps does not change. Appended samples are not
+    augmented.
 
     Args:
         whole: the batches without appended samples.
@@ -52,7 +53,7 @@ class AppendedBatches(LocalBatches):
         return torch.cat((inputs, self._inputs[own])), torch.cat((labels, self._labels[own]))
 
 
-class AppendedData:
+class AppendedData(ClientData):
     """A client's data with extra samples in its training batches, and nowhere else.
 
     Args:
@@ -63,42 +64,10 @@ class AppendedData:
     """
 
     def __init__(self, data: ClientData, inputs: Tensor, labels: Tensor, order: Generator) -> None:
-        self._data, self._inputs, self._labels, self._order = data, inputs, labels, order
-
-    @property
-    def client(self) -> int:
-        """The client's number."""
-        return self._data.client
-
-    @property
-    def num_samples(self) -> int:
-        """n_k, without the appended samples."""
-        return self._data.num_samples
-
-    @property
-    def class_counts(self) -> Tensor:
-        """[C] number of training samples of each class, without appended samples."""
-        return self._data.class_counts
-
-    @property
-    def labels(self) -> Tensor:
-        """[n_k] the class of each training sample, without appended samples."""
-        return self._data.labels
-
-    @property
-    def is_augmented(self) -> bool:
-        """Whether local training augments the client's own inputs."""
-        return self._data.is_augmented
-
-    def inputs(self, positions: Tensor, augment: Generator | None = None) -> Tensor:
-        """The inputs [B, *input_shape] at ``positions`` of its own samples."""
-        return self._data.inputs(positions, augment)
+        super().__init__(**{each.name: getattr(data, each.name) for each in fields(ClientData)})
+        self._batches = data.local_batches
+        self._appended = inputs, labels, order
 
     def local_batches(self, round: int, batch_size: int) -> AppendedBatches:
         """Shuffled batches with appended samples."""
-        whole = self._data.local_batches(round, batch_size)
-        return AppendedBatches(whole, self._inputs, self._labels, self._order)
-
-    def batches(self, batch_size: int, augment: Generator | None = None) -> Iterator[Batch]:
-        """All its own training samples once, in order."""
-        return self._data.batches(batch_size, augment)
+        return AppendedBatches(self._batches(round, batch_size), *self._appended)

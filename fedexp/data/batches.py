@@ -60,11 +60,11 @@ class LocalBatches(IterableDataset[Batch]):
 
 
 def joined(clients: Sequence[LocalBatches]) -> Sequence[LocalBatches]:
-    """Move the clients' samples into one ``Samples``, so that one gather makes all their batches.
+    """Copy the clients' samples into one ``Samples``, so that one gather makes all their batches.
 
-    Returns copies of the batches, whose samples are those of all clients, one client after another.
-    The copies share their generators with the originals. Batches stay as they are if the clients
-    share samples already, or if one of them has ``shares_samples`` false.
+    Returns copies of the batches; their samples are the samples of all clients, one client after
+    another. A copy shares its generators with the original. If the clients share their samples
+    already, or if one of them cannot, the originals are returned.
     """
     inputs = clients[0].samples.inputs
     if not all(c.shares_samples for c in clients) or all(

@@ -1,6 +1,6 @@
 """Cache files of arrays: partitions, samples of slow files, decoded images.
 
-A missing or damaged file is computed and written again.
+If a file is missing or damaged, its arrays are computed and written again.
 """
 
 import hashlib

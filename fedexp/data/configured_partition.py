@@ -20,16 +20,17 @@ SUPPLIED = ("labels", "users", "num_samples", "num_clients", "seed")
 
 
 def declared_partition(function: Callable[..., object], dataset: str) -> Declaration:
-    """The needs of a partition function; ``dataset`` is named in errors.
+    """The needs of a partition function; ``dataset`` is the name in errors.
 
-    One that takes ``labels`` needs classes, and any but ``natural`` needs all samples at once.
+    A function with the argument ``labels`` needs classes. Every function except ``natural`` needs
+    the samples of all clients at once.
     """
     key = f"partition={getattr(function, '__name__', function)}"
     needs: dict[str, str] = {}
     if "labels" in inspect.signature(function).parameters:
-        needs |= needed(key, Need.CLASS_LABELS, dataset, "take natural or iid")
+        needs |= needed(key, Need.CLASS_LABELS, dataset, "use natural or iid")
     if function is not partitions.natural:
-        needs |= needed(key, Need.ALL_CLIENTS, dataset, "should be natural")
+        needs |= needed(key, Need.ALL_CLIENTS, dataset, "use partition=natural")
     return Declaration(key, needs=needs)
 
 
@@ -80,7 +81,7 @@ def partition_indices(
 
 
 def _code(source: Path) -> list[bytes]:
-    """The code behind a partition: after an edit of it, old files are not used."""
+    """The source code of a partition: after an edit, files of the old code are not used."""
     own = Path(partitions.__file__).parent.glob("*.py")
     return [path.read_bytes() for path in (source, Path(split.__file__), *sorted(own))]
 

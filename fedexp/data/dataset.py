@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -46,6 +47,10 @@ class Split:
         users = None if self.users is None else self.users[index]
         targets = None if self.targets is None else self.targets[index]
         return Split(self.inputs[index], self.labels[index], users, self.overlap, targets)
+
+    def cut(self, position: int) -> "tuple[Split, Split]":
+        """The samples before ``position`` and the others; nothing is copied."""
+        return self.take(slice(position)), self.take(slice(position, None))
 
 
 @dataclass(frozen=True)
@@ -94,8 +99,8 @@ def _misfit(split: Split, about: Description, allowed: range) -> str | None:
         return "is empty"
     if labels.dim() != 1 or labels.dtype != torch.int64:
         return (
-            f"has labels of {tuple(labels.shape[1:])} {labels.dtype} instead of one int64 a "
-            "sample; the classes of tokens are Split.targets"
+            f"has labels of {tuple(labels.shape[1:])} {labels.dtype} instead of one int64 "
+            "per sample; put the classes of tokens into Split.targets"
         )
     if inputs.shape[1:] != about.input_shape:
         return f"has inputs of {tuple(inputs.shape[1:])} instead of {about.input_shape}"
@@ -148,7 +153,7 @@ class Describer(ABC):
         traits: properties that hold of all datasets of this kind; see ``fedexp.compatibility``.
     """
 
-    traits: frozenset[str] = frozenset({Need.ALL_CLIENTS})
+    traits: ClassVar[frozenset[str]] = frozenset({Need.ALL_CLIENTS})
 
     @abstractmethod
     def describe(self) -> Description:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import torch
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
@@ -31,11 +32,11 @@ class Digits(Source):
         images = torch.from_numpy(digits.images).to(torch.float32).unsqueeze(1)
         labels = torch.from_numpy(digits.target).to(torch.int64)
         train, test = train_test_split(
-            range(len(labels)), test_size=TEST_FRACTION, stratify=labels, random_state=SPLIT_SEED
+            np.arange(len(labels)),
+            test_size=TEST_FRACTION,
+            stratify=labels,
+            random_state=SPLIT_SEED,
         )
         inputs = (images - images[train].mean()) / images[train].std()
-        return Dataset(
-            self.describe(),
-            train=Split(inputs[train], labels[train]),
-            test=Split(inputs[test], labels[test]),
-        )
+        whole = Split(inputs, labels)
+        return Dataset(self.describe(), whole.take(train), whole.take(test))

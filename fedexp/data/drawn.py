@@ -4,8 +4,9 @@ from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from copy import copy
+from dataclasses import dataclass
 from threading import Lock
-from typing import overload
+from typing import ClassVar, overload
 
 import numpy as np
 import torch
@@ -23,10 +24,11 @@ _KEPT_BYTES = 2**27
 """Bytes of clients to keep (128 MiB), so that a round draws each client of its cohort once."""
 
 
+@dataclass
 class DrawnSource(Describer):
     """A rule that draws any client of a population of any size.
 
-    The samples of a client are a pure function of its number.
+    A client's samples depend only on its number, so that it can be drawn again at any time.
 
     Args:
         test_fraction: share of each client's samples for testing: at least one sample, not all.
@@ -34,10 +36,10 @@ class DrawnSource(Describer):
             and whose classes are counted at the start.
     """
 
-    traits = frozenset()  # the samples of all clients are never there at once
+    traits: ClassVar[frozenset[str]] = frozenset()  # the clients are never in memory at once
 
-    def __init__(self, test_fraction: TestFraction, test_clients: PositiveInt) -> None:
-        self.test_fraction, self.test_clients = test_fraction, test_clients
+    test_fraction: TestFraction
+    test_clients: PositiveInt
 
     @abstractmethod
     def totals(self, num_clients: int) -> np.ndarray:
@@ -58,8 +60,7 @@ class DrawnData(FederatedData):
 
     Each client has samples of its own: ``clients[k].population`` is not this object but a copy
     whose ``train`` holds the samples of client k. Only the sizes of all clients are known. A client
-    has a test split of its own only if it is one of ``counted``; no other client trains on its test
-    samples.
+    has a test split only if it is one of ``counted``. The test samples of the others are not used.
 
     Args:
         source: draws the clients.

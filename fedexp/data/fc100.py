@@ -1,5 +1,6 @@
 """FC100: CIFAR-100 divided by super-class, for few-shot evaluation on unseen classes."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -25,6 +26,7 @@ UNSEEN_GROUPS: dict[Unseen, tuple[str, ...]] = {
 """Super-classes that no client trains on: 20 classes for validation, 20 for testing."""
 
 
+@dataclass
 class FC100(Source):
     """Oreshkin et al., NeurIPS 2018: 60 base classes for training, 20 unseen ones for testing.
 
@@ -42,27 +44,28 @@ class FC100(Source):
         InputError: see ``TorchvisionDataset``.
     """
 
-    def __init__(
-        self,
-        root: Path,
-        download: bool,
-        unseen: Unseen,
-        mean: tuple[float, ...] | None,
-        std: tuple[PositiveFloat, ...] | None,
-    ) -> None:
-        self._cifar100 = TorchvisionDataset("cifar100", root, download, mean, std)
-        reserved = {group for groups in UNSEEN_GROUPS.values() for group in groups}
-        self.base = [name for name in CLASSES if SUPERCLASS_OF[name] not in reserved]
-        self.unseen = [name for name in CLASSES if SUPERCLASS_OF[name] in UNSEEN_GROUPS[unseen]]
+    root: Path
+    download: bool
+    unseen: Unseen
+    mean: tuple[float, ...] | None
+    std: tuple[PositiveFloat, ...] | None
+
+    def __post_init__(self) -> None:
+        self._cifar100 = TorchvisionDataset(
+            "cifar100", self.root, self.download, self.mean, self.std
+        )
 
     def describe(self) -> Description:
         """Shape and classes. Raises InputError if CIFAR-100 is missing without ``download``."""
+        reserved = {group for groups in UNSEEN_GROUPS.values() for group in groups}
+        base = [name for name in CLASSES if SUPERCLASS_OF[name] not in reserved]
+        unseen = [name for name in CLASSES if SUPERCLASS_OF[name] in UNSEEN_GROUPS[self.unseen]]
         return Description(
             "fc100",
             self._cifar100.describe().input_shape,
-            tuple(self.base),
-            superclasses=tuple(SUPERCLASS_OF[name] for name in self.base),
-            unseen_classes=tuple(self.unseen),
+            tuple(base),
+            superclasses=tuple(SUPERCLASS_OF[name] for name in base),
+            unseen_classes=tuple(unseen),
         )
 
     def load(self, cache: Path) -> Dataset:
@@ -71,15 +74,10 @@ class FC100(Source):
         inputs = torch.cat([cifar100.train.inputs, cifar100.test.inputs])
         labels = torch.cat([cifar100.train.labels, cifar100.test.labels])
         new_label = torch.full((len(CLASSES),), -1)
-        for label, name in enumerate([*self.base, *self.unseen]):
+        for label, name in enumerate(about.classes + about.unseen_classes):
             new_label[CLASSES.index(name)] = label
         labels = new_label[labels]
         train = (labels >= 0) & (labels < about.num_classes)
         test = labels >= about.num_classes
-        return Dataset(
-            about,
-            train=Split(inputs[train], labels[train]),
-            test=Split(inputs[test], labels[test]),
-            mean=cifar100.mean,
-            std=cifar100.std,
-        )
+        parts = Split(inputs[train], labels[train]), Split(inputs[test], labels[test])
+        return Dataset(about, *parts, cifar100.mean, cifar100.std)

@@ -1,7 +1,7 @@
 """Encode columns of numbers and categories as one matrix, with training statistics."""
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Literal
 
 import numpy as np
@@ -15,6 +15,9 @@ LOGGER = logging.getLogger(__name__)
 
 MOST_CATEGORIES = 1000
 """Most categories of a column; more different values are probably names or sentences."""
+
+LARGEST = float(np.finfo(np.float32).max)
+"""The largest number of an input."""
 
 Missing = Literal["refuse", "mean"]
 
@@ -52,7 +55,7 @@ class Features:
                 f"data.path: the column {absent[0]} has no value in the training rows; "
                 f"leave it out by data.drop=[{absent[0]}]"
             )
-        self.mean, self.std = standardisation(values)
+        self.mean, self.std = standardisation(values, self._named)
 
     @property
     def width(self) -> int:
@@ -61,12 +64,20 @@ class Features:
 
     def encode(self, rows: pd.DataFrame) -> np.ndarray:
         """Encode ``rows``, with the columns of the training rows, as [n, d] float32 inputs."""
-        if gaps := {str(n): int(c) for n, c in rows[self._columns].isna().sum().items() if c}:
-            self._report(gaps)
+        absent = rows[self._columns].isna()
+        if absent.any(axis=None):
+            self._report(absent.loc[:, absent.any()])
         values = (self._numbers(rows) - self.mean) / self.std
         values = np.where(np.isnan(values), 0.0, values)  # the training mean
+        for place in np.flatnonzero((np.abs(values) > LARGEST).any(axis=0)).tolist():
+            raise InputError(
+                f"{self._named(place)} holds a number that is too large after standardisation"
+            )
         hot = [self._one_hot(rows[name], known) for name, known in self.categories.items()]
         return np.concatenate([values, *hot], axis=1, dtype=np.float32, casting="unsafe")
+
+    def _named(self, place: int) -> str:
+        return f"data.path: the column {self.numbers[place]}"
 
     @property
     def _columns(self) -> list[str]:
@@ -77,14 +88,12 @@ class Features:
         values = np.empty((len(rows), len(self.numbers)))
         for place, name in enumerate(self.numbers):
             try:
-                values[:, place] = pd.to_numeric(rows[name]).to_numpy(np.float64, na_value=np.nan)
+                values[:, place] = rows[name].to_numpy(np.float64, na_value=np.nan)
             except (ValueError, TypeError) as error:
                 raise InputError(
                     f"data.test_path: the column {name} holds other values than numbers ({error}), "
                     "but numbers in data.path"
                 ) from error
-            if np.isinf(values[:, place]).any():
-                raise InputError(f"data.path: the column {name} holds an infinite number")
         return values
 
     def _one_hot(self, column: pd.Series, known: Sequence[str]) -> np.ndarray:
@@ -101,22 +110,44 @@ class Features:
         hot: np.ndarray = present[:, None] & (place[:, None] == np.arange(len(known)))
         return hot
 
-    def _report(self, gaps: dict[str, int]) -> None:
+    def _report(self, absent: pd.DataFrame) -> None:
         """Report columns with missing values: a warning, or with ``refuse`` an InputError."""
-        where = ", ".join(f"{name} ({count})" for name, count in gaps.items())
+        where = ", ".join(
+            f"{name} ({absent[name].sum()}, first in row {absent[name].idxmax()})"
+            for name in absent
+        )
         if self.missing == "refuse":
             raise InputError(
                 f"data.missing=refuse: rows have no value of {where}; mean replaces numbers by the "
-                f"mean of the training rows, data.drop=[{next(iter(gaps))}] leaves a column out"
+                f"mean of the training rows, data.drop=[{absent.columns[0]}] leaves a column out"
             )
         LOGGER.warning("rows have no value of %s; numbers get the training mean", where)
 
 
-def standardisation(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and std of each column [n, m] without NaN; the std of a constant column is 1."""
-    mean = np.nanmean(values, axis=0) if values.size else np.zeros(values.shape[1])
-    std = np.nanstd(values, axis=0) if values.size else np.ones(values.shape[1])
-    return mean, np.where(std > 0, std, 1.0)
+def standardisation(
+    values: np.ndarray, name: Callable[[int], str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and std of each column of ``values`` [n, m]; NaN does not count.
+
+    A constant column has the std 1 and its value as the mean, so that it becomes 0 exactly. In
+    floats the std of a constant is often not 0: of a hundred times 0.1 it is 1e-17.
+
+    Args:
+        values: [n, m], at least one number in each column.
+        name: names a column in errors.
+
+    Raises:
+        InputError: numbers are too large for their mean or std.
+    """
+    lowest, highest = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, std = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
+    for place in np.flatnonzero(~np.isfinite(mean) | ~np.isfinite(std)).tolist():
+        largest = max(abs(lowest[place]), abs(highest[place]))
+        raise InputError(f"{name(place)}: numbers up to {largest:g} are too large to standardise")
+    rounding = np.finfo(np.float64).eps * np.maximum(np.abs(lowest), np.abs(highest))
+    constant = (lowest == highest) | (std <= rounding)
+    return np.where(constant, lowest, mean), np.where(constant, 1.0, std)
 
 
 def _categories(column: pd.Series) -> list[str]:

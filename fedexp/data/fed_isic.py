@@ -1,7 +1,7 @@
 """Fed-ISIC2019 as FLamby prepares it: skin lesions from six centres."""
 
 import csv
-from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +13,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from fedexp.core.description import Description
 from fedexp.data.dataset import Dataset, Source, Split, check_constants
 from fedexp.data.image_decoding import Fit, decoded
-from fedexp.data.train_test import Positions, TestFraction, UserSplit, by_user
+from fedexp.data.train_test import TestFraction, UserSplit, by_user
 from fedexp.errors import InputError
 
 CLASSES = (
@@ -37,6 +37,7 @@ _BY_HAND = (
 )
 
 
+@dataclass
 class FedISIC(Source):
     """23,247 dermatoscopic images of 8 diagnoses (du Terrail et al., NeurIPS 2022 datasets track).
 
@@ -59,26 +60,23 @@ class FedISIC(Source):
             missing or the list of images is unreadable; from ``load``: an image is damaged.
     """
 
-    def __init__(
-        self,
-        root: Path,
-        short_side: Annotated[int, Field(gt=0, le=4096)],  # a larger number is a typo
-        image_size: PositiveInt,
-        split: UserSplit,
-        test_fraction: TestFraction,
-        split_seed: NonNegativeInt,
-        mean: tuple[float, ...],
-        std: tuple[PositiveFloat, ...],
-    ) -> None:
-        check_constants(mean, std, channels=3)
-        if image_size > short_side:
+    root: Path
+    short_side: Annotated[int, Field(gt=0, le=4096)]  # a larger number is a typo
+    image_size: PositiveInt
+    split: UserSplit
+    test_fraction: TestFraction
+    split_seed: NonNegativeInt
+    mean: tuple[float, ...]
+    std: tuple[PositiveFloat, ...]
+
+    def __post_init__(self) -> None:
+        check_constants(self.mean, self.std, channels=3)
+        if self.image_size > self.short_side:
             raise InputError(
-                f"data.image_size={image_size}: must be at most data.short_side={short_side}"
+                f"data.image_size={self.image_size}: must be at most "
+                f"data.short_side={self.short_side}"
             )
-        self.root = root.expanduser()
-        self.short_side, self.image_size = short_side, image_size
-        self.split, self.test_fraction, self.split_seed = split, test_fraction, split_seed
-        self.mean, self.std = mean, std
+        self.root = self.root.expanduser()
 
     def describe(self) -> Description:
         """Shape and classes, from the list of images."""
@@ -92,17 +90,13 @@ class FedISIC(Source):
         fit = Fit("centre", self.short_side)
         images = torch.from_numpy(decoded(self.root, paths, about.input_shape, fit, cache))
         labels = torch.tensor([int(row["target"]) for row in rows])
-        whole = Split(images, labels, np.array([row["center"] for row in rows]))
-        train, test = map(whole.take, self._divide(rows))
-        return Dataset(about, train, test, self.mean, self.std)
-
-    def _divide(self, rows: Sequence[Mapping[str, str]]) -> Positions | tuple[slice, slice]:
-        """Positions of the training images and of the test images."""
+        centres = np.array([row["center"] for row in rows])
+        whole = Split(images, labels, centres)
         if self.split == "users":
-            centres = np.array([row["center"] for row in rows])
-            return by_user(centres, self.test_fraction, self.split_seed)
-        num_train = sum(row["fold"] == "train" for row in rows)
-        return slice(num_train), slice(num_train, None)
+            train, test = map(whole.take, by_user(centres, self.test_fraction, self.split_seed))
+        else:
+            train, test = whole.cut(sum(row["fold"] == "train" for row in rows))
+        return Dataset(about, train, test, self.mean, self.std)
 
     @cached_property
     def _rows(self) -> list[dict[str, str]]:

@@ -16,10 +16,6 @@ from fedexp.data.samples import Samples, Subset
 from fedexp.data.split import class_counts
 
 
-def _no_samples() -> Tensor:
-    return torch.empty(0, dtype=torch.int64)
-
-
 @dataclass(frozen=True)
 class ClientData:
     """One client's data.
@@ -33,7 +29,6 @@ class ClientData:
         population: the data of all clients; it holds the samples.
         validation_index: [m_k] positions of its validation samples in the training split; disjoint
             from ``train_index``.
-        validation_positions: [m_k] positions of these samples in ``FederatedData.validation``.
     """
 
     client: int
@@ -41,8 +36,7 @@ class ClientData:
     train_index: Tensor
     test_index: Tensor
     population: "FederatedData"
-    validation_index: Tensor = field(default_factory=_no_samples, kw_only=True)
-    validation_positions: Tensor = field(default_factory=_no_samples, kw_only=True)
+    validation_index: Tensor = field(default_factory=lambda: torch.arange(0), kw_only=True)
 
     @property
     def num_samples(self) -> int:
@@ -144,7 +138,6 @@ class FederatedData:
         self.class_counts = torch.from_numpy(counts)
         held_out = [torch.from_numpy(index).to(device) for index in validation_indices]
         self.validation = Subset(self.train, torch.cat(held_out))
-        positions = torch.arange(len(self.validation), device=device)
         self.clients = [
             ClientData(
                 client,
@@ -153,16 +146,9 @@ class FederatedData:
                 torch.from_numpy(test).to(device),
                 self,
                 validation_index=validation,
-                validation_positions=position,
             )
-            for client, (train, test, validation, position) in enumerate(
-                zip(
-                    train_indices,
-                    test_indices,
-                    held_out,
-                    torch.split(positions, [len(index) for index in held_out]),
-                    strict=True,
-                )
+            for client, (train, test, validation) in enumerate(
+                zip(train_indices, test_indices, held_out, strict=True)
             )
         ]
 

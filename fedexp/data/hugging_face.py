@@ -1,9 +1,10 @@
 """Any dataset of Hugging Face's ``datasets`` library; the config names its columns."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,23 +16,28 @@ from fedexp.data.cache import Images, cached_images, fingerprint
 from fedexp.data.classes import Classes, encode_classes, encode_users
 from fedexp.data.dataset import Dataset, Source, Split, check_constants
 from fedexp.data.features import standardisation
+from fedexp.data.hugging_face_columns import column, ragged
 from fedexp.data.hugging_face_files import open_splits, quiet
 from fedexp.data.hugging_face_targets import last_scored, of_tokens
 from fedexp.data.image_decoding import Fit
-from fedexp.data.image_folder import channel_statistics
+from fedexp.data.image_statistics import Constants, normalisation
 from fedexp.data.named_columns import check_column
-from fedexp.data.train_test import TestFraction, UserSplit, check_users, divide
+from fedexp.data.train_test import TestFraction, UserSplit, check_user_column, check_users, divide
 from fedexp.errors import InputError
 
+T = TypeVar("T")
+
 Place = tuple[int, np.ndarray | slice]
-"""Number of a split of the library, and some of its rows."""
+"""The position of a split in ``_used_splits``, and some of its rows."""
 
 
+@dataclass
 class HuggingFace(Source):
     """A dataset of the Hugging Face hub, or local files that the library reads.
 
     Images become uint8, lists of integers become token ids, numbers and lists of numbers become
-    float32. Local folders are never written to; the library has its own cache.
+    float32. Nested lists of one shape are arrays: images if they hold uint8, otherwise float32 as
+    they are. Local folders are never written to; the library has its own cache.
 
     Args:
         name: a folder written by ``save_to_disk``, a folder or a file with CSV, JSON, Parquet or
@@ -39,8 +45,8 @@ class HuggingFace(Source):
         config: configuration of the dataset, if it has several.
         revision: commit, tag or branch on the hub; None for the newest.
         input: input column, or several columns of numbers.
-        target: column of the class: class labels, text, whole numbers or booleans; for tokens also
-            lists with the class of each token, or -100 for a token that is not scored.
+        target: column of the class: class labels, text, whole numbers or booleans. For tokens also
+            lists with a class for each token; -100 means that a token is not scored.
         user: column of the user for the natural partition; None if there is none.
         train: training split.
         test: test split; None draws a share of ``train``.
@@ -59,38 +65,30 @@ class HuggingFace(Source):
             unusable; from ``load``: an image is damaged or has another size.
     """
 
-    def __init__(
-        self,
-        name: str,
-        config: str | None,
-        revision: str | None,
-        input: str | list[str],
-        target: str,
-        user: str | None,
-        train: str,
-        test: str | None,
-        test_fraction: TestFraction,
-        split: UserSplit,
-        split_seed: NonNegativeInt,
-        standardize: bool,
-        sequence_length: PositiveInt | None,
-        image_size: PositiveInt | None,
-        mean: tuple[float, ...] | None,
-        std: tuple[PositiveFloat, ...] | None,
-    ) -> None:
-        if split == "users" and user is None:
+    name: str
+    config: str | None
+    revision: str | None
+    input: str | list[str]
+    target: str
+    user: str | None
+    train: str
+    test: str | None
+    test_fraction: TestFraction
+    split: UserSplit
+    split_seed: NonNegativeInt
+    standardize: bool
+    sequence_length: PositiveInt | None
+    image_size: PositiveInt | None
+    mean: tuple[float, ...] | None
+    std: tuple[PositiveFloat, ...] | None
+
+    def __post_init__(self) -> None:
+        check_user_column(self.split, self.user)
+        if self.test == self.train:
             raise InputError(
-                "data.split=users: needs data.user, the column that says whose a row is"
+                f"data.test={self.test}: is the training split; use null to draw a share of it"
             )
-        if test == train:
-            raise InputError(f"data.test={test}: is the training split; null draws a share of it")
-        self.name, self.config, self.revision = name, config, revision
-        self.input = [input] if isinstance(input, str) else input
-        self.target, self.user = target, user
-        self.train, self.test = train, test
-        self.test_fraction, self.split, self.split_seed = test_fraction, split, split_seed
-        self.standardize, self.sequence_length = standardize, sequence_length
-        self.image_size, self.mean, self.std = image_size, mean, std
+        self._columns = [self.input] if isinstance(self.input, str) else self.input
 
     def describe(self) -> Description:
         """Inputs and classes; downloads a dataset of the hub and reads its columns."""
@@ -108,8 +106,7 @@ class HuggingFace(Source):
         parts = [arrays[number][rows] for number, rows in self._places]
         mean, std = self._constants(parts[0])
         if self._kind == "numbers":
-            centre, scale = standardisation(parts[0]) if self.standardize else (0.0, 1.0)
-            parts = [((values - centre) / scale).astype(np.float32) for values in parts]
+            parts = self._numbers(parts)
         train, test = (
             Split(
                 torch.from_numpy(values),
@@ -123,41 +120,62 @@ class HuggingFace(Source):
         )
         return Dataset(about, train, test, mean, std)
 
+    def _numbers(self, parts: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The numbers [n, d] of both splits as float32, standardised if wanted."""
+        key = f"data.input={self.input}"
+        if self.standardize:
+            mean, std = standardisation(parts[0], lambda place: f"{key}: number {place} of a row")
+            parts = [(values - mean) / std for values in parts]
+        return [inputs.as_float32(f"{key}: standardised, it", values) for values in parts]
+
     @cached_property
-    def _used_splits(self) -> list[Any]:
-        """The training split, and the test split if ``test`` names one."""
+    def _used_splits(self) -> dict[str, Any]:
+        """Name -> split: the training split, then the test split if ``test`` names one."""
         splits = open_splits(self.name, self.config, self.revision)
         names = [self.train] if self.test is None else [self.train, self.test]
         for key, name in zip(("train", "test"), names, strict=False):
             if name not in splits:
-                advice = "; null draws a share of data.train" if key == "test" else ""
+                advice = ", or null to draw a share of data.train" if key == "test" else ""
                 raise InputError(
-                    f"data.{key}={name}: {self.name} has the splits {', '.join(splits)}{advice}"
+                    f"data.{key}={name}: {self.name} has no such split; use {', '.join(splits)}"
+                    f"{advice}"
                 )
         self._check_columns(splits, names)
-        return [splits[name] for name in names]
+        return {name: splits[name] for name in names}
+
+    def _of_each(self, key: str, read: Callable[[str, Any], T]) -> list[T]:
+        """``read(place, split)`` for each used split; ``place`` names key and split in messages."""
+        return [read(f"{key}: the split {name}", part) for name, part in self._used_splits.items()]
 
     def _check_columns(self, splits: Mapping[str, Any], names: Sequence[str]) -> None:
         """Raise InputError if a split has no rows, or a column is missing or used twice."""
-        wanted = [("input", each) for each in self.input] + [("target", self.target)]
+        wanted = [("input", each) for each in self._columns] + [("target", self.target)]
         wanted += [("user", self.user)] if self.user is not None else []
         for name in names:
             if not len(splits[name]):
                 raise InputError(f"data.name={self.name}: the split {name} has no rows")
-            for key, column in wanted:
+            for key, each in wanted:
                 where = f"the split {name} of {self.name}"
-                check_column(f"data.{key}", column, splits[name].column_names, where)
-        if not self.input or self.target in self.input:
-            raise InputError(f"data.input={self.input}: must be columns other than the target")
+                check_column(f"data.{key}", each, splits[name].column_names, where)
+        if not self._columns or self.target in self._columns:
+            raise InputError(f"data.input={self._columns}: must be columns other than the target")
 
     @cached_property
     def _kind(self) -> inputs.Kind:
         """Type of the inputs; several columns must all be numbers."""
-        features = self._used_splits[0].features
-        kinds = [inputs.kind_of(f"data.input={each}", features[each]) for each in self.input]
-        if len(kinds) > 1 and set(kinds) != {"numbers"}:
-            raise InputError(f"data.input={self.input}: several columns must be numbers; use one")
-        return kinds[0]
+        kinds = {
+            inputs.kind_of(f"data.input={name}", part.features[name])
+            for part in self._used_splits.values()
+            for name in self._columns
+        }
+        if len(self._columns) > 1 and kinds != {"numbers"}:
+            raise InputError(f"data.input={self._columns}: several columns must all hold numbers")
+        if len(kinds) > 1:
+            raise InputError(
+                f"data.input={self.input}: holds {' and '.join(sorted(kinds))} in the splits "
+                f"{self.train} and {self.test}; both should hold one kind"
+            )
+        return kinds.pop()
 
     @cached_property
     def _classes(self) -> Classes:
@@ -165,47 +183,57 @@ class HuggingFace(Source):
         key = f"data.target={self.target}"
         if self._token_targets is not None:
             return self._token_names, [last_scored(each) for each in self._token_targets]
-        columns = [inputs.column(part, self.target) for part in self._used_splits]
-        features = [part.features[self.target] for part in self._used_splits]
+        columns = self._of_each(key, lambda _, part: column(part, self.target))
+        features = [part.features[self.target] for part in self._used_splits.values()]
         if any(type(feature).__name__ not in ("ClassLabel", "Value") for feature in features):
             raise InputError(f"{key}: holds lists or images; should hold one class per sample")
+        places = self._of_each(key, lambda place, _: place)
         if not hasattr(features[0], "names"):
-            return encode_classes(key, columns)
+            return encode_classes(places, columns)
         if any(feature != features[0] for feature in features):
             raise InputError(
                 f"{key}: has other classes in the split {self.test} than in {self.train}"
             )
         labels = [np.array(column.fillna(-1), dtype=np.int64) for column in columns]
-        if without := sum(int((each < 0).sum()) for each in labels):
-            raise InputError(f"{key}: {without} rows have no class; choose another data.test")
+        for place, each in zip(places, labels, strict=True):
+            if (each < 0).any():
+                raise InputError(
+                    f"{place} has no class in {(each < 0).sum()} rows, first in row "
+                    f"{(each < 0).argmax()}; use another split"
+                )
         return tuple(features[0].names), labels
 
     @cached_property
     def _token_targets(self) -> list[np.ndarray] | None:
         """The targets [n, L] int64 of each split's tokens; None if a row has one class."""
-        lists = inputs.is_list(self._used_splits[0].features[self.target])
-        if self._kind != "tokens" or not lists:
+        features = [part.features[self.target] for part in self._used_splits.values()]
+        if self._kind != "tokens" or not inputs.is_list(features[0]):
             return None
         key, length = f"data.target={self.target}", self.sequence_length
+        if any(inputs.kind_of(key, each) != "tokens" for each in features):
+            raise InputError(f"{key}: should hold lists of whole numbers, a class for each token")
+        lists = self._of_each(key, lambda place, part: (place, ragged(place, part, self.target)))
         return [
-            of_tokens(key, inputs.column(part, self.target), sequences, length)
-            for part, sequences in zip(self._used_splits, self._sequences, strict=True)
+            of_tokens(place, classes, ids, length)
+            for (place, classes), ids in zip(lists, self._sequences, strict=True)
         ]
 
     @property
     def _token_names(self) -> tuple[str, ...]:
         """The names of the classes of tokens."""
-        inner = self._used_splits[0].features[self.target].feature
+        inner = self._used_splits[self.train].features[self.target].feature
         highest = max(int(targets.max()) for targets in self._token_targets or ())
         return tuple(getattr(inner, "names", map(str, range(highest + 1))))
 
     @cached_property
     def _users(self) -> list[np.ndarray] | None:
         """The user of each row of each split; None if unknown."""
-        if self.user is None:
+        user = self.user
+        if user is None:
             return None
-        key = f"data.user={self.user}"
-        return [encode_users(key, inputs.column(part, self.user)) for part in self._used_splits]
+        return self._of_each(
+            f"data.user={user}", lambda place, part: encode_users(place, column(part, user))
+        )
 
     @cached_property
     def _places(self) -> tuple[Place, Place]:
@@ -222,9 +250,10 @@ class HuggingFace(Source):
     @cached_property
     def _sequences(self) -> list[list[np.ndarray]]:
         """The token ids of each split."""
-        key, name = f"data.input={self.input[0]}", self.input[0]
-        columns = [inputs.column(part, name) for part in self._used_splits]
-        return [inputs.tokens(key, each, self.sequence_length) for each in columns]
+        name, length = self._columns[0], self.sequence_length
+        return self._of_each(
+            f"data.input={name}", lambda place, part: inputs.tokens(place, part, name, length)
+        )
 
     @cached_property
     def _vocabulary(self) -> int:
@@ -237,37 +266,37 @@ class HuggingFace(Source):
     @cached_property
     def _arrays(self) -> list[np.ndarray]:
         """The inputs of each split, except images."""
-        with quiet():
-            found = [self._array(number) for number in range(len(self._used_splits))]
-        shapes = [array.shape[1:] for array in found]
-        if shapes[-1] != shapes[0]:
+        name = self._columns[0]
+        if self._kind == "tokens":
+            length = self.sequence_length or len(self._sequences[0][0])
+            found = [inputs.padded(ids, length, self._vocabulary - 1) for ids in self._sequences]
+        elif self._kind == "array":
+            found = self._of_each(
+                f"data.input={name}", lambda place, part: inputs.array(place, part, name)
+            )
+        else:
+            found = [
+                inputs.numbers(split, part, self._columns)
+                for split, part in self._used_splits.items()
+            ]
+        forms = [f"{array.shape[1:]} {array.dtype}" for array in found]
+        if forms[-1] != forms[0]:
             raise InputError(
-                f"data.input={self.input}: {shapes[0]} in the split {self.train}, but "
-                f"{shapes[-1]} in {self.test}; all inputs should have one shape"
+                f"data.input={self.input}: {forms[0]} in the split {self.train}, but {forms[-1]} "
+                f"in {self.test}; all inputs should have one shape and type"
             )
         return found
 
-    def _array(self, number: int) -> np.ndarray:
-        """The inputs of one split, except images."""
-        part, key = self._used_splits[number], f"data.input={self.input[0]}"
-        if self._kind == "numbers":
-            return inputs.numbers("data.input", part, self.input)
-        if self._kind == "array":
-            return inputs.array(key, part, self.input[0])
-        sequences = self._sequences[number]
-        length = self.sequence_length or len(sequences[0])
-        return inputs.padded(sequences, length, padding=self._vocabulary - 1)
-
     @cached_property
     def _image_shape(self) -> tuple[int, ...]:
-        key = f"data.input={self.input[0]}"
-        return inputs.image_shape(key, self._used_splits[0], self.input[0], self.image_size)
+        key, first = f"data.input={self._columns[0]}", self._used_splits[self.train]
+        return inputs.image_shape(key, first, self._columns[0], self.image_size)
 
     def _decoded(self, cache: Path) -> list[np.ndarray]:
         """The images of each split."""
-        fit, name = Fit("same" if self.image_size is None else "stretch"), self.input[0]
+        fit, name = Fit("same" if self.image_size is None else "stretch"), self._columns[0]
         found = []
-        for split, part in zip((self.train, self.test), self._used_splits, strict=False):
+        for split, part in self._used_splits.items():
             shape = (len(part), *self._image_shape)
             state = fingerprint("hf", part._fingerprint, name, shape, fit)
 
@@ -278,7 +307,7 @@ class HuggingFace(Source):
             found.append(cached_images(cache / "images" / f"{state}.npy", shape, fill))
         return found
 
-    def _constants(self, train: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def _constants(self, train: np.ndarray) -> Constants:
         """Mean and std of each image channel: configured or measured; empty if not images."""
         if train.dtype != np.uint8:
             if self.mean is not None or self.std is not None:
@@ -287,7 +316,4 @@ class HuggingFace(Source):
                 )
             return (), ()
         check_constants(self.mean, self.std, train.shape[1])
-        if self.mean is not None and self.std is not None:
-            return self.mean, self.std
-        mean, std = channel_statistics(train)
-        return self.mean or mean, self.std or std
+        return normalisation(train, self.mean, self.std)

@@ -4,15 +4,19 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-import pandas as pd
 
 from fedexp.data.cache import Images
+from fedexp.data.features import LARGEST
+from fedexp.data.hugging_face_columns import dense, ragged
 from fedexp.data.image_decoding import Fit, fill_in_threads, fitted, named_in_errors
 from fedexp.errors import InputError
 
 Kind = Literal["image", "array", "tokens", "numbers"]
 
 CHANNELS = (1, 3)
+
+MOST_TOKENS = 2**20
+"""Token ids are below this number, several times the vocabulary of a large tokenizer."""
 
 
 def kind_of(key: str, feature: Any) -> Kind:
@@ -25,17 +29,16 @@ def kind_of(key: str, feature: Any) -> Kind:
     Raises:
         InputError: the type is text or another type that cannot be an input.
     """
-    name = type(feature).__name__
-    if name == "Image":
+    inner, depth = feature, 0
+    while is_list(inner):
+        inner, depth = inner.feature, depth + 1
+    name, dtype = type(inner).__name__, getattr(inner, "dtype", "")
+    if name == "Image" and not depth:
         return "image"
-    if name in ("Array2D", "Array3D"):
-        return "array"
-    inner = getattr(feature, "feature", None)
-    dtype = getattr(feature if inner is None else inner, "dtype", "")
-    if is_list(feature) and _is_integer(dtype):
-        return "tokens"
-    if dtype == "bool" or _is_integer(dtype) or dtype.startswith(("float", "double")):
-        return "numbers"
+    if dtype.startswith(("bool", "int", "uint", "float", "double")):
+        if name.startswith("Array") or depth > 1:
+            return "array"
+        return "tokens" if depth and dtype.startswith(("int", "uint")) else "numbers"
     advice = "; convert text to token ids first" if "string" in dtype else ""
     raise InputError(
         f"{key}: holds {dtype or name}; inputs are images, numbers, lists of numbers, or lists of "
@@ -48,55 +51,35 @@ def is_list(feature: Any) -> bool:
     return type(feature).__name__ in ("List", "LargeList", "Sequence")
 
 
-def column(part: Any, name: str) -> pd.Series:
-    """One column of the ``datasets.Dataset`` ``part``."""
-    values: pd.Series = part.select_columns([name]).to_pandas()[name]
-    return values
-
-
-def numbers(key: str, part: Any, names: Sequence[str]) -> np.ndarray:
+def numbers(split: str, part: Any, names: Sequence[str]) -> np.ndarray:
     """[n, d] float64: columns of numbers and of lists of numbers, side by side."""
-    found = [_numbers(f"{key}={name}", column(part, name)) for name in names]
-    return np.concatenate(found, axis=1)
+    found = [dense(f"data.input={name}: the split {split}", part, name) for name in names]
+    return np.concatenate([each.reshape(len(each), -1) for each in found], axis=1, dtype=np.float64)
 
 
-def _numbers(key: str, values: pd.Series) -> np.ndarray:
-    """[n, d] float64 from one column of numbers or of lists of numbers."""
-    if values.isna().any():
-        raise InputError(f"{key}: has no value in {int(values.isna().sum())} rows")
-    if values.dtype == object:
-        widths = {len(value) for value in values}
-        if len(widths) > 1:
-            raise InputError(
-                f"{key}: lists have {min(widths)} to {max(widths)} numbers, not one length"
-            )
-        found = np.stack([np.asarray(value, dtype=np.float64) for value in values])
-    else:
-        found = values.to_numpy(dtype=np.float64)[:, None]
-    if not np.isfinite(found).all():
-        raise InputError(f"{key}: holds a value that is missing or infinite")
-    return found
-
-
-def tokens(key: str, values: pd.Series, length: int | None) -> list[np.ndarray]:
+def tokens(key: str, part: Any, name: str, length: int | None) -> list[np.ndarray]:
     """n arrays of token ids, cut to ``length``; without a length all must be equally long.
 
     Raises:
-        InputError: a sequence is missing or empty, or has a negative id or another length.
+        InputError: a sequence is missing or empty, has another length, or holds a negative id or
+            one of ``MOST_TOKENS`` or more.
     """
-    if values.isna().any():
-        raise InputError(f"{key}: has no value in {int(values.isna().sum())} rows")
-    found = [np.asarray(value)[:length] for value in values]
-    widths = {len(ids) for ids in found}
+    found = [ids[:length] for ids in ragged(key, part, name)]
+    widths = [len(ids) for ids in found]
     if 0 in widths:
-        raise InputError(f"{key}: has an empty sequence")
-    if length is None and len(widths) > 1:
+        raise InputError(f"{key} has an empty sequence in row {widths.index(0)}")
+    if length is None and len(set(widths)) > 1:
         raise InputError(
-            f"{key}: sequences have {min(widths)} to {max(widths)} tokens; set "
+            f"{key} has sequences of {min(widths)} to {max(widths)} tokens; set "
             "data.sequence_length=... to cut longer ones and pad shorter ones"
         )
-    if any(ids.dtype.kind not in "iu" or ids.min() < 0 for ids in found):
-        raise InputError(f"{key}: holds a token that is missing or negative")
+    for row, ids in enumerate(found):
+        for token in (ids.min(), ids.max()):
+            if not 0 <= token < MOST_TOKENS:
+                raise InputError(
+                    f"{key} holds the token {token} in row {row}; token ids are 0 to "
+                    f"{MOST_TOKENS - 1:,}"
+                )
     return found
 
 
@@ -110,39 +93,54 @@ def padded(sequences: Sequence[np.ndarray], length: int, padding: int) -> np.nda
 
 def array(key: str, part: Any, name: str) -> np.ndarray:
     """[n, channels, height, width] uint8 of pixels, or [n, ...] float32 of other numbers."""
-    values = np.asarray(part.select_columns([name]).with_format("numpy")[:][name])
-    if part.features[name].dtype != "uint8":
-        return values.astype(np.float32)
+    values = dense(key, part, name)
+    if values.dtype != np.uint8:
+        return as_float32(key, values)
     if values.ndim == 3:
         values = values[:, None]
-    elif values.shape[1] not in CHANNELS and values.shape[3] in CHANNELS:
-        values = values.transpose(0, 3, 1, 2)
-    if values.shape[1] not in CHANNELS:
+    elif values.shape[1] not in CHANNELS and values.shape[-1] in CHANNELS:
+        values = np.moveaxis(values, -1, 1)
+    if values.ndim != 4 or values.shape[1] not in CHANNELS:
         raise InputError(
-            f"{key}: has images of {values.shape[1:]}; one side should be 1 or 3 channels"
+            f"{key} has images of {values.shape[1:]}; should have height, width, and 1 or 3 "
+            "channels as the first or last side"
         )
-    return np.ascontiguousarray(values.astype(np.uint8))
+    return np.ascontiguousarray(values)
+
+
+def as_float32(key: str, values: np.ndarray) -> np.ndarray:
+    """The values [n, ...] as float32. Raises InputError, which names a row, if one is too large."""
+    too_large = np.abs(values.reshape(len(values), -1)).max(axis=1) > LARGEST
+    if too_large.any():
+        raise InputError(f"{key} holds a number that is too large in row {too_large.argmax()}")
+    return values.astype(np.float32)
 
 
 def image_shape(key: str, part: Any, name: str, size: int | None) -> tuple[int, ...]:
     """[channels, height, width] of the first image, or with ``size`` for height and width."""
-    with named_in_errors(key):
+    with named_in_errors(f"{key}, row 0"):
         image = part[0][name]
-        channels = 1 if image.mode in ("1", "L", "LA", "I;16") else 3
-    return (channels, *((image.height, image.width) if size is None else (size, size)))
+        shape = (image.height, image.width) if size is None else (size, size)
+        return (1 if _is_grey(image) else 3, *shape)
 
 
 def decode(key: str, part: Any, name: str, fit: Fit, images: Images) -> None:
-    """Fill ``images`` [n, channels, height, width] with a column's images."""
+    """Fill ``images`` [n, channels, height, width] with a column's images.
+
+    Raises InputError if an image is damaged, or in colour although the first one is grey.
+    """
     only = part.select_columns([name])
 
     def read(index: int) -> Images:
-        row = f"{key}: row {index}"
+        row = f"{key}, row {index}"
         with named_in_errors(row):
-            return fitted(only[index][name], images.shape[1:], fit, row)
+            image = only[index][name]
+            if images.shape[1] == 1 and not _is_grey(image):
+                raise InputError(f"{row}: is in colour, but row 0 is grey; use images of one kind")
+            return fitted(image, images.shape[1:], fit, row)
 
     fill_in_threads(images, fit, read)
 
 
-def _is_integer(dtype: str) -> bool:
-    return dtype.startswith(("int", "uint"))
+def _is_grey(image: Any) -> bool:
+    return image.mode in ("1", "L", "LA") or image.mode.startswith("I;16")

@@ -1,6 +1,5 @@
 """Decode image files into one uint8 array with threads, and cache it."""
 
-import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,7 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import track
 
-from fedexp.data.cache import Images, cached_images
+from fedexp.data.cache import Images, cached_images, fingerprint
 from fedexp.data.image_tree import readable
 from fedexp.errors import InputError
 
@@ -67,27 +66,16 @@ def decoded(
         for path in paths:
             status = os.stat(os.path.join(root, path))
             state.append((path, status.st_size, status.st_mtime_ns))
-    name = hashlib.blake2b(repr(state).encode(), digest_size=16).hexdigest()
 
-    def fill(images: Images) -> None:
-        decode_all([root / path for path in paths], images, fit)
+    def read(index: int) -> Images:
+        path = root / paths[index]
+        with opened(path) as image:
+            return fitted(image, shape, fit, path)
 
-    return cached_images(cache / "images" / f"{name}.npy", (len(paths), *shape), fill)
-
-
-def decode_all(paths: Sequence[Path], images: Images, fit: Fit) -> None:
-    """Fill ``images`` [n, channels, height, width] with the images at ``paths`` [n].
-
-    Args:
-        paths: the files.
-        images: the array; images are converted to its shape.
-        fit: how to treat an image of another size.
-
-    Raises:
-        InputError: an image is damaged, or has another size and the fit is ``same``.
-    """
-    shape = images.shape[1:]
-    fill_in_threads(images, fit, lambda index: decode(paths[index], shape, fit))
+    file = cache / "images" / f"{fingerprint(*state)}.npy"
+    return cached_images(
+        file, (len(paths), *shape), lambda images: fill_in_threads(images, fit, read)
+    )
 
 
 def fill_in_threads(images: Images, fit: Fit, read: Callable[[int], Images]) -> None:
@@ -111,12 +99,6 @@ def fill_in_threads(images: Images, fit: Fit, read: Callable[[int], Images]) -> 
             disable=len(images) <= PROGRESS_ABOVE,
         ):
             pass
-
-
-def decode(path: Path, shape: tuple[int, ...], fit: Fit) -> Images:
-    """Decode one image as uint8 of ``shape`` [channels, height, width]."""
-    with opened(path) as image:
-        return fitted(image, shape, fit, path)
 
 
 def fitted(image: Image.Image, shape: tuple[int, ...], fit: Fit, name: object) -> Images:

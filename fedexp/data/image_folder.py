@@ -1,6 +1,7 @@
 """Images in class folders, decoded once into one uint8 tensor."""
 
 import re
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -10,14 +11,15 @@ import torch
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from fedexp.core.description import Description
-from fedexp.data.cache import Images
 from fedexp.data.dataset import Dataset, Source, Split, check_constants
 from fedexp.data.image_decoding import Fit, decoded, opened
+from fedexp.data.image_statistics import normalisation
 from fedexp.data.image_tree import ImageTree, find_images
-from fedexp.data.train_test import Positions, TestFraction, UserSplit, check_users, divide
+from fedexp.data.train_test import TestFraction, UserSplit, check_users, divide
 from fedexp.errors import InputError
 
 
+@dataclass
 class ImageFolder(Source):
     """Folders train/<class>/ and test/<class>/; images may be at any depth below their class.
 
@@ -42,30 +44,22 @@ class ImageFolder(Source):
             not fit; from ``load``: an image is damaged or has another size.
     """
 
-    def __init__(
-        self,
-        root: Path,
-        image_size: PositiveInt | None,
-        channels: Literal[1, 3],
-        test_fraction: TestFraction,
-        split: UserSplit,
-        split_seed: NonNegativeInt,
-        user_pattern: str | None,
-        mean: tuple[float, ...] | None,
-        std: tuple[PositiveFloat, ...] | None,
-    ) -> None:
-        check_constants(mean, std, channels)
-        if split == "users" and user_pattern is None:
+    root: Path
+    image_size: PositiveInt | None
+    channels: Literal[1, 3]
+    test_fraction: TestFraction
+    split: UserSplit
+    split_seed: NonNegativeInt
+    user_pattern: str | None
+    mean: tuple[float, ...] | None
+    std: tuple[PositiveFloat, ...] | None
+
+    def __post_init__(self) -> None:
+        check_constants(self.mean, self.std, self.channels)
+        if self.split == "users" and self.user_pattern is None:
             raise InputError("data.split=users: needs data.user_pattern, which finds the users")
-        self.root = root.expanduser()
-        self.image_size = image_size
-        self.channels = channels
-        self.test_fraction = test_fraction
-        self.split = split
-        self.split_seed = split_seed
-        self.user_pattern = None if user_pattern is None else _compile(user_pattern)
-        self.mean = mean
-        self.std = std
+        self.root = self.root.expanduser()
+        self._pattern = None if self.user_pattern is None else _compile(self.user_pattern)
 
     def describe(self) -> Description:
         """Shape and classes, from the folders and the header of one image."""
@@ -82,24 +76,21 @@ class ImageFolder(Source):
             check_users(self.split, list(of_train), list(of_test), str(self.root))
         fit = Fit("same" if self.image_size is None else "stretch")
         images = decoded(self.root, tree.paths, description.input_shape, fit, cache)
-        labels = torch.from_numpy(tree.labels)
-        train, test = (
-            Split(
-                torch.from_numpy(images[part]), labels[part], None if users is None else users[part]
-            )
-            for part in (slice(tree.num_train), slice(tree.num_train, None))
-        )
-        mean, std = self._normalisation(images[: tree.num_train])
-        return Dataset(description, train, test, mean, std)
+        parts = Split(torch.from_numpy(images), torch.from_numpy(tree.labels), users)
+        constants = normalisation(images[: tree.num_train], self.mean, self.std)
+        return Dataset(description, *parts.cut(tree.num_train), *constants)
 
     @cached_property
     def _tree(self) -> ImageTree:
-        return find_images(self.root, self._divide)
-
-    def _divide(self, paths: list[str], labels: np.ndarray) -> Positions:
-        """Split the images of one tree into training and test images."""
-        users = self._users(paths) if self.split == "users" else None
-        return divide(labels, users, self.split, self.test_fraction, self.split_seed)
+        """The images; one tree without test/ is split."""
+        tree = find_images(self.root)
+        if tree.num_train < len(tree.paths):
+            return tree
+        users = self._users(tree.paths) if self.split == "users" else None
+        parts = divide(tree.labels, users, self.split, self.test_fraction, self.split_seed)
+        order = np.concatenate(parts)
+        paths = [tree.paths[i] for i in order]
+        return ImageTree(tree.classes, paths, tree.labels[order], num_train=len(parts[0]))
 
     @cached_property
     def _image_shape(self) -> tuple[int, int]:
@@ -111,38 +102,13 @@ class ImageFolder(Source):
 
     def _users(self, paths: list[str]) -> np.ndarray | None:
         """The user of each image, [n] strings; None without a pattern."""
-        if self.user_pattern is None:
+        if self._pattern is None:
             return None
-        matches = [self.user_pattern.search(path) for path in paths]
+        matches = [self._pattern.search(path) for path in paths]
         for path, match in zip(paths, matches, strict=True):
             if match is None or match[1] is None:
-                raise InputError(
-                    f"data.user_pattern={self.user_pattern.pattern}: finds no user in {path}"
-                )
+                raise InputError(f"data.user_pattern={self.user_pattern}: finds no user in {path}")
         return np.array([match[1] for match in matches if match])
-
-    def _normalisation(self, train: Images) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Mean and std of each channel, configured or measured on the training images."""
-        if self.mean is not None and self.std is not None:
-            return self.mean, self.std
-        mean, std = channel_statistics(train)
-        return self.mean or mean, self.std or std
-
-
-def channel_statistics(images: Images) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel of uint8 images [n, C, H, W], scaled to [0, 1].
-
-    A constant channel gets the standard deviation 1, because images are divided by it.
-    """
-    counts = np.zeros((images.shape[1], 256), dtype=np.int64)
-    for start in range(0, len(images), 1000):  # the images may be larger than the memory
-        for channel, count in enumerate(counts):
-            count += np.bincount(images[start : start + 1000, channel].ravel(), minlength=256)
-    values = np.arange(256) / 255
-    shares = counts / counts.sum(axis=1, keepdims=True)
-    mean = shares @ values
-    std = np.sqrt((shares * (values - mean[:, None]) ** 2).sum(axis=1))
-    return tuple(mean.tolist()), tuple(np.where(std > 0, std, 1.0).tolist())
 
 
 def _compile(pattern: str) -> re.Pattern[str]:

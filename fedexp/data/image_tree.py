@@ -1,7 +1,7 @@
 """Paths, labels and split of the images in a folder; no image is opened."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
-from fedexp.data.train_test import Positions
 from fedexp.errors import InputError
 
 
@@ -21,7 +20,7 @@ class ImageTree:
         classes: C names, sorted, in label order.
         paths: [n] relative to the folder.
         labels: [n] int64.
-        num_train: number of training images; the others are test images.
+        num_train: number of training images; the others are test images. All if there is no test/.
     """
 
     classes: tuple[str, ...]
@@ -30,19 +29,11 @@ class ImageTree:
     num_train: int
 
 
-Divide = Callable[[list[str], np.ndarray], Positions]
-"""Maps paths and labels of images to the positions for training and for testing."""
-
-
-def find_images(root: Path, divide: Divide) -> ImageTree:
-    """The images of train/<class>/ and test/<class>/, or of one tree <class>/, which is split.
-
-    Args:
-        root: the folder.
-        divide: chooses the test images if there is no test/ folder.
+def find_images(root: Path) -> ImageTree:
+    """The images of train/<class>/ and test/<class>/, or of one tree train/<class>/ or <class>/.
 
     Raises:
-        InputError: the folder is missing or unreadable, or has another structure.
+        InputError: the folder ``root`` is missing or unreadable, or has another structure.
     """
     with readable():
         if not root.is_dir():
@@ -57,12 +48,12 @@ def find_images(root: Path, divide: Divide) -> ImageTree:
             )
         paths, labels = _scan(root, base, classes)
         if not (has_train and has_test):
-            return _split(classes, paths, np.array(labels, dtype=np.int64), divide)
+            return ImageTree(classes, paths, np.array(labels, dtype=np.int64), len(paths))
         test_paths, test_labels = _scan(root, root / "test", classes)
     if not test_paths:
         raise InputError(
-            f"{root / 'test'}: holds no class folder; without test/, data.test_fraction of "
-            "train/ would be for testing"
+            f"{root / 'test'}: holds no class folder; remove it to test on a share of train/ "
+            "(data.test_fraction)"
         )
     all_labels = np.array(labels + test_labels, dtype=np.int64)
     return ImageTree(classes, paths + test_paths, all_labels, num_train=len(paths))
@@ -118,12 +109,3 @@ def images_below(root: Path, folder: Path) -> list[str]:
 
 def _raise(error: OSError) -> None:
     raise error
-
-
-def _split(
-    classes: tuple[str, ...], paths: list[str], labels: np.ndarray, divide: Divide
-) -> ImageTree:
-    """Split one tree and put its training images first."""
-    train, test = divide(paths, labels)
-    order = np.concatenate([train, test])
-    return ImageTree(classes, [paths[i] for i in order], labels[order], num_train=len(train))

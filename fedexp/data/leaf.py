@@ -1,10 +1,11 @@
 """FEMNIST and Shakespeare in the format of LEAF's scripts (Caldas et al., 2018)."""
 
-import hashlib
 import logging
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -12,10 +13,10 @@ from pydantic import NonNegativeInt, PositiveFloat
 
 from fedexp.core.description import Description
 from fedexp.core.randomness import numpy_generator
-from fedexp.data.cache import Arrays, cached_arrays
+from fedexp.data.cache import Arrays, cached_arrays, fingerprint
 from fedexp.data.characters import Alphabet, overlapping
 from fedexp.data.dataset import Dataset, Source, Split, check_constants
-from fedexp.data.image_folder import channel_statistics
+from fedexp.data.image_statistics import normalisation
 from fedexp.data.leaf_files import LeafFiles, Samples, find_files, read_users
 from fedexp.data.train_test import TestFraction, UserSplit, check_users, draw_users
 from fedexp.errors import InputError
@@ -37,6 +38,7 @@ ARRAYS = tuple(f"{s}_{kind}" for s in ("train", "test") for kind in ("inputs", "
 """Names of a dataset's cached arrays."""
 
 
+@dataclass
 class Leaf(Source):
     """A LEAF dataset: folders of JSON files with the samples of each user.
 
@@ -54,22 +56,18 @@ class Leaf(Source):
             LEAF's format.
     """
 
-    name: str
+    name: ClassVar[str]
     """LEAF's name of the dataset."""
 
-    about: Description
+    about: ClassVar[Description]
 
-    def __init__(
-        self,
-        root: Path,
-        test_fraction: TestFraction,
-        split: UserSplit,
-        split_seed: NonNegativeInt,
-    ) -> None:
-        self.root = root.expanduser()
-        self.test_fraction = test_fraction
-        self.split = split
-        self.split_seed = split_seed
+    root: Path
+    test_fraction: TestFraction
+    split: UserSplit
+    split_seed: NonNegativeInt
+
+    def __post_init__(self) -> None:
+        self.root = self.root.expanduser()
 
     def describe(self) -> Description:
         """Shape and classes, the same for all files."""
@@ -80,9 +78,7 @@ class Leaf(Source):
         """Load the dataset; decoded samples are cached in ``cache``/leaf."""
         files = find_files(self.root, self.name)
         options = (self.test_fraction, self.split, self.split_seed)
-        state = repr((self.name, *options, files.state()))
-        digest = hashlib.blake2b(state.encode(), digest_size=16).hexdigest()
-        path = cache / "leaf" / f"{digest}.npz"
+        path = cache / "leaf" / f"{fingerprint(self.name, *options, files.state())}.npz"
         arrays = cached_arrays(path, ARRAYS, lambda: self._read(files))
         return self.dataset(*(self._part(arrays, name) for name in ("train", "test")))
 
@@ -139,6 +135,7 @@ class Leaf(Source):
         return Split(torch.from_numpy(inputs), torch.from_numpy(labels), users)
 
 
+@dataclass
 class Femnist(Leaf):
     """Handwritten digits and letters of 28x28, 62 classes; some 3,500 writers are the users.
 
@@ -157,18 +154,12 @@ class Femnist(Leaf):
     name = "femnist"
     about = Description("femnist", (1, 28, 28), tuple(DIGITS_AND_LETTERS))
 
-    def __init__(
-        self,
-        root: Path,
-        test_fraction: TestFraction,
-        split: UserSplit,
-        split_seed: NonNegativeInt,
-        mean: tuple[float, ...] | None,
-        std: tuple[PositiveFloat, ...] | None,
-    ) -> None:
-        super().__init__(root, test_fraction, split, split_seed)
-        check_constants(mean, std, channels=1)
-        self.mean, self.std = mean, std
+    mean: tuple[float, ...] | None
+    std: tuple[PositiveFloat, ...] | None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_constants(self.mean, self.std, channels=1)
 
     def decode(self, x: Sequence[object], y: Sequence[object]) -> Samples:
         """uint8 images [m, 1, 28, 28]."""
@@ -185,8 +176,8 @@ class Femnist(Leaf):
 
     def dataset(self, train: Split, test: Split) -> Dataset:
         """Make the dataset; its mean and std are configured or measured."""
-        mean, std = channel_statistics(train.inputs.numpy())
-        return Dataset(self.about, train, test, self.mean or mean, self.std or std)
+        constants = normalisation(train.inputs.numpy(), self.mean, self.std)
+        return Dataset(self.about, train, test, *constants)
 
 
 class Shakespeare(Leaf):

@@ -23,8 +23,8 @@ _Indices = list[np.ndarray]
 def load_data(config: Config, source: Describer, device: torch.device) -> FederatedData:
     """Load the dataset, divide it among the clients, and hold out the validation samples.
 
-    Test splits are made before validation samples are held out, so they do not depend on
-    ``data.validation``. A ``DrawnSource`` draws most clients later, on access.
+    The test splits are made before validation samples are held out. Therefore they do not depend on
+    ``data.validation``. A ``DrawnSource`` draws a client when it is needed.
 
     Args:
         config: the checked config.

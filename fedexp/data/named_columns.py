@@ -1,7 +1,9 @@
-"""Check the columns that a config names."""
+"""Check the columns that a config names, and name their rows."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
+
+import pandas as pd
 
 from fedexp.errors import InputError
 
@@ -24,3 +26,16 @@ def check_column(key: str, name: str, columns: Sequence[str], where: str) -> Non
     similar = get_close_matches(name, columns, n=1)
     suggestion = f" (did you mean {similar[0]}?)" if similar else ""
     raise InputError(f"{key}={name}: {where} has no such column{suggestion}; it has {listed}")
+
+
+def row_of(found: pd.Series) -> str:
+    """Name the first row of which ``found`` [n] is true."""
+    return f"row {found.idxmax()} (counted from 0)"
+
+
+def refuse_missing(key: str, column: pd.Series) -> None:
+    """Raise InputError, which names ``key`` and a row, if a value of ``column`` [n] is missing."""
+    if (absent := column.isna()).any():
+        raise InputError(
+            f"{key} has no value in {absent.sum()} of {len(column)} rows, first in {row_of(absent)}"
+        )

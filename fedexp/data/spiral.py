@@ -1,5 +1,6 @@
 """The two-dimensional spiral of FedNH's motivating example (Dai et al., AAAI 2023)."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,6 +18,7 @@ FULL_SIZES = (POINTS,) * NUM_ARMS
 IMBALANCED_SIZES = (3000, 1500, 750, 375, 187, 93)
 
 
+@dataclass
 class Spiral(Source):
     """Six spiral arms, one class each; float32 inputs [n, 2], not normalised.
 
@@ -41,23 +43,13 @@ class Spiral(Source):
         seed: seed of the points; independent of the run's seed.
     """
 
-    def __init__(
-        self,
-        noise: NonNegativeFloat,
-        noise_law: Literal["normal", "uniform"],
-        turn: Literal["equal", "proportional"],
-        imbalanced: bool,
-        thinning: Literal["subset", "coarser"],
-        test_points: Annotated[int, Field(ge=1, le=POINTS)],
-        seed: NonNegativeInt,
-    ) -> None:
-        self.noise = noise
-        self.noise_law = noise_law
-        self.turn = turn
-        self.imbalanced = imbalanced
-        self.thinning = thinning
-        self.test_points = test_points
-        self.seed = seed
+    noise: NonNegativeFloat
+    noise_law: Literal["normal", "uniform"]
+    turn: Literal["equal", "proportional"]
+    imbalanced: bool
+    thinning: Literal["subset", "coarser"]
+    test_points: Annotated[int, Field(ge=1, le=POINTS)]
+    seed: NonNegativeInt
 
     def describe(self) -> Description:
         """Shape and classes."""

@@ -1,16 +1,16 @@
 """Synthetic(alpha, beta) of FedProx (Li et al., MLSys 2020): each client has its own model."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 import torch
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
 from fedexp.core.description import Description
 from fedexp.core.randomness import numpy_generator
 from fedexp.data.dataset import Split
 from fedexp.data.drawn import DrawnSource
-from fedexp.data.train_test import TestFraction
 
 FEATURES, CLASSES = 60, 10
 LARGEST = 2_000_000
@@ -21,6 +21,7 @@ STD = np.arange(1, FEATURES + 1) ** -0.6
 """[60] square roots of Sigma's diagonal, Sigma_jj = j^-1.2."""
 
 
+@dataclass
 class Synthetic(DrawnSource):
     """Client k has inputs x [60] with labels argmax softmax(W_k x + b_k), 10 classes.
 
@@ -40,6 +41,8 @@ class Synthetic(DrawnSource):
     a population of any size.
 
     Args:
+        test_fraction: see ``DrawnSource``.
+        test_clients: see ``DrawnSource``.
         alpha: standard deviation of u_k.
         beta: standard deviation of B_k.
         iid: all clients share one W and b with entries ~ N(0, 1), and every entry of v_k is B_k
@@ -49,29 +52,17 @@ class Synthetic(DrawnSource):
         size_min: added to each size, at least 2.
         size_max: upper bound of the sizes; None for ``LARGEST``. The largest of a million published
             sizes is 0.7 million.
-        test_fraction: see ``DrawnSource``.
-        test_clients: see ``DrawnSource``.
         seed: seed of the samples; independent of the run's seed.
     """
 
-    def __init__(
-        self,
-        alpha: NonNegativeFloat,
-        beta: NonNegativeFloat,
-        iid: bool,
-        size_mean: Annotated[float, Field(ge=0, le=12)],
-        size_std: Annotated[float, Field(ge=0, le=4)],
-        size_min: Size,
-        size_max: Size | None,
-        test_fraction: TestFraction,
-        test_clients: PositiveInt,
-        seed: NonNegativeInt,
-    ) -> None:
-        super().__init__(test_fraction, test_clients)
-        self.alpha, self.beta, self.iid = alpha, beta, iid
-        self.size_mean, self.size_std = size_mean, size_std
-        self.size_min, self.size_max = size_min, size_max
-        self.seed = seed
+    alpha: NonNegativeFloat
+    beta: NonNegativeFloat
+    iid: bool
+    size_mean: Annotated[float, Field(ge=0, le=12)]
+    size_std: Annotated[float, Field(ge=0, le=4)]
+    size_min: Size
+    size_max: Size | None
+    seed: NonNegativeInt
 
     def describe(self) -> Description:
         """Shape and classes."""

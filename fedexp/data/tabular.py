@@ -1,6 +1,7 @@
 """Rows of a table with numbers and categories; each row has a class."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -14,13 +15,12 @@ from fedexp.data.classes import Classes, encode_classes, encode_users
 from fedexp.data.dataset import Dataset, Source, Split
 from fedexp.data.features import Features, Missing
 from fedexp.data.named_columns import check_column
-from fedexp.data.train_test import TestFraction, UserSplit, check_users, divide
+from fedexp.data.table_file import check_cells, read_table
+from fedexp.data.train_test import TestFraction, UserSplit, check_user_column, check_users, divide
 from fedexp.errors import InputError
 
-_SEPARATORS = {".csv": ",", ".tsv": "\t"}
-_PARQUET = (".parquet", ".pq")
 
-
+@dataclass
 class Tabular(Source):
     """A CSV or Parquet file with one row per sample; float32 inputs [n, d].
 
@@ -36,7 +36,8 @@ class Tabular(Source):
         split: ``within``: draw from each user's rows; ``users``: each user is in one split only.
         split_seed: seed of that draw; independent of the run's seed.
         drop: columns to leave out.
-        categorical: columns of numbers that are categories; text columns always are.
+        categorical: columns of numbers that are categories; text columns always are. A column that
+            is not named here, and of which most values are numbers, must hold numbers only.
         missing: ``refuse``: an error for a missing value; ``mean``: a missing number becomes the
             training mean, a missing category becomes no category.
 
@@ -44,28 +45,21 @@ class Tabular(Source):
         InputError: from ``describe``: a file or a column is missing or unusable.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        target: str,
-        user: str | None,
-        test_path: Path | None,
-        test_fraction: TestFraction,
-        split: UserSplit,
-        split_seed: NonNegativeInt,
-        drop: list[str],
-        categorical: list[str],
-        missing: Missing,
-    ) -> None:
-        if split == "users" and user is None:
-            raise InputError(
-                "data.split=users: needs data.user, the column that says whose a row is"
-            )
-        self.path = path.expanduser()
-        self.target, self.user = target, user
-        self.test_path = None if test_path is None else test_path.expanduser()
-        self.test_fraction, self.split, self.split_seed = test_fraction, split, split_seed
-        self.drop, self.categorical, self.missing = drop, categorical, missing
+    path: Path
+    target: str
+    user: str | None
+    test_path: Path | None
+    test_fraction: TestFraction
+    split: UserSplit
+    split_seed: NonNegativeInt
+    drop: list[str]
+    categorical: list[str]
+    missing: Missing
+
+    def __post_init__(self) -> None:
+        check_user_column(self.split, self.user)
+        self.path = self.path.expanduser()
+        self.test_path = self.test_path and self.test_path.expanduser()
 
     def describe(self) -> Description:
         """Inputs and classes; reads the file."""
@@ -111,7 +105,10 @@ class Tabular(Source):
 
     def _encode(self, tables: Sequence[pd.DataFrame]) -> Classes:
         key = f"data.target={self.target}"
-        classes = encode_classes(key, [table[self.target] for table in tables])
+        files = [self.path, self.test_path or self.path][: len(tables)]
+        classes = encode_classes(
+            [f"{key}: {file}" for file in files], [table[self.target] for table in tables]
+        )
         if len(classes[0]) < 2:
             raise InputError(f"{key}: all rows are of one class, {classes[0][0]}")
         return classes
@@ -123,40 +120,23 @@ class Tabular(Source):
         """The user of each row, [n] strings; None without a user column."""
         if self.user is None:
             return None
-        return encode_users(f"data.user={self.user}", table[self.user])
+        return encode_users(f"data.user={self.user}: the column", table[self.user])
 
     def _table(self, key: str, path: Path) -> pd.DataFrame:
-        """Read a file and drop unused columns."""
-        table = _read(key, path)
-        if not len(table):
-            raise InputError(f"{key}={path}: holds no rows")
+        """Read a file, drop unused columns and check the others."""
+        table = read_table(key, path)
         user = [] if self.user is None else [self.user]
         named = {"data.target": [self.target], "data.user": user}
         named |= {"data.drop": self.drop, "data.categorical": self.categorical}
         for option, names in named.items():
             for name in names:
                 check_column(option, name, list(table.columns), str(path))
-        if self.target in (*user, *self.drop) or set(user) & set(self.drop):
-            raise InputError(f"data.drop={self.drop}: target and user must be columns of their own")
-        return table.drop(columns=self.drop)
-
-
-def _read(key: str, path: Path) -> pd.DataFrame:
-    """Read the table in a file. Raises InputError, which names ``key``."""
-    kind = path.suffix.lower()
-    if kind not in (*_SEPARATORS, *_PARQUET):
-        raise InputError(f"{key}={path}: should be a .csv, .tsv or .parquet file")
-    try:
-        if kind in _PARQUET:
-            table = pd.read_parquet(path)
-        else:
-            table = pd.read_csv(path, sep=_SEPARATORS[kind], encoding="utf-8-sig")
-    except ImportError as error:
-        raise InputError(f"{key}={path}: needs pyarrow; pip install pyarrow") from error
-    except OSError as error:
-        raise InputError(f"{key}={path}: cannot be read ({error.strerror or error})") from error
-    except ValueError as error:  # damaged, empty, or not in UTF-8
-        raise InputError(
-            f"{key}={path}: cannot be read ({' '.join(str(error).split())})"
-        ) from error
-    return table.rename(columns=str)
+        used = [self.target, *user, *self.drop]
+        if twice := [name for name in (self.target, *user) if used.count(name) > 1]:
+            raise InputError(
+                f"data.target, data.user and data.drop: must be different columns, but {twice[0]} "
+                "is named twice"
+            )
+        return check_cells(
+            f"{key}={path}", table.drop(columns=self.drop), [*user, *self.categorical]
+        )

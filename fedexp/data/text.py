@@ -1,7 +1,7 @@
 """Next-character prediction on one text file; its speaking roles are the users."""
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -25,6 +25,7 @@ Windows = tuple[np.ndarray, np.ndarray]
 """Sequences [m, length] and next characters [m]."""
 
 
+@dataclass
 class Text(Source):
     """Sequences of characters from a plain text (UTF-8), and the next characters as targets.
 
@@ -49,30 +50,22 @@ class Text(Source):
         InputError: the file cannot be read or has too little text.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        sequence_length: PositiveInt,
-        stride: PositiveInt,
-        targets: Literal["next", "each"],
-        min_samples: PositiveInt,
-        split: UserSplit,
-        test_fraction: TestFraction,
-        split_seed: NonNegativeInt,
-    ) -> None:
-        self.path = path.expanduser()
-        self.sequence_length = sequence_length
-        self.stride = stride
-        self.per_token = targets == "each"
-        self.min_samples = min_samples
-        self.split = split
-        self.test_fraction = test_fraction
-        self.split_seed = split_seed
+    path: Path
+    sequence_length: PositiveInt
+    stride: PositiveInt
+    targets: Literal["next", "each"]
+    min_samples: PositiveInt
+    split: UserSplit
+    test_fraction: TestFraction
+    split_seed: NonNegativeInt
+
+    def __post_init__(self) -> None:
+        self.path = self.path.expanduser()
 
     def describe(self) -> Description:
         """Length of the sequences and the alphabet."""
         about = self._alphabet.describe(self.path.stem, self.sequence_length)
-        return replace(about, per_token=self.per_token)
+        return replace(about, per_token=self.targets == "each")
 
     def load(self, cache: Path) -> Dataset:
         """Load the dataset; nothing is cached."""
@@ -119,7 +112,9 @@ class Text(Source):
             if len(before[1]) >= self.min_samples and len(after[1]):
                 train[role], test[role] = before, after
         if not train:
-            raise self._too_short("no role has so many training sequences and a test sequence")
+            raise self._too_short(
+                f"no role has {self.min_samples} training sequences and a test sequence"
+            )
         return train, test
 
     def _by_users(self, texts: dict[str, np.ndarray]) -> tuple[dict[str, Windows], ...]:
@@ -127,7 +122,9 @@ class Text(Source):
         found = {role: self._windows(ids) for role, ids in texts.items()}
         roles = [role for role, (_, labels) in found.items() if len(labels) >= self.min_samples]
         if len(roles) < 2:
-            raise self._too_short("data.split=users needs two roles with so many sequences")
+            raise self._too_short(
+                f"data.split=users needs two roles with {self.min_samples} sequences"
+            )
         generator = numpy_generator(self.split_seed, "text_split")
         drawn = draw_users(len(roles), self.test_fraction, generator)
         tested = {roles[place] for place in drawn}
@@ -144,7 +141,7 @@ class Text(Source):
             torch.from_numpy(np.concatenate(labels).astype(np.int64)),
             np.repeat(list(part), [len(each) for each in labels]),
             overlapping(self.sequence_length, self.stride),
-            self._targets(part) if self.per_token else None,
+            self._targets(part) if self.targets == "each" else None,
         )
 
     def _targets(self, part: dict[str, Windows]) -> Tensor:
@@ -153,6 +150,6 @@ class Text(Source):
 
     def _too_short(self, reason: str) -> InputError:
         return InputError(
-            f"data.min_samples={self.min_samples}: {reason} (data.path={self.path}); choose a "
+            f"data.min_samples={self.min_samples}: {reason} (data.path={self.path}); use a "
             "smaller data.min_samples, data.sequence_length or data.stride"
         )

@@ -1,5 +1,6 @@
 """Tiny ImageNet, with its official validation images as the test split."""
 
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
@@ -24,6 +25,7 @@ _FILES = ("wnids.txt", "words.txt", "train", "val/val_annotations.txt")
 _BY_HAND = "unpack http://cs231n.stanford.edu/tiny-imagenet-200.zip"
 
 
+@dataclass
 class TinyImageNet(Source):
     """100,000 training images and the 10,000 of val/ for testing: 64x64, colour, 200 classes.
 
@@ -43,19 +45,15 @@ class TinyImageNet(Source):
             missing; from ``load``: a file is damaged.
     """
 
-    def __init__(
-        self,
-        root: Path,
-        class_order: Literal["sorted", "wnids"],
-        image_size: Annotated[int, Field(gt=0, le=1024)],  # a larger number is a typo
-        mean: tuple[float, ...],
-        std: tuple[PositiveFloat, ...],
-    ) -> None:
-        check_constants(mean, std, channels=3)
-        self.root = root.expanduser()
-        self.class_order = class_order
-        self.image_size = image_size
-        self.mean, self.std = mean, std
+    root: Path
+    class_order: Literal["sorted", "wnids"]
+    image_size: Annotated[int, Field(gt=0, le=1024)]  # a larger number is a typo
+    mean: tuple[float, ...]
+    std: tuple[PositiveFloat, ...]
+
+    def __post_init__(self) -> None:
+        check_constants(self.mean, self.std, channels=3)
+        self.root = self.root.expanduser()
 
     def describe(self) -> Description:
         """Shape and classes; the name of a class is its first word."""
@@ -65,17 +63,12 @@ class TinyImageNet(Source):
     def load(self, cache: Path) -> Dataset:
         """Load the dataset; decoded images are cached in ``cache``/images."""
         about = self.describe()
-        (train_paths, train_labels), (test_paths, test_labels) = self._train(), self._test()
+        (train, train_labels), (test, test_labels) = self._train(), self._test()
         fit = Fit("same" if self.image_size == SIZE else "stretch")
-        paths = [*train_paths, *test_paths]
-        images = torch.from_numpy(decoded(self._folder, paths, about.input_shape, fit, cache))
-        return Dataset(
-            about,
-            train=Split(images[: len(train_paths)], torch.from_numpy(train_labels)),
-            test=Split(images[len(train_paths) :], torch.from_numpy(test_labels)),
-            mean=self.mean,
-            std=self.std,
-        )
+        images = decoded(self._folder, train + test, about.input_shape, fit, cache)
+        labels = np.concatenate([train_labels, test_labels])
+        parts = Split(torch.from_numpy(images), torch.from_numpy(labels)).cut(len(train))
+        return Dataset(about, *parts, self.mean, self.std)
 
     @cached_property
     def _folder(self) -> Path:

@@ -119,6 +119,7 @@ _UNREADABLE = (OSError, HTTPException, RuntimeError, ValueError, AssertionError)
 """torchvision's errors for missing or damaged files and for failed downloads."""
 
 
+@dataclass
 class TorchvisionDataset(Source):
     """A torchvision dataset as uint8 images [n, channels, height, width].
 
@@ -133,21 +134,16 @@ class TorchvisionDataset(Source):
         InputError: ``mean`` or ``std`` does not have one number for each channel.
     """
 
-    def __init__(
-        self,
-        name: Literal["cifar10", "cifar100", "fashion_mnist", "svhn"],
-        root: Path,
-        download: bool,
-        mean: tuple[float, ...] | None,
-        std: tuple[PositiveFloat, ...] | None,
-    ) -> None:
-        self.name = name
-        self.root = root.expanduser()
-        self.download = download
-        self._known = _KNOWN[name]
-        check_constants(mean, std, channels=self._known.input_shape[0])
-        self.mean = mean or self._known.mean
-        self.std = std or self._known.std
+    name: Literal["cifar10", "cifar100", "fashion_mnist", "svhn"]
+    root: Path
+    download: bool
+    mean: tuple[float, ...] | None
+    std: tuple[PositiveFloat, ...] | None
+
+    def __post_init__(self) -> None:
+        self.root = self.root.expanduser()
+        self._known = _KNOWN[self.name]
+        check_constants(self.mean, self.std, channels=self._known.input_shape[0])
 
     def describe(self) -> Description:
         """Shape and classes. Raises InputError if a file is missing and ``download`` is false."""
@@ -166,8 +162,8 @@ class TorchvisionDataset(Source):
             self.describe(),
             train=self._read(train=True),
             test=self._read(train=False),
-            mean=self.mean,
-            std=self.std,
+            mean=self.mean or self._known.mean,
+            std=self.std or self._known.std,
         )
 
     def _read(self, train: bool) -> Split:

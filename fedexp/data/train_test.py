@@ -62,7 +62,10 @@ def by_class(labels: np.ndarray, fraction: float, seed: int) -> Positions:
 
 
 def within_users(users: np.ndarray, fraction: float, seed: int) -> Positions:
-    """Draw a share of each user's samples for testing: at least one, not all, 0 of a single one."""
+    """Draw a share of each user's samples for testing: at least one, but not all.
+
+    A user with one sample has no test sample.
+    """
     names, user = np.unique(users, return_inverse=True)
     tested = np.zeros(len(users), dtype=bool)
     for number, index in enumerate(by_owner(user, len(names))):
@@ -70,7 +73,7 @@ def within_users(users: np.ndarray, fraction: float, seed: int) -> Positions:
         order = numpy_generator(seed, "within_users", number).permutation(index)
         tested[order[:count]] = True
     if not tested.any():
-        raise InputError("data.split=within: every user has one sample; choose data.split=users")
+        raise InputError("data.split=within: every user has one sample; use data.split=users")
     return np.flatnonzero(~tested), np.flatnonzero(tested)
 
 
@@ -94,6 +97,12 @@ def draw_users(count: int, fraction: float, generator: np.random.Generator) -> n
     return generator.permutation(count)[:number]
 
 
+def check_user_column(split: UserSplit, user: str | None) -> None:
+    """Raise InputError if ``split`` is ``users`` and no column is named for the user."""
+    if split == "users" and user is None:
+        raise InputError("data.split=users: needs data.user, the column of a row's user")
+
+
 def check_users(split: UserSplit, train: Sequence[str], test: Sequence[str], where: str) -> None:
     """Raise InputError if ``split`` is ``users`` and a user is in both splits.
 
@@ -106,5 +115,5 @@ def check_users(split: UserSplit, train: Sequence[str], test: Sequence[str], whe
     if split == "users" and (both := sorted(set(train) & set(test))):
         raise InputError(
             f"data.split=users: {len(both)} users, such as {both[0]}, are both in the training and "
-            f"in the test samples of {where}; choose data.split=within"
+            f"in the test samples of {where}; use data.split=within"
         )

@@ -179,7 +179,7 @@ ALL = "needs the samples of all clients at once, which synthetic lacks"
     [
         (
             "partition=iid",
-            f"partition=iid: {ALL}; should be natural",
+            f"partition=iid: {ALL}; use partition=natural",
         ),
         (
             "partition.test_split=classes",

@@ -117,7 +117,10 @@ def test_sequences_are_cut_and_padded_in_front(saved: Path) -> None:
     # lengths 2, 3 and 4; tokens 1 and 2, so that 3 is for padding
     assert loaded.train.inputs[:3].tolist() == [[3, 1, 1], [2, 2, 2], [1, 1, 1]]
     assert loaded.description.vocabulary == 4
-    with pytest.raises(InputError, match=r"2 to 4 tokens; set data\.sequence_length=\.\.\."):
+    with pytest.raises(
+        InputError,
+        match=r"the split train has sequences of 2 to 4 tokens; set data\.sequence_length=\.\.\.",
+    ):
         read(saved, input="ragged")
 
 
@@ -179,14 +182,14 @@ def test_one_split_is_divided_by_class_or_by_users(saved: Path) -> None:
         ({"input": "img"}, r"^data\.input=img: .* has no such column"),
         ({"user": "whose"}, r"^data\.user=whose: .* has no such column"),
         ({"input": "text"}, r"^data\.input=text: holds string; .* convert text to token ids"),
-        ({"input": ["image", "height"]}, r"^data\.input=.*: several columns must be numbers"),
+        ({"input": ["image", "height"]}, r"^data\.input=.*: several columns must all hold numbers"),
         ({"input": "label"}, r"^data\.input=\['label'\]: must be columns other than the target"),
         ({"input": []}, r"^data\.input=\[\]: must be columns"),
         ({"target": "height"}, None),
         ({"target": "vector"}, r"^data\.target=vector: holds lists or images; .* one class per s"),
         ({"target": "image", "input": "height"}, r"^data\.target=image: holds lists or images"),
-        ({"train": "trian"}, r"^data\.train=trian: .* has the splits train, test$"),
-        ({"test": "dev"}, r"^data\.test=dev: .* has the splits train, test; null draws a share"),
+        ({"train": "trian"}, r"^data\.train=trian: .* has no such split; use train, test$"),
+        ({"test": "dev"}, r"^data\.test=dev: .* has no such split; use train, test, or null"),
         ({"test": "train"}, r"^data\.test=train: is the training split"),
         ({"split": "users"}, r"^data\.split=users: needs data\.user"),
         ({"input": "height", "mean": (0.5,)}, r"^data\.mean and data\.std: are for images"),
@@ -220,9 +223,14 @@ def test_fractions_are_no_classes_and_hidden_labels_are_said(library: Any, tmp_p
         "hidden", library.ClassLabel(names=["a", "b"])
     )
     found.save_to_disk(tmp_path / "some")
-    with pytest.raises(InputError, match=r"^data\.target=y: holds numbers such as 0\.5"):
+    with pytest.raises(
+        InputError, match=r"^data\.target=y: the split train holds numbers such as 0\.5 in row 0"
+    ):
         read(tmp_path / "some", input="x", target="y", test=None)
-    with pytest.raises(InputError, match=r"^data\.target=hidden: 2 rows have no class"):
+    with pytest.raises(
+        InputError,
+        match=r"^data\.target=hidden: the split train has no class in 2 rows, first in row 2",
+    ):
         read(tmp_path / "some", input="x", target="hidden", test=None)
 
 
@@ -269,6 +277,113 @@ def test_the_library_prints_nothing(
     assert not library.are_progress_bars_disabled()  # as it was
 
 
+def saved_columns(library: Any, folder: Path, features: dict[str, Any], **columns: Any) -> Path:
+    """Save the columns with the classes 0 and 1 in turn as ``label``."""
+    count = len(next(iter(columns.values())))
+    columns["label"] = [number % 2 for number in range(count)]
+    kinds = library.Features(library.Dataset.from_dict(columns).features | features)
+    library.Dataset.from_dict(columns, kinds).save_to_disk(folder / "some")
+    return folder / "some"
+
+
+ARRAY = np.arange(10 * 4 * 5 * 3, dtype=np.uint8).reshape(10, 4, 5, 3)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (ARRAY, ARRAY.transpose(0, 3, 1, 2)),
+        (ARRAY.transpose(0, 3, 1, 2), ARRAY.transpose(0, 3, 1, 2)),
+        (ARRAY[..., 0], ARRAY[:, None, :, :, 0]),
+        (ARRAY / 7, ARRAY / 7),
+        (ARRAY[..., 0].astype(np.int64), ARRAY[..., 0]),
+        ((ARRAY[..., 0] > 99), ARRAY[..., 0] > 99),
+    ],
+)
+def test_saved_arrays_are_images_or_arrays(
+    library: Any, tmp_path: Path, values: np.ndarray, expected: np.ndarray
+) -> None:
+    """The library saves arrays as nested lists."""
+    loaded = read(saved_columns(library, tmp_path, {}, x=list(values)), input="x", test=None)
+    found = torch.cat([loaded.train.inputs, loaded.test.inputs]).numpy()
+    assert found.dtype == (np.uint8 if values.dtype == np.uint8 else np.float32)
+    assert found.shape == expected.shape
+    rows_of = [sorted(each.reshape(10, -1).tolist()) for each in (found, expected)]
+    assert np.allclose(*rows_of)
+
+
+@pytest.mark.parametrize(
+    ("values", "array_of", "message"),
+    [
+        ([1.0, None, 2.0, 3.0], None, "has a missing value in row 1"),
+        ([1.0, np.nan, 2.0, 3.0], None, "holds nan in row 1; use finite"),
+        ([[1.0, 2.0], [3.0], [1.0, 2.0], [1.0, 2.0]], None, "has a list of 1 values in row 1, but"),
+        ([[1.0, 2.0]] * 3 + [[1.0, None]], None, "has a missing value in row 3"),
+        ([[1.0, 2.0]] * 2 + [None, [1.0, 2.0]], None, "has a missing value in row 2"),
+        ([[[1.0], [2.0]]] * 3 + [[[1.0]]], None, "has a list of 1 values in row 3, but of 2 in"),
+        ([[[1.0], [2.0]]] * 3 + [[[1.0], []]], None, "has a list of 0 values in row 3, but of 1"),
+        ([[[1.0]], [[np.inf]]] * 2, None, "holds inf in row 1; use finite"),
+        ([[[1.0]], [[1e300]]] * 2, None, "holds a number that is too large in row 1"),
+        ([[[1]], [[None]]] * 2, "float32", "has a missing value in row 1"),
+        ([[[1]], None] * 2, "uint8", "has a missing value in row 1"),
+        ([[[1]], [[np.nan]]] * 2, "float32", "holds nan in row 1"),
+        ([[1, 2], [None, 3]] * 2, None, "has a list with a missing value in row 1"),
+        ([[1, 2], None] * 2, None, "has a missing value in row 1"),
+        ([[1, 2], []] * 2, None, "has an empty sequence in row 1"),
+        ([[1, 2], [3, -1]] * 2, None, "holds the token -1 in row 1; token ids are 0 to 1,048,575"),
+        ([[1, 2], [3, 2**33]] * 2, None, "holds the token 8589934592 in row 1; token ids"),
+        ([1e308, -1e308] * 2, None, "number 0 of a row: numbers up to 1e.308 are too large"),
+    ],
+)
+def test_an_input_that_is_no_number_is_named_by_its_row(
+    library: Any, tmp_path: Path, values: list[Any], array_of: str | None, message: str
+) -> None:
+    kinds = {} if array_of is None else {"x": library.Array2D((1, 1), array_of)}
+    path = saved_columns(library, tmp_path, kinds, x=values * 3)
+    with pytest.raises(InputError, match=rf"^data\.input=x: .*{message}") as caught:
+        read(path, input="x", test=None)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        ([0.0, np.inf], "holds numbers such as inf in row 1 "),
+        ([0.0, 2.0**53 + 2], r"holds numbers such as 9\.0072e.15 in row 1 .* up to 2\^53"),
+        ([0, None], r"has no value in 4 of 8 rows, first in row 1 \(counted from 0\)"),
+    ],
+)
+def test_a_target_that_is_no_class_is_named_by_its_row(
+    library: Any, tmp_path: Path, targets: list[Any], message: str
+) -> None:
+    path = saved_columns(library, tmp_path, {}, x=[0.5] * 8, y=targets * 4)
+    with pytest.raises(InputError, match=rf"^data\.target=y: the split train {message}"):
+        read(path, input="x", target="y", test=None)
+
+
+def test_large_whole_numbers_are_classes_of_their_own(library: Any, tmp_path: Path) -> None:
+    path = saved_columns(library, tmp_path, {}, x=[0.5] * 8, y=[2**60, 2**60 + 1] * 4)
+    found = read(path, input="x", target="y", test=None)
+    assert found.description.classes == (str(2**60), str(2**60 + 1))
+    assert found.train.labels.bincount().tolist() == [3, 3]
+
+
+def test_a_colour_image_after_a_grey_one_keeps_its_colours(library: Any, tmp_path: Path) -> None:
+    images = [Image.new("L", (4, 4)), Image.new("RGB", (4, 4), (9, 0, 0))] * 4
+    grey_first = saved_columns(library, tmp_path / "grey", {}, x=images)
+    with pytest.raises(InputError, match=r"row 1: is in colour, but row 0 is grey; use images of"):
+        read(grey_first, input="x", test=None)
+    colour_first = saved_columns(library, tmp_path / "colour", {}, x=images[::-1])
+    assert read(colour_first, input="x", test=None).description.input_shape == (3, 4, 4)
+
+
+def test_an_absent_image_is_named_by_its_row(library: Any, tmp_path: Path) -> None:
+    images = [Image.new("L", (4, 4)), None] * 4
+    path = saved_columns(library, tmp_path, {"x": library.Image()}, x=images)
+    with pytest.raises(InputError, match=r"train, row 1: cannot be read as an image"):
+        read(path, input="x", test=None)
+
+
 def write_tagged(folder: Path, tags: list[list[int]], tokens: list[list[int]]) -> Path:
     rows = [{"x": x, "y": y} for x, y in zip(tokens, tags, strict=True)]
     (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -297,19 +412,19 @@ def test_the_last_token_that_is_scored_is_a_sample_s_class() -> None:
 @pytest.mark.parametrize(
     ("tags", "message"),
     [
-        ([0, 1], "row 0 has 2 for 3 tokens"),
+        ([0, 1], "has 2 classes for 3 tokens in row 0"),
         (
             [0, -1, 1],
-            "row 0 should hold classes from 0 on, or -100 for tokens that are not scored",
+            "should hold in row 0 classes of 0 to 1,048,575, or -100 for tokens that are not",
         ),
-        ([-100, -100, -100], "row 0 should hold .* at least one token must be scored"),
+        ([-100, -100, -100], "should hold in row 0 .* at least one token must be scored"),
     ],
 )
 def test_classes_of_tokens_that_cannot_be_are_one_line(
     library: Any, tmp_path: Path, tags: list[int], message: str
 ) -> None:
     path = write_tagged(tmp_path, [tags] * 8, [[1, 2, 3]] * 8)
-    with pytest.raises(InputError, match=rf"^data\.target=y: {message}"):
+    with pytest.raises(InputError, match=rf"^data\.target=y: the split train {message}"):
         read(path, input="x", target="y", test=None)
 
 

@@ -11,7 +11,8 @@ from PIL import Image
 
 from fedexp.data import image_decoding
 from fedexp.data.cache import cached_images
-from fedexp.data.image_folder import ImageFolder, channel_statistics
+from fedexp.data.image_folder import ImageFolder
+from fedexp.data.image_statistics import channel_statistics
 from fedexp.errors import InputError
 
 ARGUMENTS: dict[str, Any] = {
@@ -212,13 +213,13 @@ def test_images_are_decoded_once_until_one_changes(
 ) -> None:
     cache = tmp_path / "cache"
     first = reader(both).load(cache)
-    decode, decoded = image_decoding.decode, []
+    opened, decoded = image_decoding.opened, []
 
-    def counted(path: Path, *arguments: Any) -> Any:
+    def counted(path: Path) -> Any:
         decoded.append(path)
-        return decode(path, *arguments)
+        return opened(path)
 
-    monkeypatch.setattr(image_decoding, "decode", counted)
+    monkeypatch.setattr(image_decoding, "opened", counted)
     assert torch.equal(reader(both).load(cache).train.inputs, first.train.inputs)
     assert decoded == []
     change(both)
@@ -369,7 +370,7 @@ def enlarge(root: Path) -> None:
         (
             remove_test_classes,
             {},
-            r"/test: holds no class folder; without test/, data\.test_fraction",
+            r"/test: holds no class folder; remove it to test on a share",
         ),
         (link_to_nothing, {}, r"train/cat/gone\.png: cannot be read \(No such file"),
         (widen_pixels, {}, r"train/dog/deep\.tiff: cannot be read as an image \(pixels of 32 bits"),

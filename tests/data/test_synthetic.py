@@ -15,7 +15,7 @@ def source(
     size_max: int | None = None,
     seed: int = 3,
 ) -> Synthetic:
-    return Synthetic(alpha, beta, iid, 4.0, 2.0, 50, size_max, 0.1, 10, seed)
+    return Synthetic(0.1, 10, alpha, beta, iid, 4.0, 2.0, 50, size_max, seed)
 
 
 def test_a_client_follows_the_formula_sample_by_sample() -> None:

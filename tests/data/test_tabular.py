@@ -101,7 +101,8 @@ def test_missing_values_are_refused_or_get_the_training_mean(tmp_path: Path) -> 
     gaps = SMALL.assign(a=[1.0, np.nan, 3.0, 5.0], kind=["x", None, "x", "y"])
     path = written(tmp_path, gaps)
     with pytest.raises(
-        InputError, match=r"^data\.missing=refuse: rows .* a \(1\), kind \(1\); mean"
+        InputError,
+        match=r"^data\.missing=refuse: rows .* a \(1, first in row 1\), kind \(1, .*; mean",
     ):
         read(path, target="label", test_path=path)
     dataset = read(path, target="label", test_path=path, missing="mean")
@@ -138,8 +139,14 @@ def test_users_are_within_both_parts_or_in_one(tmp_path: Path) -> None:
         ({"target": "diagnosi"}, r"^data\.target=diagnosi: .*no such column \(did you mean diagno"),
         ({"user": "hospital"}, r"^data\.user=hospital: .*cancer\.csv has no such column; it has "),
         ({"drop": ["nope"]}, r"^data\.drop=nope: .* no such column"),
-        ({"drop": ["diagnosis"]}, r"^data\.drop=\['diagnosis'\]: target and user must be"),
-        ({"target": "mean radius"}, r"^data\.target=mean radius: holds numbers such as 17\.99"),
+        (
+            {"drop": ["diagnosis"]},
+            r"^data\.target, .* different columns, but diagnosis is named twice",
+        ),
+        (
+            {"target": "mean radius"},
+            r"^data\.target=mean radius: .*csv holds numbers such as 17\.99",
+        ),
         ({"test_fraction": 0.001}, r"^data\.test_fraction=0\.001: cannot split 569 samples of 2"),
         ({"split": "users"}, r"^data\.split=users: needs data\.user"),
         ({"path": Path("/nowhere/a.csv")}, r"^data\.path=/nowhere/a\.csv: cannot be read \(No su"),
@@ -159,7 +166,10 @@ def test_what_cannot_be_read_is_one_line(
     ("table", "message"),
     [
         (SMALL.assign(label="no"), r"^data\.target=label: all rows are of one class, no"),
-        (SMALL.assign(label=["a", None, "b", "a"]), r"^data\.target=label: has no value in 2 of 8"),
+        (
+            SMALL.assign(label=["a", None, "b", "a"]),
+            r"^data\.target=label: .*csv has no value in 1 of 4 rows, first in row 1",
+        ),
         (SMALL.assign(a=[np.inf, 1, 2, 3]), r"column a holds an infinite number"),
         (SMALL.assign(a=np.nan), r"column a has no value in the training rows; .*drop=\[a\]"),
         (SMALL[["label"]], "holds no column beside the target"),
@@ -191,11 +201,95 @@ def test_a_damaged_file_is_one_line(tmp_path: Path, content: bytes) -> None:
 def test_test_rows_of_another_kind_are_one_line(tmp_path: Path) -> None:
     path = written(tmp_path, SMALL)
     for tests, message in (
-        (SMALL.assign(a=["1", "?", "2", "3"]), r"^data\.test_path: the column a holds other"),
+        (SMALL.assign(a=list("pqrs")), r"^data\.test_path: the column a holds other"),
+        (
+            SMALL.assign(a=list("1?23")),
+            r"^data\.test_path=.*: the column a holds .* '\?' in row 1 ",
+        ),
         (SMALL[["a", "label"]], r"^data\.test_path=.*: has no column kind"),
     ):
         with pytest.raises(InputError, match=message):
             read(path, target="label", test_path=written(tmp_path, tests, "test.csv"))
+
+
+@pytest.mark.parametrize("cell", ["?", "12,5", "1 000", "n/a.", "True"])
+def test_one_cell_does_not_turn_numbers_into_categories(tmp_path: Path, cell: str) -> None:
+    table = breast_cancer().astype({"mean area": object})
+    table.loc[5, "mean area"] = cell
+    path = written(tmp_path, table)
+    with pytest.raises(InputError) as caught:
+        read(path)
+    assert str(caught.value) == (
+        f"data.path={path}: the column mean area holds numbers, but {cell!r} in row 5 (counted "
+        "from 0); correct it, or use data.categorical=[mean area] if its values are categories"
+    )
+    known = breast_cancer().drop(index=5)["mean area"].nunique()
+    about = Tabular(path=path, **(TABULAR | {"categorical": ["mean area"]})).describe()
+    assert known * 0.7 < about.input_shape[0] - 11 <= known + 1
+
+
+def test_numbers_in_a_foreign_notation_are_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"the column a holds numbers, but '1,0' in row 0 "):
+        read(written(tmp_path, SMALL.assign(a=["1,0", "2,5", "3,1", "4,2"])), target="label")
+
+
+def test_codes_of_a_target_are_classes_if_the_config_says_so(tmp_path: Path) -> None:
+    path = written(tmp_path, SMALL.assign(label=["1", "2", "2", "3B"]))
+    with pytest.raises(InputError, match=r"the column label holds numbers, but '3B' in row 3 "):
+        read(path, target="label", test_path=path)
+    found = read(path, target="label", test_path=path, categorical=["label"])
+    assert found.description.classes == ("1", "2", "3B")
+
+
+def test_a_constant_becomes_zero(tmp_path: Path) -> None:
+    """In floats the deviation of a hundred times 0.1 is not 0."""
+    table = pd.DataFrame({"a": 0.1, "b": range(100), "label": ["no", "yes"] * 50})
+    assert 0 < np.std(table["a"]) < 1e-15
+    path = written(tmp_path, table)
+    tests = written(tmp_path, table.assign(a=0.6), "test.csv")
+    dataset = read(path, target="label", test_path=tests)
+    assert (dataset.train.inputs[:, 0] == 0).all()
+    torch.testing.assert_close(dataset.test.inputs[:, 0], torch.full((100,), 0.5))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a,label,label\n1,x,x\n2,y,y\n", "two columns are named label"),
+        (",a,label\n0,1,x\n1,2,y\n", r"a column has no name, .*data\.drop=\['Unnamed: 0'\]"),
+        ("a,label\n1,x,7\n2,y,8\n", "rows have more values than the row of names"),
+        ("a,label\n1,x\n2,y,8\n", "cannot be read .*Expected 2 fields in line 3, saw 3"),
+        ("a,label\n1,x\n1e999,y\n", "the column a holds an infinite number in row 1 "),
+        ("a,label\n1e308,x\n-1e308,y\n", "column a: numbers up to 1e.308 are too large to st"),
+        ("a,label\n1,0\n2,inf\n", "the column label holds an infinite number in row 1 "),
+        (
+            "a,label\n1,0\n2,1e17\n",
+            r"target=label: .* holds numbers such as 1e.17 in row 1 .*2\^53",
+        ),
+    ],
+)
+def test_a_file_that_could_be_misread_is_one_line(
+    tmp_path: Path, content: str, message: str
+) -> None:
+    (tmp_path / "table.csv").write_text(content)
+    with pytest.raises(InputError, match=message) as caught:
+        read(tmp_path / "table.csv", target="label", test_path=tmp_path / "table.csv")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_test_row_beyond_32_bits_is_one_line(tmp_path: Path) -> None:
+    tests = written(tmp_path, SMALL.assign(a=1e300), "test.csv")
+    with pytest.raises(InputError, match="column a holds a number that is too large after"):
+        read(written(tmp_path, SMALL), target="label", test_path=tests)
+
+
+def test_whole_numbers_beyond_53_bits_stay_apart(tmp_path: Path) -> None:
+    table = SMALL.assign(label=[2**60, 2**60 + 1, 2**70, 2**70 + 1])
+    path = written(tmp_path, table)
+    found = read(path, target="label", test_path=path, categorical=["label"])
+    assert found.description.classes == tuple(str(each) for each in sorted(table["label"]))
+    found = read(written(tmp_path, table[:2]), target="label", test_path=tmp_path / "table.csv")
+    assert found.description.classes == (str(2**60), str(2**60 + 1))
 
 
 SIZES = ["clients.count=3", "clients.per_round=3", "local.epochs=1", "measure.personal.every=1"]

@@ -101,7 +101,7 @@ def test_short_roles_are_left_out(play: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"min_samples": 1000}, r"data\.min_samples=1000: no role has so many .* and a test seq"),
+        ({"min_samples": 1000}, r"data\.min_samples=1000: no role has 1000 .* and a test seq"),
         ({"min_samples": 1000, "split": "users"}, r"data\.min_samples=1000: .* needs two roles"),
         ({"sequence_length": 200}, r"data\.min_samples=10: no role"),
     ],

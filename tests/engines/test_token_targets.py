@@ -109,7 +109,7 @@ NEEDS = "needs one class for each sample, which play lacks"
         ("algorithm=creff", rf"^head \(Retrained\): {NEEDS}"),
         ("sampler=hics", rf"^sampler \(HiCS\): {NEEDS}; take another sampler$"),
         ("personalization=fedrod", rf"^personalization \(FedROD\): {NEEDS}"),
-        ("partition=dirichlet", rf"^partition=dirichlet: {NEEDS}; take natural or iid$"),
+        ("partition=dirichlet", rf"^partition=dirichlet: {NEEDS}; use natural or iid$"),
         (
             "partition.long_tail=10",
             rf"^partition\.long_tail=10\.0: {NEEDS}; should be null$",

@@ -120,7 +120,7 @@ def _captured() -> Iterator[list[warnings.WarningMessage]]:
 
 
 def _report(node: Node, caught: list[warnings.WarningMessage]) -> None:
-    """Log the partitioner's warnings in one line each; log those that differ in numbers once."""
+    """Log each of the partitioner's warnings in one line, and once if only its numbers differ."""
     texts = [str(each.message) for each in caught if each.category is UserWarning]
     for text in {re.sub(r"\d+", "", text): text for text in texts}.values():
         LOGGER.warning("%s: %s", _name(node), shorten(text, 200, placeholder=" ..."))
