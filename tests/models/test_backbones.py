@@ -103,6 +103,19 @@ def test_the_mlp_projection_by_hand() -> None:
     torch.testing.assert_close(projected(images), hidden @ last.weight.T + last.bias)
 
 
+@pytest.mark.parametrize("option", PROJECTED)
+def test_a_linear_projection_by_hand(option: str) -> None:
+    input_shape, width = BACKBONES[option]
+    inputs = torch.rand(8, *input_shape)
+    plain = backbone(option, input_shape).eval()
+    projected = backbone(option, input_shape, feature_dim=7, projection="linear").eval()
+    assert count(projected) - count(plain) == width * 7 + 7
+    last = [layer for layer in projected.modules() if isinstance(layer, nn.Linear)][-1]
+    expected = plain(inputs) @ last.weight.T + last.bias
+    torch.testing.assert_close(projected(inputs), expected)
+    assert (expected < 0).any()
+
+
 @pytest.mark.parametrize("option", BACKBONES)
 def test_no_layer_works_in_place(option: str) -> None:
     network = backbone(option, BACKBONES[option][0])
