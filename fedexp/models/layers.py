@@ -13,7 +13,7 @@ from fedexp.models.levels import HasLevels, LevelSequential
 
 Norm = Literal["group", "batch"]
 Stem = Literal["cifar", "imagenet"]
-Projection = Literal["linear_relu", "mlp"]
+Projection = Literal["linear", "linear_relu", "mlp"]
 
 
 def image_channels(input_shape: tuple[int, ...]) -> int:
@@ -52,19 +52,22 @@ def project(
         network: a network with outputs [B, width].
         width: width of these features.
         feature_dim: width d of the projected features, or None for no projection.
-        projection: "linear_relu" is Linear(width, d)-ReLU; "mlp" is Linear(width, width)-ReLU-
-            Linear(width, d), whose features may be negative (MOON, Li et al., CVPR 2021).
+        projection: "linear" is Linear(width, d); "linear_relu" is Linear(width, d)-ReLU; "mlp" is
+            Linear(width, width)-ReLU-Linear(width, d) (MOON, Li et al., CVPR 2021). Only the
+            features of "linear_relu" are never negative.
 
     Raises:
-        InputError: "mlp" without a ``feature_dim``.
+        InputError: "linear" or "mlp" without a ``feature_dim``.
     """
     if feature_dim is None:
-        if projection == "mlp":
-            raise InputError("model.projection=mlp: needs a width; set model.feature_dim")
+        if projection != "linear_relu":
+            raise InputError(f"model.projection={projection}: needs a width; set model.feature_dim")
         return network
     sequential = LevelSequential if isinstance(network, HasLevels) else nn.Sequential
     if projection == "mlp":
         return sequential(network, dense([width, width]), nn.Linear(width, feature_dim))
+    if projection == "linear":
+        return sequential(network, nn.Linear(width, feature_dim))
     return sequential(network, dense([width, feature_dim]))
 
 

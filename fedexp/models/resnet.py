@@ -71,8 +71,8 @@ def resnet(
             has [3, 4, 6, 3] bottlenecks.
         norm: "group" or "batch" normalisation.
         groups: groups of group normalisation; must divide 64.
-        norm_in_blocks: whether to normalise the convolutions in blocks. False: only the stem and
-            the shortcuts, as in FedNH's released ResNet18 (Dai et al., AAAI 2023).
+        norm_in_blocks: whether to normalise all convolutions. False: only those of the shortcuts, as
+            in FedNH's released ResNet18 (Dai et al., AAAI 2023).
         stem: "cifar" keeps the resolution (3x3, stride 1, no pool), "imagenet" quarters it.
         feature_dim: width of a projection after the network; None for no projection (512 with basic
             blocks, 2048 with bottlenecks).
@@ -91,13 +91,13 @@ def resnet(
     else:
         network.conv1 = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
     if not norm_in_blocks:
-        _remove_block_norms(network)
+        _keep_norms_of_shortcuts(network)
     return project(without_inplace(network), width, feature_dim, projection)
 
 
-def _remove_block_norms(network: ResNet) -> None:
-    for block in network.modules():
-        if isinstance(block, (BasicBlock, Bottleneck)):
+def _keep_norms_of_shortcuts(network: ResNet) -> None:
+    for module in list(network.modules()):
+        if isinstance(module, (ResNet, BasicBlock, Bottleneck)):
             for name in ("bn1", "bn2", "bn3"):
-                if hasattr(block, name):
-                    setattr(block, name, nn.Identity())
+                if hasattr(module, name):
+                    setattr(module, name, nn.Identity())

@@ -187,6 +187,8 @@ def _fits(run: Run, row: Published, method: str) -> bool:
 
 def _has(run: Run, override: str) -> bool:
     text = override.partition("=")[2]
+    if override.startswith("algorithm="):
+        return text in _readings(run)
     if override.startswith("+measure="):
         return any(key.startswith(f"measure.{text}.") for key in run.values)
     have = run.values.get(override_key(override), _ABSENT)
@@ -199,7 +201,21 @@ def _unexplained(run: Run, row: Published, method: str) -> list[str]:
     explained = {_parsed(each) for each in row.overrides}
     left = [each for each in run.overrides if changes_results(override_key(each))]
     left = [each for each in left if override_key(each) not in own]
+    if reading := _reading(run, [*method.split(), *row.overrides]):
+        left.append(reading)
     return [each for each in left if _parsed(each) not in explained]
+
+
+def _readings(run: Run) -> tuple[str, str]:
+    """The run's algorithm, and without ``_paper`` or ``_released``, which are readings of one."""
+    name = str(run.values.get("algorithm"))
+    return name, name.removesuffix("_paper").removesuffix("_released")
+
+
+def _reading(run: Run, wanted: Sequence[str]) -> str:
+    """The run's algorithm if it is another reading of the wanted one; else nothing."""
+    name, method = _readings(run)
+    return f"algorithm={name}" if name != method and f"algorithm={method}" in wanted else ""
 
 
 def _parsed(override: str) -> tuple[str, str]:

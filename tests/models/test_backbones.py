@@ -103,6 +103,19 @@ def test_the_mlp_projection_by_hand() -> None:
     torch.testing.assert_close(projected(images), hidden @ last.weight.T + last.bias)
 
 
+@pytest.mark.parametrize("option", PROJECTED)
+def test_a_linear_projection_by_hand(option: str) -> None:
+    input_shape, width = BACKBONES[option]
+    inputs = torch.rand(8, *input_shape)
+    plain = backbone(option, input_shape).eval()
+    projected = backbone(option, input_shape, feature_dim=7, projection="linear").eval()
+    assert count(projected) - count(plain) == width * 7 + 7
+    last = [layer for layer in projected.modules() if isinstance(layer, nn.Linear)][-1]
+    expected = plain(inputs) @ last.weight.T + last.bias
+    torch.testing.assert_close(projected(inputs), expected)
+    assert (expected < 0).any()
+
+
 @pytest.mark.parametrize("option", BACKBONES)
 def test_no_layer_works_in_place(option: str) -> None:
     network = backbone(option, BACKBONES[option][0])
@@ -210,10 +223,10 @@ def test_convnet_pads_grey_images_by_three_in_the_first_block_only() -> None:
 
 
 def test_resnet_without_norm_in_its_blocks() -> None:
-    """The stem and the shortcuts of the last three stages stay normalised."""
+    """The shortcuts of the last three stages stay normalised."""
     network = backbone("resnet18", COLOUR, norm_in_blocks=False)
     names = [name for name, layer in network.named_modules() if isinstance(layer, nn.GroupNorm)]
-    assert names == ["bn1", *(f"layer{stage}.0.downsample.1" for stage in (2, 3, 4))]
+    assert names == [f"layer{stage}.0.downsample.1" for stage in (2, 3, 4)]
     assert all(network.get_submodule(name).num_groups == 2 for name in names)
     block = network.layer1[0]
     x = torch.rand(2, 64, 8, 8)

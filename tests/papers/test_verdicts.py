@@ -312,3 +312,16 @@ def test_an_unfinished_run_whose_last_rounds_measured_nothing_has_no_mean(tmp_pa
     made = PaperReport.read(tmp_path)
     assert [each.words for each in made.verdicts] == ["not finished", "not finished"]
     assert "mean_last5" not in set(made.values.query("metric == 'global/accuracy'")["statistic"])
+
+
+def test_another_reading_of_a_method_answers_its_row_by_itself(tmp_path: Path) -> None:
+    run(tmp_path / "0", "algorithm=fednh", value=0.7)
+    run(tmp_path / "1", "algorithm=fednh_paper", value=0.4)
+    run(tmp_path / "2", "algorithm=fednh_own", value=0.1)
+    cells = [each.cell for each in PaperReport.read(tmp_path).verdicts if each.cell.ran]
+    assert [(cell.table, cell.differs, cell.ours) for cell in cells] == [
+        ("Table 1", (), {0: 0.7}),
+        ("Table 1", ("algorithm=fednh_paper",), {0: 0.4}),
+    ]
+    (paper,) = (table for table in PaperReport.read(tmp_path).tables() if "Table 1" in table.title)
+    assert [row[0] for row in paper.rows] == ["fedavg", "fednh", "fednh fednh_paper"]
