@@ -314,7 +314,9 @@ def _shown(records: Sequence[Record]) -> dict[str, Any]:
     """Name -> value of everything in the records that does not depend on the time."""
     shown: dict[str, Any] = {}
     for record in records:
-        found = {n: v for n, v in record.metrics.items() if not n.startswith("time/")}
+        found: dict[str, Any] = {
+            n: v for n, v in record.metrics.items() if not n.startswith("time/")
+        }
         found |= {f"the accuracy of {name}": value for name, value in record.per_class.items()}
         for name, table in record.tables.items():
             found |= {f"column {column} of {name}": list(v) for column, v in table.items()}

@@ -123,7 +123,7 @@ def _join(fabric: Fabric, path: str) -> None:
     on_gpu = fabric.device.type == "cuda"
     dist.init_process_group(
         strategy.process_group_backend or ("nccl" if on_gpu else "gloo"),
-        store=dist.FileStore(path, fabric.world_size),
+        store=dist.FileStore(path, fabric.world_size),  # type: ignore[attr-defined]
         rank=fabric.global_rank,
         world_size=fabric.world_size,
         timeout=_TIMEOUT,

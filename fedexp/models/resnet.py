@@ -20,7 +20,7 @@ from fedexp.models.levels import Levels, level
 
 def _residual_sum(block: BasicBlock | Bottleneck, x: Tensor) -> Tensor:
     """The output of ``block`` before its last ReLU: convolutions plus the shortcut."""
-    out = block.bn2(block.conv2(block.relu(block.bn1(block.conv1(x)))))
+    out: Tensor = block.bn2(block.conv2(block.relu(block.bn1(block.conv1(x)))))
     if isinstance(block, Bottleneck):
         out = block.bn3(block.conv3(block.relu(out)))
     shortcut: Tensor = x if block.downsample is None else block.downsample(x)
@@ -71,8 +71,8 @@ def resnet(
             has [3, 4, 6, 3] bottlenecks.
         norm: "group" or "batch" normalisation.
         groups: groups of group normalisation; must divide 64.
-        norm_in_blocks: whether to normalise all convolutions. False: only those of the shortcuts, as
-            in FedNH's released ResNet18 (Dai et al., AAAI 2023).
+        norm_in_blocks: whether to normalise all convolutions. False: only those of the shortcuts,
+            as in FedNH's released ResNet18 (Dai et al., AAAI 2023).
         stem: "cifar" keeps the resolution (3x3, stride 1, no pool), "imagenet" quarters it.
         feature_dim: width of a projection after the network; None for no projection (512 with basic
             blocks, 2048 with bottlenecks).
