@@ -42,7 +42,7 @@ def test_a_wrong_override_is_one_line() -> None:
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["+measure=[forgetting,clients,fairness,step_cosine]"],
+        ["+measure=[forgetting,clients,cohort,fairness,step_cosine]"],
         ["personalization=finetune_best", "data.validation=0.2"],
     ],
     ids=" ".join,

@@ -1,0 +1,37 @@
+"""Personal accuracies of a round's cohort alone."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from fedexp.measures.after_round import AfterRound
+from fedexp.measures.client_scores import PersonalMeasure, client_scores
+from fedexp.measures.measure import Better, Measured, Outline
+
+
+class Cohort(PersonalMeasure):
+    """``cohort/accuracy_<kind>``: mean personal accuracy of the clients that the round trained.
+
+    Some released code logs this mean in place of the mean over all clients (FedNH's, Dai et al.,
+    AAAI 2023). The cohort's models are the freshest, so that the two means can differ.
+    """
+
+    overlaps = True
+
+    def check(self, outline: Outline) -> None:
+        """Set the headlines."""
+        higher: Better = "higher"
+        self.headlines: Mapping[str, Better] = {
+            f"cohort/accuracy_{kind}": higher for kind in self.kinds if kind != "angles"
+        }
+
+    def __call__(self, after: AfterRound) -> Measured:
+        """The means; absent for a kind that no client of the cohort has."""
+        scores = client_scores(after, self.samples)
+        trained = {each.client for each in after.exchange.receipts}
+        of_cohort = [score.accuracies for client, score in scores.items() if client in trained]
+        metrics: dict[str, float] = {}
+        for kind in self.kinds:
+            if found := [each[kind] for each in of_cohort if kind in each]:
+                metrics[f"cohort/accuracy_{kind}"] = float(np.mean(found))
+        return Measured(metrics)

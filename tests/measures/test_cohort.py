@@ -1,0 +1,30 @@
+"""The cohort's personal accuracies, against the table of the clients."""
+
+import numpy as np
+import pytest
+from federations import federate
+
+SMALL = ["clients.count=6", "clients.per_round=2", "local.epochs=1", "data.subset=240"]
+SMALL += ["rounds=3", "partition.beta=0.3", "measure.personal.every=1", "model.hidden=[8]"]
+
+
+def test_the_mean_is_over_the_clients_of_the_round() -> None:
+    federation = federate(*SMALL, "+measure=[cohort,clients]")
+    for round in (1, 2, 3):
+        message = federation.server.broadcast(round)
+        chosen = set(federation.sampler.select(message.round))
+        found = federation.run_round(round)
+        table = found.tables["clients"]
+        accuracies = dict(zip(table["client"], table["accuracy_local"], strict=True))
+        expected = np.mean([accuracies[client] for client in chosen])
+        assert found.metrics["cohort/accuracy_local"] == pytest.approx(expected)
+    assert found.metrics["cohort/accuracy_local"] != found.metrics["personal/accuracy_local"]
+
+
+def test_the_cohort_of_everybody_is_everybody() -> None:
+    federation = federate(*SMALL, "+measure=cohort", "clients.per_round=6")
+    metrics = federation.run_round(1).metrics
+    for kind in ("uniform", "local", "test_split", "whole"):
+        assert metrics[f"cohort/accuracy_{kind}"] == pytest.approx(
+            metrics[f"personal/accuracy_{kind}"]
+        )
