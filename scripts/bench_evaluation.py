@@ -106,7 +106,7 @@ def one_after_another(federation: Federation) -> list[dict[str, float]]:
         values["test_split"] = correct[client.test_index].double().mean().item()
         for kind, vectors in predictions.class_vectors.items():
             for name, keep in (("existing", counts > 0), ("missing", counts == 0)):
-                values[f"{kind}_{name}"] = mean_pairwise_angle(vectors, keep)
+                values[f"{kind}_{name}"] = mean_pairwise_angle(vectors[keep])
         found.append(values)
     return found
 

@@ -45,7 +45,9 @@ def test_heads_of_one_paper_learn_with_the_loss_of_another(head: str) -> None:
 
 
 def test_a_simplex_needs_room() -> None:
-    with pytest.raises(InputError, match=r"head=etf: needs model\.feature_dim >= .* = 9, has 5"):
+    with pytest.raises(
+        InputError, match=r"head=etf: model\.feature_dim=5 is too small .* use at least 9"
+    ):
         federate("head=etf", "model.feature_dim=5")
 
 

@@ -73,7 +73,7 @@ def test_hics_chooses_by_the_head_s_classes(small: list[str]) -> None:
     [
         ("model=mlp", "^model: mlp takes numbers, .* use model=char_lstm"),
         ("data.augment=flip", r"^data\.augment=flip: needs images, .* should be none"),
-        ("algorithm=fedptr", "^regularizer: learns synthetic inputs, but tokens"),
+        ("algorithm=fedptr", "^regularizer: learns synthetic inputs, but the inputs are tokens"),
     ],
 )
 def test_what_tokens_cannot_do_is_one_line(small: list[str], override: str, message: str) -> None:
