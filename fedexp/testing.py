@@ -130,8 +130,8 @@ def check_measure(*overrides: str, config_dir: str | Path | None = None) -> None
     5. Each declared headline is measured in some round, and is always a finite number.
 
     Args:
-        overrides: as on the command line; ``TINY`` has the others. If they add no measure, those of
-            the config are checked.
+        overrides: as on the command line; in addition to ``TINY``. If they add no
+            measure, the config's measures are checked.
         config_dir: a folder with config groups of your own, as ``--config-dir``.
 
     Raises:

@@ -15,8 +15,8 @@ class Average(Aggregator):
     """w = sum_k a_k w_k / sum_k a_k, a_k = n_k (McMahan et al., AISTATS 2017, Alg. 1) or 1.
 
     Float buffers (BatchNorm statistics) are averaged like weights. Integer buffers are taken from
-    the client with the most samples; ties go to the lowest client number. Sums are float64: then
-    the order of the updates changes them by far less than a float32 rounding.
+    the client with the most samples; ties go to the lowest client number. Sums are in
+    float64, so that the order of the updates hardly matters: by far less than a float32 rounding.
     """
 
     _total: int
@@ -55,7 +55,7 @@ class Average(Aggregator):
         return Contribution(self._sums, (self._total, self._largest, self._integers))
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """Replace this process's sums by those of all processes."""
+        """Replace this process's sums by the sums over all processes."""
         totals, largest, integers = zip(*items, strict=True)
         self._sums, self._total, self._largest = sums, sum(totals), max(largest)
         self._integers = integers[largest.index(self._largest)]

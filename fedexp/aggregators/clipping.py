@@ -51,7 +51,7 @@ class NormClipped(Average):
         return replace(average, items=(average.items, self._norms))
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """Replace this process's sums and lengths by those of all processes."""
+        """Take over the sums over all processes, and the step lengths of all processes."""
         averages, norms = zip(*items, strict=True)
         super().set_reduced(sums, averages)
         self._norms = list(chain(*norms))

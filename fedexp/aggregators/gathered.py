@@ -26,7 +26,7 @@ class Gathered(Aggregator):
         return Contribution(items=self._updates)
 
     def set_reduced(self, sums: Tensors, items: Sequence[list[PartUpdate]]) -> None:
-        """Replace this process's updates by those of all processes."""
+        """Replace this process's updates by the updates of all processes."""
         self._updates = list(chain(*items))
 
     def merge(self, current: Tensors) -> Tensors:

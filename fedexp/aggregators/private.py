@@ -110,7 +110,7 @@ class Private(Aggregator):
         return Contribution(self._sums, self._norms)
 
     def set_reduced(self, sums: Tensors, items: Sequence[list[float]]) -> None:
-        """Replace this process's sums and lengths by those of all processes."""
+        """Take over the sums over all processes, and the step lengths of all processes."""
         self._sums, self._norms = sums, list(chain(*items))
 
     def merge(self, current: Tensors) -> Tensors:

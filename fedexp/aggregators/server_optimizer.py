@@ -44,7 +44,7 @@ class ServerOptimizer(Average):
         return merged
 
     def step(self, name: str, delta: Tensor) -> Tensor:
-        """The direction for one parameter, before the learning rate."""
+        """The server's step for one parameter, not yet multiplied by the learning rate."""
         raise NotImplementedError
 
     def server_state(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class Momentum(ServerOptimizer):
 class Adaptive(ServerOptimizer):
     """m <- beta1 m + (1 - beta1) delta; w <- w + lr m / (sqrt(v) + tau).
 
-    v starts from tau^2; a subclass defines its recursion, ``second_moment``.
+    v starts from tau^2; a subclass defines v's recursion in ``second_moment``.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The folder of a run or sweep: a new one, or with ``resume`` that of an earlier launch."""
+"""The folder of a run or sweep: a new folder, or with ``resume`` an earlier launch's folder."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def register_resolvers() -> None:
 
 
 def choose_run_folder(root: str, new: str, *, _root_: DictConfig) -> str:
-    """Choose the folder of a run; the processes of one run use that of the first process.
+    """Choose the folder of a run; all processes of a run use the folder of the first.
 
     Args:
         root: the folder of all runs, which are two levels below it.

@@ -56,7 +56,7 @@ class Common(BaseModel):
 
     @property
     def node(self) -> Node:
-        """The option's own node."""
+        """The keys that are not common to all options: ``_target_`` and its arguments."""
         return dict(self.model_extra or {})
 
 

@@ -46,7 +46,7 @@ class Server:
         return joined(self._reducibles())
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """Replace the updates of this process by those of all processes."""
+        """Replace the updates of this process by the updates of all processes."""
         split(self._reducibles(), sums, items)
 
     def step(self) -> int:

@@ -1,4 +1,4 @@
-"""The contracts of the sockets: the hooks of a head, a loss, ... in addition to those of a part.
+"""The contracts of the sockets: the hooks that a head, a loss, ... has besides a part's hooks.
 
 The base classes ``Regularizer`` and ``Personalization`` do nothing; they are ``regularizer=none``
 and ``personalization=none``. ``fedexp.samplers.base`` has the contract of a sampler.

@@ -110,7 +110,7 @@ class DrawnData(FederatedData):
 
     @property
     def class_counts(self) -> Tensor:  # type: ignore[override]
-        """[N, C] class counts; InputError if not all clients are ``counted``."""
+        """[N, C] class counts. Raises InputError if the classes of some clients are not counted."""
         if len(self._counted) < len(self.clients):
             raise InputError(
                 f"data.test_clients={len(self._counted)}: the class counts of all "

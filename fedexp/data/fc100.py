@@ -38,7 +38,8 @@ class FC100(Source):
         download: download CIFAR-100 into ``root`` if it is not there.
         unseen: classes of the test split: ``test``, or ``validation`` for choosing settings.
         mean: mean of each channel, inputs in [0, 1]; None for CIFAR-100's usual constants.
-        std: standard deviation of each channel, likewise.
+        std: standard deviation of each channel, inputs in [0, 1]; None for CIFAR-100's usual
+            constants.
 
     Raises:
         InputError: see ``TorchvisionDataset``.

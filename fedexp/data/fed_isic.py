@@ -53,7 +53,7 @@ class FedISIC(Source):
         test_fraction: with ``users``, share of the centres for testing.
         split_seed: seed of the draw of centres; independent of the run's seed.
         mean: mean of each channel, inputs in [0, 1].
-        std: standard deviation of each channel, likewise.
+        std: standard deviation of each channel, inputs in [0, 1].
 
     Raises:
         InputError: from the constructor: an argument is invalid; from ``describe``: a file is

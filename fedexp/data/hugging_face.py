@@ -58,7 +58,8 @@ class HuggingFace(Source):
             token; None if all have the same length.
         image_size: resize images to this height and width; None if all have the same size.
         mean: mean of each image channel, inputs in [0, 1]; None measures it on the training images.
-        std: standard deviation of each image channel, likewise.
+        std: standard deviation of each image channel, inputs in [0, 1]; None measures it on the
+            training images.
 
     Raises:
         InputError: from ``describe``: the library, the dataset, a split or a column is missing or

@@ -37,7 +37,8 @@ class ImageFolder(Source):
         user_pattern: regular expression with one group, searched for in each path relative to
             ``root`` ("train/cat/anna_01.png"): the group is the user for the natural partition.
         mean: mean of each channel, inputs in [0, 1]; None measures it on the training images.
-        std: standard deviation of each channel, likewise.
+        std: standard deviation of each channel, inputs in [0, 1]; None measures it on the training
+            images.
 
     Raises:
         InputError: from the constructor: an argument is invalid; from ``describe``: the folders do

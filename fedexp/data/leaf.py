@@ -139,8 +139,8 @@ class Leaf(Source):
 class Femnist(Leaf):
     """Handwritten digits and letters of 28x28, 62 classes; some 3,500 writers are the users.
 
-    The grey values, multiples of 1/255 in LEAF's files, become uint8. From all_data/ a share of
-    each writer's samples is drawn for testing, as in LEAF.
+    The grey values, multiples of 1/255 in LEAF's files, become uint8. If the files are not
+    yet split (folder all_data/), a share of each writer's samples is drawn for testing, as in LEAF.
 
     Args:
         root: see ``Leaf``.
@@ -148,7 +148,8 @@ class Femnist(Leaf):
         split: see ``Leaf``.
         split_seed: see ``Leaf``.
         mean: mean of the grey values in [0, 1]; None measures it on the training images.
-        std: standard deviation of the grey values, likewise.
+        std: standard deviation of the grey values in [0, 1]; None measures it on the training
+            images.
     """
 
     name = "femnist"

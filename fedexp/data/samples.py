@@ -18,7 +18,7 @@ class Samples:
     Args:
         split: the samples.
         mean: mean of each image channel; empty if not images.
-        std: standard deviation of each image channel, likewise.
+        std: standard deviation of each image channel; empty if not images.
         device: device of the tensors.
         keep_normalised: normalise all images once and keep them for ``batches``, if they take at
             most ``KEEP_BELOW`` bytes; for a split on which many models are scored.

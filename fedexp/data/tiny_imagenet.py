@@ -38,7 +38,7 @@ class TinyImageNet(Source):
             the file ``wnids``.txt. Samples are in label order.
         image_size: height and width; images are resized (bilinear) if it is not 64.
         mean: mean of each channel, inputs in [0, 1].
-        std: standard deviation of each channel, likewise.
+        std: standard deviation of each channel, inputs in [0, 1].
 
     Raises:
         InputError: from the constructor: an argument is invalid; from ``describe``: a file is

@@ -44,7 +44,7 @@ class _Known:
         input_shape: [channels, height, width].
         classes: names in label order.
         mean: mean of each channel, inputs in [0, 1].
-        std: standard deviation of each channel, likewise.
+        std: standard deviation of each channel, inputs in [0, 1].
         files: paths of the files, relative to root.
         by_hand: how to install the files by hand, with ``{root}`` for the root.
         superclasses: the group of each class, if there are groups.
@@ -128,7 +128,8 @@ class TorchvisionDataset(Source):
         root: torchvision's folder of the dataset; ``~`` is expanded.
         download: download missing files into ``root``; nothing else writes there.
         mean: mean of each channel, inputs in [0, 1]; None for the dataset's usual constants.
-        std: standard deviation of each channel, likewise.
+        std: standard deviation of each channel, inputs in [0, 1]; None for the dataset's usual
+            constants.
 
     Raises:
         InputError: ``mean`` or ``std`` does not have one number for each channel.

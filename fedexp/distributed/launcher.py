@@ -31,7 +31,7 @@ class ProcessInfo:
 
 
 def this_process() -> ProcessInfo:
-    """Read the environment: the variables of torchrun, then those of a SLURM step."""
+    """Read the environment: the variables of torchrun, then the variables of a SLURM step."""
     found = os.environ
     if "TORCHELASTIC_RUN_ID" in found:
         return ProcessInfo("torchrun", int(found["RANK"]), int(found["WORLD_SIZE"]))

@@ -99,7 +99,7 @@ class Placement:
         return self._speeds.timed(updates)
 
     def even_out(self) -> None:
-        """Move states so that ranks of equal speed keep equally many; all ranks must call it."""
+        """Move client states until equally fast ranks keep equally many. All ranks must call it."""
         ones = np.broadcast_to(1, len(self._sizes))
         self._move(balance(self._homes, ones, self._homes, self._speeds.relative()))
 

@@ -82,7 +82,7 @@ def widen(axes: Axes) -> None:
 
 
 def few_ticks(axes: Axes) -> None:
-    """Label each axis with about five numbers; those of the x-axis, the rounds, are whole."""
+    """Label each axis with about five numbers; on the x-axis (rounds) only whole numbers."""
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(5))
 

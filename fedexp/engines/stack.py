@@ -68,8 +68,8 @@ def _empty_rows(size: int, value: Tensor, transposed: bool) -> Tensor:
 def dense(value: Tensor, like: Tensor | None = None) -> Tensor:
     """``value`` as a contiguous tensor with its dimensions permuted to memory order.
 
-    The order is that of ``like``, by default of ``value`` itself. The result is a view if possible,
-    else a copy.
+    The memory order is taken from ``like``, by default from ``value``. The result is a view if
+    possible, else a copy.
     """
     return value.permute(memory_order(value if like is None else like)).contiguous()
 

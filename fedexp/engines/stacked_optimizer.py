@@ -105,7 +105,7 @@ class PerClientOptimizer(StackedOptimizer):
         restore_optimizer(self._optimizer, zip(self._all_rows, kept, strict=True))
 
     def states(self) -> list[Memory]:
-        """The optimizer state of each row, including finished rows."""
+        """The optimizer state of each client (row of the stack), including finished clients."""
         inverse = {
             name: [order.index(dim) for dim in range(len(order))]
             for name, order in self._orders.items()

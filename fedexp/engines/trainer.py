@@ -26,7 +26,7 @@ from fedexp.errors import InputError
 class Trainer(Serial):
     """Trains clients one after another; each phase of local training is one ``Trainer.fit``.
 
-    On a CPU the weights equal those of ``serial`` to the bit.
+    On a CPU it gives the same weights as ``serial``, to the bit.
 
     Args:
         resources: the objects that every engine works with.

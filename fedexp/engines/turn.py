@@ -32,9 +32,9 @@ class Trained(NamedTuple):
 def end_turns(turns: Sequence[Trained], message: Message, resources: Resources) -> list[Update]:
     """The updates as the server receives them, with injected faults.
 
-    The server will reject an update that is not finite, so its client's state is reset to the start
-    of the round. Adds ``Turn.fitted`` and the size of the client's state to the metrics. Waits for
-    the device, once for all turns.
+    The server rejects an update that is not finite. Its client then gets back the state from the
+    start of the round. ``Turn.fitted`` and the size of the client's state are added to the metrics.
+    Waits for the device once, for all turns together.
     """
     module = resources.module
     arrived = [resources.faults.corrupt(turn.update, message) for turn in turns]

@@ -42,8 +42,8 @@ class Vectorized(Engine):
 
     A stack is sorted by the number of steps, the largest first, so clients that have finished drop
     off its end. Each client has its own batches, gradient norm and optimizer state. The weights
-    equal those of ``serial`` except for rounding and the random numbers of layers such as dropout.
-    The optimizer must be elementwise, like SGD and Adam.
+    equal the weights of ``serial`` except for rounding and the random numbers of layers such as
+    dropout. The optimizer must be elementwise, like SGD and Adam.
 
     Calls the method ``prepare_for_vmap()`` of every layer that has it, once.
 

@@ -30,7 +30,7 @@ class Measured:
     figures: Mapping[str, Figure] = field(default_factory=dict)
 
     def __or__(self, other: Measured) -> Measured:
-        """Both results; where both have a name, that of ``other``."""
+        """Both results together; for a name in both, the value of ``other`` counts."""
         return Measured(
             {**self.metrics, **other.metrics},
             {**self.per_class, **other.per_class},

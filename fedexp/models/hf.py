@@ -104,7 +104,7 @@ def hf_model(
         name: a type of model, such as "bert" or "vit"; a folder by ``save_pretrained``; or a name
             on the Hugging Face hub, which is downloaded.
         weights: None (random) or "pretrained" (the weights of ``name``).
-        config: values that replace those of the model's config, such as ``hidden_size``.
+        config: values that override the model's config, such as ``hidden_size``.
         pooling: how states become features, see ``Pooled``.
         pad_token: token id of padding; None if there is none.
         feature_dim: width of a projection after the network; None for no projection.

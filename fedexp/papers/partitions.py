@@ -182,7 +182,7 @@ def legacy_dirichlet(
 def _legacy_counts(
     sizes: np.ndarray, num_clients: int, beta: float, generator: np.random.RandomState
 ) -> np.ndarray:
-    """[N, C] draw each client's samples of each class; ``sizes`` [C] are those of the classes."""
+    """Draw each client's number of samples of each class [N, C]; ``sizes`` [C]: class sizes."""
     counts = np.empty((num_clients, len(sizes)), dtype=np.int64)
     for label, size in enumerate(sizes):
         shares = np.nan_to_num(generator.dirichlet(np.full(num_clients, beta)))

@@ -49,7 +49,7 @@ def checked_rows(nodes: Sequence[Node]) -> list[Published]:
 
 
 def published_by(run: Run) -> list[Published]:
-    """The rows of a run's config. Raises InputError, which names the run, if one is wrong."""
+    """Published rows in a run's config. Raises InputError with the run's folder if one is wrong."""
     try:
         return checked_rows(run.config.get("paper") or ())
     except InputError as error:

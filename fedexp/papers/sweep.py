@@ -60,7 +60,7 @@ class TableSweep:
 
     @property
     def first_cell(self) -> str:
-        """The experiment that runs without ``-m``."""
+        """The experiment of the first cell; only this one runs without Hydra's ``-m``."""
         return self.parts[0][CELLS][0]
 
     def only(self, patterns: Sequence[str]) -> TableSweep:

@@ -1,4 +1,4 @@
-"""FedROD: a private head adds its logits to those of the shared generic head."""
+"""FedROD: a private head adds its logits to the shared generic head's logits."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def shift(images: Tensor, down: Tensor, right: Tensor) -> Tensor:
 
 
 def cutout(images: Tensor, row: Tensor, column: Tensor, size: tuple[int, int]) -> Tensor:
-    """Zero the part of a rectangle of ``size`` around a pixel that is inside the image."""
+    """Zero a rectangle of ``size`` (height, width) around a pixel, clipped at the image's edges."""
     rows, columns = _pixels(images)
     top, left = _per_row(row - size[0] // 2), _per_row(column - size[1] // 2)
     inside = (rows >= top) & (rows < top + size[0]) & (columns >= left) & (columns < left + size[1])

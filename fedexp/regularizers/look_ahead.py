@@ -78,7 +78,7 @@ class StepMatching:
         return now, metrics
 
     def remember(self, memory: Memory, weights: Tensors) -> Tensors:
-        """Store a model in place of the one m models older; return the older one, if any."""
+        """Store w^t in place of the oldest of m stored models, and return that one; empty at first."""
         seen = int(memory.get("seen", 0))
         slot = str(seen % self.lag)
         past = with_prefix(slot, memory)

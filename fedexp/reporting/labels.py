@@ -47,7 +47,7 @@ def text(label: Label) -> str:
 
 
 def short_texts(labels: Sequence[Label]) -> list[str]:
-    """The labels for a legend: the value alone for groups and names, ``beta=0.1`` for numbers."""
+    """Labels for a legend: ``fedavg`` for an option of a config group, ``beta=0.1`` for a value."""
     return [" ".join(_short(key, value) for key, value in label) or "all" for label in labels]
 
 

@@ -29,7 +29,7 @@ _LOSS = "train/cross_entropy"
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure, drawn.
+    """A figure of the report, encoded as image files.
 
     Attributes:
         name: the name of its files, without suffix.

@@ -56,7 +56,7 @@ class Measures:
     """Numbers to compute of each run in addition to the headline metrics.
 
     Attributes:
-        targets: global accuracies, in addition to those of ``measure.global.targets``.
+        targets: target global accuracies, in addition to ``measure.global.targets``.
         metrics: names of other metrics, such as ``geometry/classifier_angle``.
         smooth: whether to count rounds to targets on the smoothed curve, too.
     """
@@ -173,8 +173,8 @@ def over_seeds(lines: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     """Mean, standard deviation (n - 1; NaN for one seed) and n of ``per_run``'s values.
 
     ``seeds`` is the number of runs of the row. If ``n`` is smaller, some runs did not reach a
-    target or did not measure the metric. Mean and deviation are then NaN, since those of the other
-    runs alone would be too good. They are also NaN if a seed diverged.
+    target or did not measure the metric. Mean and deviation are then NaN: the other runs alone
+    would look too good. They are also NaN if a seed diverged.
     """
     if lines.empty:
         return pd.DataFrame(columns=[*keys, "metric", "statistic", "mean", "std", "n", "seeds"])

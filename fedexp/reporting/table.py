@@ -59,15 +59,15 @@ def results_table(
     """Mean ± standard deviation over seeds, a row for each label, a column for each metric.
 
     Best in bold, second underlined, among rows with the same baseline (all, if there are none) and
-    only where each has several seeds. What a target cost shows its final value.
+    only where each has several seeds. Costs to a target show their final value.
 
     Args:
         over_seeds: of ``statistics.over_seeds``.
         keys: the label's keys.
         metrics: the columns.
         better: metric -> ``higher`` or ``lower``; a metric that is not in it gets no marks.
-        statistic: which one to show.
-        baselines: label -> that of the row it is compared with.
+        statistic: the statistic over rounds to show.
+        baselines: label -> label of the row that it is compared with.
     """
     cells = _cells(over_seeds, keys, metrics, statistic)
     labels = list(dict.fromkeys(over_seeds[list(keys)].itertuples(index=False, name=None)))
@@ -101,10 +101,11 @@ def direction(metric: str, better: Mapping[str, str]) -> str | None:
 
 
 def rank(found: Mapping[int, Values], better: str | None) -> dict[int, Mark]:
-    """The best and the second of several means, of which ``higher`` or ``lower`` ones are better.
+    """Mark the best and the second best of several means.
 
-    Nothing if one of them is of a single seed, or if ``better`` is None. Means that are equal in
-    the digits shown are equal.
+    ``better`` is the better direction: ``higher`` or ``lower``. There are no marks if it is None,
+    if a mean is of a single seed, or if fewer than two means are finite. Means that agree in the
+    digits shown get the same mark.
     """
     finite = {n: round(row["mean"], 4) for n, row in found.items() if math.isfinite(row["mean"])}
     if better is None or len(finite) < 2 or any(row["seeds"] < 2 for row in found.values()):

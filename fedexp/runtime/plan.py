@@ -140,7 +140,7 @@ def plan(config: Config) -> Plan:
 def _finish(plan: Plan, backbone: nn.Module, traits: frozenset[str]) -> None:
     """Make the personalization's parameters, and check what depends on values.
 
-    ``traits`` are those of all components.
+    ``traits``: the traits of all components.
     """
     config, about, sockets = plan.config, plan.description, plan.sockets
     head, loss, personalization = sockets.head, sockets.loss, sockets.personalization

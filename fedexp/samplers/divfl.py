@@ -88,7 +88,7 @@ class DivFL(LastUpdates):
         return self.eligible.tolist() if self.signal == "ideal" else []
 
     def answer(self, client: Client) -> Tensors:
-        """``gradient`` [D] float32."""
+        """``gradient`` [D] float32 of the mean cross-entropy on the client's training data."""
         weights = client.weights
         parameters = {name: weights[name].requires_grad_() for name in self.names}
         total = {name: torch.zeros_like(value) for name, value in parameters.items()}

@@ -225,7 +225,7 @@ class HiCS(Sampler):
         return self.source.measure(batch)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """The signal [C], if it is not in the weights."""
+        """The client's signal [C]; empty if the server computes it from the sent weights."""
         return self.source.report(client, client.measured(self))
 
     def _warm_up_order(self) -> np.ndarray:

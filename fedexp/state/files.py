@@ -29,7 +29,7 @@ def write_file(path: Path, content: bytes) -> str:
 
 
 def digest(content: bytes) -> str:
-    """32 hexadecimal digits."""
+    """BLAKE2b hash of ``content``, as 32 hexadecimal digits."""
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 

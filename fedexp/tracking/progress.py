@@ -60,7 +60,7 @@ class Progress(Tracker):
 def print_report(
     summary: Mapping[str, Any], folder: Path, console: Console, *, brief: bool = False
 ) -> None:
-    """Print a run's results and folder: as a table, or ``brief`` as one line, for a sweep's job."""
+    """Print a run's results and folder as a table; ``brief``: as one line, for a job of a sweep."""
     if brief:
         finals = {name: values["final"] for name, values in summary["metrics"].items()}
         parts = [

@@ -98,7 +98,7 @@ class Tracker:
         """Record one round. Training waits until it returns."""
 
     def finish(self, summary: Mapping[str, Any] | None) -> None:
-        """End the record. ``summary`` is that of ``summary.json``; None if the run failed."""
+        """End the record. ``summary``: the content of ``summary.json``; None if the run failed."""
 
 
 class Trackers(Tracker):
