@@ -13,13 +13,13 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedexp.drawing.style import LAYOUT
+from fedexp.drawing.style import LAYOUT, PlainFigure
 
 Arrays = Mapping[str, NDArray[Any] | Sequence[str]]
 """Name -> numbers or names."""
 
 
-class DataFigure(Figure):
+class DataFigure(PlainFigure):
     """A figure that is saved together with the numbers that it shows.
 
     The numbers are written beside the picture. A report draws them again, next to other runs'.

@@ -79,6 +79,7 @@ def hyperparameter_figure(
             _level(axes, group[group[key].isna()], name, style)
     if is_logarithmic(sorted(rows[key].dropna().unique())):
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")  # Matplotlib writes 10^2 as a formula
     smallest = f"{rows[key].min():g}"
     if relative:
         name_axes(axes, key, f"gain over {key}={smallest}", metric)

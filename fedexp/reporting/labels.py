@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from fedexp.config.keys import COSTS, RECORDS, is_below, override_key
+from fedexp.drawing.texts import legible
 from fedexp.reporting.runs import Run
 
 _IGNORED = (*RECORDS, "seed", "paper", "objective", "method", "hydra")
@@ -48,7 +50,13 @@ def text(label: Label) -> str:
 
 def short_texts(labels: Sequence[Label]) -> list[str]:
     """The labels for a legend: the value alone for groups and names, ``beta=0.1`` for numbers."""
-    return [" ".join(_short(key, value) for key, value in label) or "all" for label in labels]
+    texts = [" ".join(_short(key, value) for key, value in label) or "all" for label in labels]
+    seen: Counter[str] = Counter()
+    for number, text in enumerate(texts):  # values that were cut may look alike
+        seen[text] += 1
+        if seen[text] > 1:
+            texts[number] = f"{text} ({seen[text]})"
+    return texts
 
 
 def show(value: object) -> str:
@@ -77,7 +85,7 @@ def _dotted(key: str) -> str:
 
 def _short(key: str, value: str) -> str:
     is_name = "." not in key and value[:1].isalpha() and value not in ("true", "false", "null")
-    return value if is_name else f"{key.rpartition('.')[2]}={value}"
+    return legible(value if is_name else f"{key.rpartition('.')[2]}={value}")
 
 
 def _candidates(runs: Sequence[Run]) -> Iterator[str]:
