@@ -35,7 +35,10 @@ class Published(BaseModel):
 
     @model_validator(mode="after")
     def _check_units(self) -> Self:
-        counts_rounds = self.metric.startswith("rounds_to/")
+        head, _, target = self.metric.partition("rounds_to/")
+        counts_rounds = not head and bool(target)
+        if counts_rounds:
+            float(target)
         for method, value in self.values.items():
             if counts_rounds != (value > 1):
                 unit = "a round, above 1" if counts_rounds else "a fraction"
@@ -50,10 +53,13 @@ def checked_rows(nodes: Sequence[Node]) -> list[Published]:
 
 def published_by(run: Run) -> list[Published]:
     """The rows of a run's config. Raises InputError, which names the run, if one is wrong."""
+    rows = run.config.get("paper") or []
     try:
-        return checked_rows(run.config.get("paper") or ())
+        if not isinstance(rows, list):
+            raise InputError(f"paper={rows}: should be a list")
+        return checked_rows(rows)
     except InputError as error:
-        raise InputError(f"{run.folder}: {error}") from error
+        raise InputError(f"{run.place}: {error}") from error
 
 
 def merged_rows(runs: Sequence[Run]) -> list[Published]:

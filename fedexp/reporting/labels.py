@@ -32,7 +32,7 @@ def label_runs(runs: Sequence[Run]) -> list[Label]:
         costs_only = not changes_results(key)
         if costs_only and len(set(_with_seeds(parts, runs))) == len(runs):
             break
-        values = [_hashable(run.values.get(key)) for run in runs]
+        values = [hashable(run.values.get(key)) for run in runs]
         joined = [(*part, value) for part, value in zip(parts, values, strict=True)]
         before, after = (
             _with_seeds(each, runs) if costs_only else each for each in (parts, joined)
@@ -106,9 +106,10 @@ def _with_seeds(parts: Iterable[Hashable], runs: Sequence[Run]) -> list[Hashable
     return [(part, run.seed) for part, run in zip(parts, runs, strict=True)]
 
 
-def _hashable(value: object) -> Hashable:
+def hashable(value: object) -> Hashable:
+    """A config's value with tuples in place of lists and mappings."""
     if isinstance(value, list | tuple):
-        return tuple(map(_hashable, value))
+        return tuple(map(hashable, value))
     if isinstance(value, dict):
-        return tuple((key, _hashable(each)) for key, each in value.items())
+        return tuple((key, hashable(each)) for key, each in value.items())
     return value

@@ -30,6 +30,7 @@ from fedexp.reporting.statistics import (
 from fedexp.reporting.table import Table, number, order_metrics, results_table, signed
 
 _FRAMES = ("values", "results", "differences", "curves")
+_ROUNDS = (ROUNDS_TO, SMOOTHED_ROUNDS_TO)
 _ALWAYS = ("global/", "personal/", "train/", "validation/")
 """Groups of the metrics that runs measure unless told otherwise."""
 
@@ -83,7 +84,7 @@ class Report:
         if statistic not in STATISTICS:
             raise InputError(f"statistic={statistic}: is none of {', '.join(STATISTICS)}")
         given = [paths] if isinstance(paths, str | Path) else paths
-        runs, problems = read_runs(map(Path, given))
+        runs, problems = read_runs(map(Path, given), cls.check_run)
         if not runs:
             raise InputError("\n".join(problems) or "no folder given")
         kept, repeated = _without_repeats(runs)
@@ -94,6 +95,10 @@ class Report:
         made = cls(kept, [*problems, *repeated, *alone], pairs, measures, statistic)
         made._check_measured()
         return made
+
+    @staticmethod
+    def check_run(run: Run) -> None:
+        """Raise InputError for a run that this report cannot show."""
 
     def _check_measured(self) -> None:
         """Note the targets that no run reached.
@@ -177,7 +182,7 @@ class Report:
 
     @cached_property
     def metrics(self) -> list[str]:
-        """The metrics in the tables: ``measures.metrics``, or the headline accuracies.
+        """The metrics in the tables: ``measures.metrics`` with its targets, or the headlines.
 
         By default these are the global accuracy, the ``personal_metrics``, the headlines of added
         measures, and the rounds to targets and to the baseline's best. If none was measured, it is
@@ -185,11 +190,12 @@ class Report:
         """
         measured = list(self.values["metric"].unique())
         if self.measures.metrics:
-            return list(self.measures.metrics)
+            asked = (f"{cost}{target:g}" for target in self.measures.targets for cost in _ROUNDS)
+            reached = (name for name in asked if name in measured)
+            return list(dict.fromkeys([*self.measures.metrics, *reached]))
         personal = [name for name in measured if name.startswith("personal/accuracy")]
         personal = [name for name in personal if name in self.personal_metrics] or personal
-        costs = (ROUNDS_TO, SMOOTHED_ROUNDS_TO)
-        rounds = [name for name in measured if name.startswith(costs)]
+        rounds = [name for name in measured if name.startswith(_ROUNDS)]
         added = [name for name in self.better if not name.startswith(_ALWAYS)]
         shown = ("global/accuracy", *personal, *added, *rounds)
         found = [name for name in shown if name in measured]
@@ -267,10 +273,9 @@ class Report:
         """A row for each run: its rounds, seconds and folder."""
         rows = []
         for run, label in zip(self.runs, self.labels, strict=True):
-            wall_time = (run.summary or {}).get("wall_time_s")
-            seconds = "" if wall_time is None else f"{wall_time:.0f}"
+            seconds = "" if run.wall_time is None else f"{run.wall_time:.0f}"
             rounds = f"{len(run.history)} of {run.config['rounds']}"
-            rows.append([text(label), str(run.seed), rounds, seconds, str(run.folder)])
+            rows.append([text(label), str(run.seed), rounds, seconds, run.place])
         return Table("Runs", ["run", "seed", "rounds", "seconds", "folder"], rows)
 
 
@@ -285,7 +290,7 @@ def _without_repeats(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
         longer, left_out = (run, other) if len(run.history) > len(other.history) else (other, run)
         kept[label, run.seed] = longer
         problems.append(
-            f"{left_out.folder}: left out, as {longer.folder} has the same config and seed"
+            f"{left_out.place}: left out, as {longer.place} has the same config and seed"
         )
     return list(kept.values()), problems
 

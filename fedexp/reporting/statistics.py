@@ -81,7 +81,7 @@ def run_statistics(run: Run, measures: Measures | None = None) -> dict[str, dict
             found[metric] = {"final": values[-1]}
             if recent := _measured(run.history[-5:], metric):
                 found[metric]["mean_last5"] = sum(recent) / len(recent)
-    for target in dict.fromkeys(map(float, [*asked.targets, *_own_targets(run)])):
+    for target in dict.fromkeys(map(float, [*asked.targets, *run.targets])):
         found |= cost_to(run.history, target)
         if asked.smooth:
             found |= smoothed_rounds_to(run.history, target)
@@ -90,7 +90,7 @@ def run_statistics(run: Run, measures: Measures | None = None) -> dict[str, dict
 
 def targets_of(runs: Iterable[Run], measures: Measures) -> list[float]:
     """The targets of the runs' configs and of the report, ascending."""
-    own = (target for run in runs for target in _own_targets(run))
+    own = (target for run in runs for target in run.targets)
     return sorted({float(target) for target in (*measures.targets, *own)})
 
 
@@ -258,8 +258,3 @@ def _values(label: Label) -> tuple[str, ...]:
 
 def _measured(history: Iterable[Mapping[str, float]], metric: str) -> list[float]:
     return [row[metric] for row in history if metric in row]
-
-
-def _own_targets(run: Run) -> Sequence[float]:
-    targets: Sequence[float] = (run.config["measure"].get("global") or {}).get("targets") or ()
-    return targets

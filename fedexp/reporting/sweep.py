@@ -48,7 +48,7 @@ def report_sweep(folder: Path, log_name: str, kind: type[Report] = Report) -> bo
 def jobs(folder: Path) -> tuple[list[Run], list[Path]]:
     """The finished runs of a sweep, and the folders of the other jobs, in natural order."""
     finished, failed = [], []
-    for job in run_folders(folder):
+    for job in run_folders(folder)[0]:
         try:
             run = read_run(job)
         except InputError:
