@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,11 +16,13 @@ from fedexp.errors import InputError
 from fedexp.reporting.baseline import Baselines, find_baselines, parse_baseline
 from fedexp.reporting.drawing import Drawing
 from fedexp.reporting.labels import Label, label_runs, text
+from fedexp.reporting.marks import with_marks
 from fedexp.reporting.runs import Run, read_runs
 from fedexp.reporting.statistics import (
     ROUNDS_TO,
     SMOOTHED_ROUNDS_TO,
     STATISTICS,
+    Interval,
     Measures,
     differences,
     over_seeds,
@@ -27,7 +30,14 @@ from fedexp.reporting.statistics import (
     statistic_shown,
     targets_of,
 )
-from fedexp.reporting.table import Table, number, order_metrics, results_table, signed
+from fedexp.reporting.table import (
+    STAR,
+    Table,
+    number,
+    order_metrics,
+    results_table,
+    with_interval,
+)
 
 _FRAMES = ("values", "results", "differences", "curves")
 _ROUNDS = (ROUNDS_TO, SMOOTHED_ROUNDS_TO)
@@ -128,8 +138,11 @@ class Report:
 
     @cached_property
     def better(self) -> dict[str, str]:
-        """Headline metric -> ``higher`` or ``lower``, whichever is better."""
-        return {name: better for run in self.runs for name, better in run.headlines.items()}
+        """Headline metric -> ``higher`` or ``lower``, whichever is better in all runs."""
+        declared = {each for run in self.runs for each in run.headlines.items()}
+        names = Counter(name for name, _ in declared)
+        ordered = {name: each for run in self.runs for name, each in run.headlines.items()}
+        return {name: each for name, each in ordered.items() if names[name] == 1}
 
     @cached_property
     def labels(self) -> list[Label]:
@@ -161,8 +174,9 @@ class Report:
 
     @cached_property
     def results(self) -> pd.DataFrame:
-        """Mean, standard deviation and n over seeds; see ``statistics.over_seeds``."""
-        return over_seeds(self.values, self.keys)
+        """Mean, standard deviation, n and mark; see ``over_seeds`` and ``with_marks``."""
+        results = over_seeds(self.values, self.keys)
+        return with_marks(results, self.values, self.keys, self.better, self.baselines)
 
     @cached_property
     def differences(self) -> pd.DataFrame:
@@ -236,9 +250,7 @@ class Report:
 
     @cached_property
     def _tables(self) -> list[Table]:
-        results = results_table(
-            self.results, self.keys, self.metrics, self.better, self.statistic, self.baselines
-        )
+        results = results_table(self.results, self.keys, self.metrics, self.statistic)
         found = [results] if self.differences.empty else [results, self._difference_table()]
         if unfinished := sum(not run.finished for run in self.runs):
             note = (
@@ -263,10 +275,11 @@ class Report:
             rows.append([*map(str, label), seeds, *(_difference(cells, m) for m in metrics)])
         title = f"Difference to {text(self.baseline)}"
         notes = ["Mean of the differences of runs with the same seed ± half of its 95 % interval."]
+        notes += [STAR] if any(cell.endswith("*") for row in rows for cell in row) else []
         if (frame["seeds"] == 1).any():
             notes.append("n = 1: one pair of runs, so no interval.")
         if (frame["pairs"] < frame["seeds"]).any():
-            notes.append("Such as 1 of 3: so many pairs of runs have values; no mean is of these.")
+            notes.append("1 of 3: only one of three pairs has values, so there is no mean.")
         return Table(title, [*self.keys, "n", *metrics], rows, notes=notes, keys=len(self.keys))
 
     def _runs_table(self) -> Table:
@@ -303,5 +316,4 @@ def _difference(cells: dict[str, dict[Hashable, Any]], metric: str) -> str:
         return f"{row['pairs']} of {row['seeds']}"
     if not math.isfinite(row["difference"]):
         return number(row["difference"], metric)
-    text = signed(row["difference"], metric)
-    return f"{text} ± {number(row['half_width'], metric)}" if row["pairs"] > 1 else text
+    return with_interval(Interval(row["difference"], row["half_width"], row["pairs"]), metric)

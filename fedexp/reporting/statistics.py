@@ -219,12 +219,14 @@ def differences(lines: pd.DataFrame, keys: Sequence[str], baselines: Baselines) 
         baselines: label -> label of its baseline.
 
     Returns:
-        The keys, ``metric``, ``statistic``, ``difference``, ``half_width``, ``pairs``, and
-        ``seeds``, the number of seeds that both have. Baselines and rows without one have no row.
+        The keys, ``metric``, ``statistic``, ``difference``, ``half_width``, ``pairs``, ``seeds``,
+        the number of seeds that both have, and ``excludes_zero``, whether 0 is outside the
+        interval. Baselines and rows without one have no row.
         With fewer pairs than seeds, since not all runs reached a target, the difference is NaN: a
         mean over the other pairs would mislead.
     """
-    columns = [*keys, "metric", "statistic", "difference", "half_width", "pairs", "seeds"]
+    columns = [*keys, "metric", "statistic", "difference", "half_width"]
+    columns += ["pairs", "seeds", "excludes_zero"]
     if lines.empty or not keys:
         return pd.DataFrame(columns=columns)
     seeds = {key: set(group["seed"]) for key, group in lines.groupby(list(keys), sort=False)}
@@ -243,7 +245,8 @@ def differences(lines: pd.DataFrame, keys: Sequence[str], baselines: Baselines) 
             if found is not None:
                 partly = found.n < shared
                 mean, width = (math.nan, math.nan) if partly else (found.mean, found.half_width)
-                rows.append([*key, *measured, mean, width, found.n, shared])
+                excludes = found.excludes_zero and not partly
+                rows.append([*key, *measured, mean, width, found.n, shared, excludes])
     return pd.DataFrame(rows, columns=columns)
 
 

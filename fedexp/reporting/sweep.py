@@ -34,7 +34,7 @@ def report_sweep(folder: Path, log_name: str, kind: type[Report] = Report) -> bo
     if finished:
         made = kind.over(finished)
         write_table(made, folder / FILE_NAME)
-        print_table(results_table(made.results, made.keys, made.metrics, made.better), console)
+        print_table(results_table(made.results, made.keys, made.metrics), console)
         for table in made.further_tables():
             print_table(table, console)
         for problem in made.problems:
