@@ -8,6 +8,7 @@ import pandas as pd
 from rich.console import Console
 
 from fedexp.errors import InputError
+from fedexp.reporting.csv import csv
 from fedexp.reporting.labels import text
 from fedexp.reporting.report import Report
 from fedexp.reporting.runs import Run, read_run, run_folders
@@ -80,4 +81,4 @@ def write_table(report: Report, path: Path) -> None:
     table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("configuration")
     reached = [name for name in table.columns if name.endswith("/reached")]
     table[reached] = table[reached].fillna(0).astype(int)
-    table.to_csv(path)
+    path.write_bytes(csv(table.reset_index()))

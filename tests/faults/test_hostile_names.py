@@ -8,19 +8,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from federations import compose
 from matplotlib.figure import Figure
 from PIL import Image
+from rich.console import Console
+from run_files import write_run
 
+from fedexp.cli.report import main
 from fedexp.drawing.data_figure import DataFigure, pixels
 from fedexp.drawing.feature_map import ModelFeatures, feature_map
 from fedexp.drawing.heatmaps import partition_heatmap, similarity_heatmap, similarity_zoom
 from fedexp.drawing.texts import legible, printable
+from fedexp.papers.report import PaperReport
+from fedexp.reporting.csv import csv as csv_of
+from fedexp.reporting.sweep import report_sweep
 from fedexp.runtime.execution import draw_partition
 from fedexp.tracking.figure_files import FigureFiles
 from fedexp.tracking.jsonl import JsonLines, parse_records
+from fedexp.tracking.progress import print_report
 from fedexp.tracking.summary import write_summary
 from fedexp.tracking.table_files import TableFiles
 from fedexp.tracking.tensorboard import TensorBoardTracker
@@ -166,3 +174,86 @@ def test_the_preview_of_a_folder_with_hostile_classes(
     monkeypatch.setattr("fedexp.runtime.execution.partition_picture", lambda data: broken)
     assert [path.name for path in draw_partition(config, tmp_path / "other")] == ["partition.csv"]
     assert "figure partition.png: cannot be drawn" in caplog.text
+
+
+def hostile_runs(folder: Path) -> None:
+    """Two seeds of one run for each name, which is a method, a value, a tag and a group."""
+    for number, name in enumerate(NAMES):
+        for seed in (0, 1):
+            row: dict[str, float] = {"global/accuracy": 0.1 * number + 0.01 * seed, name: seed}
+            write_run(
+                folder / f"{number}_{seed}",
+                [f"data.name={json.dumps(name)}", f"seed={seed}"],
+                [row, row],
+                choices={"algorithm": name},
+                tracking={"wandb": {"tags": [name], "group": name}},
+                paper=[
+                    {
+                        "table": name,
+                        "metric": "global/accuracy",
+                        "statistic": "final",
+                        "values": {name: 0.5, f"algorithm={name}": 0.6},
+                    }
+                ],
+            )
+
+
+@pytest.mark.filterwarnings("ignore:Glyph")
+def test_a_report_runs_nothing_in_any_format(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile_runs(tmp_path / "runs")
+    damaged = tmp_path / "runs" / HOSTILE["terminal"].replace("/", "_")
+    damaged.mkdir()
+    (damaged / "run.json").write_text("[]")
+    folder = tmp_path / "report"
+    options = ["--to", str(folder), "--metrics", f"global/accuracy,{printable(HOSTILE['html'])}"]
+    main([str(tmp_path / "runs"), *options, "--format", "md,csv,tex,html,pdf", "--figures", "all"])
+    said = capsys.readouterr()
+    controls = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\ud800-\udfff]")
+    assert not controls.search(said.out + said.err)
+    assert "its run.json is damaged" in said.err
+    assert "cannot be drawn" not in said.err
+
+    texts = {kind: (folder / f"report.{kind}").read_text() for kind in ("md", "tex", "html")}
+    for text in texts.values():
+        assert not controls.search(text)
+        assert "<script>alert" not in text
+    assert "](javascript:" not in texts["md"].replace("\\](", "")
+    assert r"\input" not in texts["tex"]
+    for path in folder.glob("*.csv"):
+        for row in csv.reader(path.open(newline="")):
+            assert not any(re.match(r"[=@\t]|[+-](?![\d.])", cell) for cell in row), path
+    methods = pd.read_csv(folder / "results.csv")["data.name"].unique()
+    assert "'" + HOSTILE["formula"] in methods
+    assert len(methods) == len(NAMES)
+    figures_ = list((folder / "figures").glob("*.png"))
+    assert len(figures_) > len(NAMES) - 2
+    assert all(len(path.name.encode()) < 256 for path in figures_)
+
+
+def test_numbers_with_a_sign_are_no_formulas() -> None:
+    cells = ["-0.5", "+3", "-1e-05", ".5", "=1+1", "+cmd|' /C calc'!A0", "-1+1", "@SUM(A1)", "a=b"]
+    (_, *lines) = csv_of(pd.DataFrame({"x": cells, "y": -0.5})).decode().splitlines()
+    shown = [next(csv.reader([line]))[0] for line in lines]
+    assert shown == [cell if n < 4 or n == 8 else f"'{cell}" for n, cell in enumerate(cells)]
+    assert all(line.endswith(",-0.5") for line in lines)
+
+
+def test_the_table_of_a_sweep_controls_no_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile_runs(tmp_path)
+    assert report_sweep(tmp_path, "fedexp.log", PaperReport)
+    assert "\x1b" not in capsys.readouterr().out
+    rows = list(csv.reader((tmp_path / "sweep.csv").open(newline="")))
+    assert not any(re.match(r"[=@\t]", cell) for row in rows for cell in row)
+
+
+def test_the_results_of_a_run_control_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    total = {"cost/download_bytes": 1, "cost/upload_bytes": 1}
+    summary = {"metrics": {}, "overrides": NAMES, "wall_time_s": 1.0, "total": total}
+    print_report(summary, Path(HOSTILE["terminal"]), Console(), brief=True)
+    said = capsys.readouterr().out
+    assert not re.search("[\x00-\x09\x0b-\x1f]", said)
+    assert len(said.splitlines()) == 1
