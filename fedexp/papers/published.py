@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal, Self
 
@@ -35,15 +36,21 @@ class Published(BaseModel):
 
     @model_validator(mode="after")
     def _check_units(self) -> Self:
-        head, _, target = self.metric.partition("rounds_to/")
-        counts_rounds = not head and bool(target)
-        if counts_rounds:
-            float(target)
+        counts_rounds = self.metric.startswith("rounds_to/")
+        if counts_rounds and not _is_number(self.metric.removeprefix("rounds_to/")):
+            raise ValueError(f"{self.metric}: should be rounds_to/ and a number")
         for method, value in self.values.items():
             if counts_rounds != (value > 1):
                 unit = "a round, above 1" if counts_rounds else "a fraction"
                 raise ValueError(f"{self.table}, {method}: {self.metric} should be {unit}")
         return self
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def checked_rows(nodes: Sequence[Node]) -> list[Published]:
