@@ -34,6 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.to is not None:
             for path in write(made, options.to, options.format, options.figures == "all"):
                 print(path)
+        for problem in made.problems:
+            print(problem, file=sys.stderr)
         if options.wandb is not None:
             print(save(made, *options.wandb))
     except InputError as error:
@@ -48,10 +50,8 @@ def _print(made: Report) -> None:
         console.print()
     for run in made.runs:
         if not run.finished:
-            console.print(f"{run.folder}: {len(run.history)} of {run.config['rounds']} rounds")
+            console.print(f"{run.place}: {len(run.history)} of {run.config['rounds']} rounds")
     console.print(f"{len(made.runs)} runs, {sum(run.finished for run in made.runs)} finished")
-    for problem in made.problems:
-        print(problem, file=sys.stderr)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -22,7 +22,7 @@ def write_partition(path: Path, data: FederatedData) -> None:
         path: the file; overwritten.
         data: the population; the class names head the columns after ``client``.
     """
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
         writer = csv.writer(file)
         writer.writerow(["client", *data.description.classes])
         blocks = (torch.split(each, _BLOCK) for each in (data.counted, data.counted_classes))

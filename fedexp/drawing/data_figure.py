@@ -3,23 +3,34 @@
 Figures are made without pyplot, so they need no display and no global state.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedexp.drawing.style import LAYOUT
+from fedexp.drawing.style import LAYOUT, PlainFigure
 
 Arrays = Mapping[str, NDArray[Any] | Sequence[str]]
 """Name -> numbers or names."""
 
+LARGEST = 2**28
+"""Bytes of the arrays of one file: room for 5,000 classes squared, or for a million clients."""
+_HEADERS: dict[tuple[int, int], Any] = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+"""Version of an array's format -> function that reads its shape, order and type."""
 
-class DataFigure(Figure):
+
+class DataFigure(PlainFigure):
     """A figure that is saved together with the numbers that it shows.
 
     The numbers are written beside the picture. A report draws them again, next to other runs'.
@@ -55,15 +66,37 @@ def read_numbers(path: Path) -> dict[str, NDArray[Any]]:
     """Read a file that ``save_numbers`` wrote, ``.csv`` or ``.npz``.
 
     Raises:
-        OSError, ValueError: the file is missing or damaged.
+        OSError, ValueError: the file is missing, damaged or too large.
     """
     if path.suffix == ".csv":
         import pandas as pd
 
+        _check_size(path.stat().st_size)
         table = pd.read_csv(path)
         return {str(name): table[name].to_numpy() for name in table.columns}
-    with np.load(path, allow_pickle=False) as file:
-        return {key: file[key] for key in file.files}
+    try:
+        _check_size(sum(_sizes(path)))
+        with np.load(path, allow_pickle=False) as file:
+            return {key: file[key] for key in file.files}
+    except (BadZipFile, EOFError, NotImplementedError, zlib.error) as error:
+        raise ValueError(str(error) or "it is cut off") from error
+
+
+def _sizes(path: Path) -> Iterator[int]:
+    """The bytes of each array that an ``.npz`` file declares, before any is allocated."""
+    with ZipFile(path) as archive:
+        for name in archive.namelist():
+            with archive.open(name) as file:
+                read = _HEADERS.get(np.lib.format.read_magic(file))
+                if read is None:
+                    raise ValueError(f"{name}: unknown format")
+                shape, _, dtype = read(file)
+                yield math.prod(shape) * dtype.itemsize
+
+
+def _check_size(size: int) -> None:
+    if size > LARGEST:
+        raise ValueError(f"has {size / 2**20:,.0f} MiB, more than {LARGEST / 2**20:.0f} MiB")
 
 
 def pixels(figure: Figure) -> NDArray[np.uint8]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedexp.drawing.style import class_colors, empty_figure, legend_above, open_frame
+from fedexp.drawing.texts import legible
 
 Projection = Literal["pca", "tsne"]
 
@@ -57,6 +58,7 @@ def feature_map(
         shown: the classes that are drawn.
         class_counts: client -> [C] its training samples of each class; may be empty.
     """
+    classes = list(map(legible, classes))
     points = project(np.concatenate([model.z.cpu().numpy() for model in models]), projection)
     rows = 2 if class_counts else 1
     size = (max(4.4 * len(models), 5.5 * (rows - 1)) + 1.6, 4.4 + 2.2 * (rows - 1))
@@ -112,7 +114,7 @@ def _draw_plane(
     """Draw axes through the origin and the prototypes as arrows, the longest of this radius."""
     axes.axhline(0, color="gray", linewidth=0.5, zorder=0)
     axes.axvline(0, color="gray", linewidth=0.5, zorder=0)
-    axes.set(xlabel="$z_1$", ylabel="$z_2$", aspect="equal")
+    axes.set(xlabel="z₁", ylabel="z₂", aspect="equal")
     if prototypes is None:
         return
     vectors = prototypes.cpu().numpy()[list(shown)]

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedexp.drawing.data_figure import Arrays, DataFigure
 from fedexp.drawing.style import BAR, FAINT, empty_figure, open_frame
+from fedexp.drawing.texts import legible
 
 _ANNOTATED_CELLS = 320
 _ANNOTATED_CLASSES = 12
@@ -156,8 +157,8 @@ def _size(columns: int, rows: int) -> tuple[float, float]:
 def _label(axis: Axis, name: str, labels: Sequence[str]) -> None:
     """Name the axis and at most 50 of its cells: all of them, every 5th, every 10th and so on."""
     step = next(step for step in (1, 5, 10, 20, 50, len(labels)) if len(labels) <= 50 * step)
-    axis.set_ticks(range(0, len(labels), step), list(labels[::step]), fontsize=8)
-    axis.set_label_text(name)
+    axis.set_ticks(range(0, len(labels), step), list(map(legible, labels[::step])), fontsize=8)
+    axis.set_label_text(legible(name))
 
 
 def _label_groups(cells: Axes, names: Sequence[str]) -> None:
@@ -172,7 +173,7 @@ def _label_groups(cells: Axes, names: Sequence[str]) -> None:
         cells.add_patch(Rectangle(corner, side, side, fill=False, linewidth=1.4))
     centres = [(start + end - 1) / 2 for start, end in bounds]
     for axis in (cells.xaxis, cells.yaxis):
-        axis.set_ticks(centres, [names[start] for start in starts], fontsize=7)
+        axis.set_ticks(centres, [legible(names[start]) for start in starts], fontsize=7)
         axis.set_label_text("super-class")
 
 

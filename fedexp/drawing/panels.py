@@ -15,10 +15,13 @@ from matplotlib.image import AxesImage
 from matplotlib.textpath import text_to_path
 from matplotlib.ticker import MaxNLocator
 
-from fedexp.drawing.style import open_frame
+from fedexp.drawing.style import PlainFigure, open_frame
+from fedexp.drawing.texts import legible
 
 _MARGINS = (0.88, 0.15, 0.32, 0.55)
 """Inches left of, right of, above and below a panel's axes."""
+LONGEST_TEXT = 80
+"""Characters of an axis, a title or a bar's name."""
 
 
 def text_width(texts: Iterable[str], size: float) -> float:
@@ -43,11 +46,11 @@ def name_axes(axes: Axes, x: str, y: str = "", title: str = "") -> None:
     """Name the axes at fixed distances: Matplotlib would measure all tick labels to avoid them."""
     figure: Figure = axes.get_figure()  # type: ignore[assignment]
     place, (across, up) = axes.get_position(), figure.get_size_inches()
-    axes.set_xlabel(x)
+    axes.set_xlabel(legible(x, LONGEST_TEXT))
     axes.xaxis.set_label_coords(0.5, -0.3 / (place.height * up))
-    axes.set_ylabel(y)
+    axes.set_ylabel(legible(y, LONGEST_TEXT))
     axes.yaxis.set_label_coords(-0.66 / (place.width * across), 0.5)
-    axes.set_title(title, fontsize=9, y=1.0)
+    axes.set_title(legible(title, LONGEST_TEXT), fontsize=9, y=1.0)
 
 
 def panels(count: int, width: float = 4.4, height: float = 3.3) -> tuple[Figure, list[Axes]]:
@@ -55,7 +58,7 @@ def panels(count: int, width: float = 4.4, height: float = 3.3) -> tuple[Figure,
     columns = 2 if count == 4 else min(count, 3)
     rows = -(-count // columns)
     width = max(width, 5.6 / columns)
-    figure = Figure(figsize=(width * columns, height * rows))
+    figure = PlainFigure(figsize=(width * columns, height * rows))
     left, right, top, bottom = _MARGINS
     found = []
     for place in range(count):

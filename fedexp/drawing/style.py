@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib import colormaps
+from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.backend_bases import RendererBase
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d31")
@@ -48,9 +50,20 @@ def class_colors(num_classes: int) -> Sequence[Any]:
     return list(colormaps["nipy_spectral"](np.linspace(0.03, 0.97, num_classes)))
 
 
+class PlainFigure(Figure):
+    """A figure whose texts are shown as they are: a ``$`` in a class name begins no formula."""
+
+    def draw(self, renderer: RendererBase) -> None:
+        """Called by Matplotlib to draw the figure into a file or window."""
+        with rc_context({"text.parse_math": False}):  # drawing makes the tick labels
+            for text in self.findobj(Text):
+                text.set_parse_math(False)  # type: ignore[attr-defined]
+            super().draw(renderer)
+
+
 def empty_figure(width: float, height: float) -> Figure:
     """Make a figure of this size in inches."""
-    return Figure(figsize=(width, height), **LAYOUT)
+    return PlainFigure(figsize=(width, height), **LAYOUT)
 
 
 def open_frame(axes: Axes) -> None:

@@ -12,6 +12,7 @@ from pydantic import PositiveInt
 from fedexp.compatibility.traits import Need
 from fedexp.drawing.data_figure import DataFigure
 from fedexp.drawing.style import BAR, open_frame
+from fedexp.drawing.texts import legible
 from fedexp.measures.after_round import AfterRound
 from fedexp.measures.measure import Measure, Measured
 
@@ -69,7 +70,7 @@ def _bars(drops: Mapping[str, float]) -> Figure:
     figure = DataFigure({"class": order, "drop": values}, (6.4, 0.22 * len(shown) + 1.4))
     axes = figure.subplots()
     axes.barh(range(len(shown)), values[: len(shown)], color=BAR)
-    axes.set_yticks(range(len(shown)), shown)
+    axes.set_yticks(range(len(shown)), list(map(legible, shown)))
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.set_xlim(0, max(1.05 * values[0], 0.01))
     open_frame(axes)

@@ -225,9 +225,11 @@ def _parsed(override: str) -> tuple[str, str]:
 
 @cache
 def _value(text: str) -> Any:
+    if {*"&*"} & {*text}:  # aliases can grow without bounds
+        return text
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError):
         return text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal, Self
 
@@ -36,11 +37,20 @@ class Published(BaseModel):
     @model_validator(mode="after")
     def _check_units(self) -> Self:
         counts_rounds = self.metric.startswith("rounds_to/")
+        if counts_rounds and not _is_number(self.metric.removeprefix("rounds_to/")):
+            raise ValueError(f"{self.metric}: should be rounds_to/ and a number")
         for method, value in self.values.items():
             if counts_rounds != (value > 1):
                 unit = "a round, above 1" if counts_rounds else "a fraction"
                 raise ValueError(f"{self.table}, {method}: {self.metric} should be {unit}")
         return self
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def checked_rows(nodes: Sequence[Node]) -> list[Published]:
@@ -49,11 +59,14 @@ def checked_rows(nodes: Sequence[Node]) -> list[Published]:
 
 
 def published_by(run: Run) -> list[Published]:
-    """Published rows in a run's config. Raises InputError with the run's folder if one is wrong."""
+    """Published rows in a run's config. Raises InputError, which names the run, if one is wrong."""
+    rows = run.config.get("paper") or []
     try:
-        return checked_rows(run.config.get("paper") or ())
+        if not isinstance(rows, list):
+            raise InputError(f"paper={rows}: should be a list")
+        return checked_rows(rows)
     except InputError as error:
-        raise InputError(f"{run.folder}: {error}") from error
+        raise InputError(f"{run.place}: {error}") from error
 
 
 def merged_rows(runs: Sequence[Run]) -> list[Published]:

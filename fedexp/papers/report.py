@@ -14,6 +14,7 @@ from fedexp.papers.table import paper_tables
 from fedexp.papers.verdicts import Verdict, beside_the_paper
 from fedexp.reporting.drawing import Drawing
 from fedexp.reporting.report import Report
+from fedexp.reporting.runs import Run
 from fedexp.reporting.table import Table
 
 
@@ -23,6 +24,11 @@ class PaperReport(Report):
 
     If curves are smoothed, rounds to a target are compared with the paper on smoothed curves only.
     """
+
+    @staticmethod
+    def check_run(run: Run) -> None:
+        """Raise InputError if a row of the run's ``paper:`` list is wrong."""
+        published_by(run)
 
     @cached_property
     def verdicts(self) -> list[Verdict]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from fedexp.papers.cells import Cell
 from fedexp.papers.verdicts import NOT_REACHED, NOT_RUN, REVERSED, Verdict
-from fedexp.reporting.table import Mark, Table, number, signed
+from fedexp.reporting.table import STAR, Mark, Table, number, signed, with_interval
 
 COLUMNS = ["method", "paper", "ours", "n", "gain, paper", "gain, ours", "verdict", "gap"]
 _OPTIONAL = ("gap", "gain, paper", "gain, ours", "n")
@@ -73,11 +73,7 @@ def _row(verdict: Verdict) -> list[str]:
         published += f" ± {number(cell.spread, cell.metric)}"
     ours = number(cell.mean, cell.metric) if cell.ours else ""
     gap = signed(cell.mean - cell.published, cell.metric) if cell.ours else ""
-    gain = ""
-    if verdict.gain is not None:
-        gain = signed(verdict.gain.mean, cell.metric)
-        if verdict.gain.n > 1:
-            gain += f" ± {number(verdict.gain.half_width, cell.metric)}"
+    gain = "" if verdict.gain is None else with_interval(verdict.gain, cell.metric)
     paper_gain = signed(verdict.published_gain, cell.metric)
     n = f"{len(cell.ours)} of {cell.seeds}" if cell.partial else str(len(cell.ours))
     return [published, ours, n if cell.ran else "", paper_gain, gain, verdict.words, gap]
@@ -101,8 +97,8 @@ def _notes(verdicts: Sequence[Verdict]) -> Iterable[str]:
     for who, changes in together.items():
         whose = f" ({', '.join(who)})" if who else ""
         yield f"Differs from the protocol{whose}: {', '.join(changes)}."
-    if any(len(each.cell.ours) == 1 for each in verdicts):
-        yield "n = 1: one seed, so the sign of a small gain is not certain."
+    if any(each.gain is not None and each.gain.excludes_zero for each in verdicts):
+        yield STAR
     if any(each.cell.partial for each in verdicts):
         yield "n such as 1 of 3: the other seeds have no value and are in no mean."
     if any(each.cell.repeated for each in verdicts):

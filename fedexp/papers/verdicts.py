@@ -18,10 +18,14 @@ from fedexp.reporting.statistics import (
 
 SAME, SAME_SIGN = "same sign and size", "same sign"
 NOT_SHOWN, REVERSED = "no difference shown", "not reproduced"
+NOT_DEFINED = "no such statistic in the paper"
+NOT_TESTED = {1: "one seed, not tested", 2: "two seeds, not tested"}
 NOT_RUN, BASELINE, NOT_REACHED = "not run", "baseline", "target not reached"
 NOT_FINISHED, NOT_MEASURED = "not finished", "not measured"
 TOO_SHORT, DIVERGED = "too few rounds to smooth", "diverged"
 _NO_BASELINE = {NOT_REACHED: "baseline below target", TOO_SHORT: "baseline too short to smooth"}
+_SMOOTHING_PAPERS = ("hics",)
+"""The papers with smoothed curves, by the folders of their presets."""
 _SIZE = (0.5, 2.0)
 """Bounds of our gain divided by the published gain, within which the size is the same."""
 _NO_GAIN = 1e-6
@@ -63,8 +67,11 @@ def judge(cell: Cell, baseline: Cell) -> Verdict:
 
     * same sign and size: ours is between half and twice the published gain, or our 95 % interval
       holds it;
-    * same sign; * no difference shown: our interval holds zero, with several seeds;
-    * not reproduced: the other sign, or a gain where none was published;
+    * same sign; * not reproduced: the other sign, or a gain where none was published;
+    * no difference shown: our interval holds zero;
+    * one seed, not tested; * two seeds, not tested: the words above, except for "no difference
+      shown", need three seeds;
+    * no such statistic in the paper: rounds on smoothed curves, which this paper does not have;
     * in 1 of 3 seeds: the others have no value, and the gain of these alone would mislead;
     * diverged; * target not reached; * not finished; * not measured; * too few rounds to smooth;
     * not run; each of these also with "baseline", where only that has no value ("baseline below
@@ -85,7 +92,7 @@ def judge(cell: Cell, baseline: Cell) -> Verdict:
         return Verdict(cell, published, None, _why_no_pair(baseline))
     if not math.isfinite(gain.mean):
         return Verdict(cell, published, None, _who_diverged(cell))
-    return Verdict(cell, published, gain, _compare(gain, published))
+    return Verdict(cell, published, gain, _compare(gain, published, cell))
 
 
 def _why_no_value(cell: Cell) -> str:
@@ -116,16 +123,21 @@ def _who_diverged(cell: Cell) -> str:
     return DIVERGED if own else f"{BASELINE} {DIVERGED}"
 
 
-def _compare(gain: Interval, published: float) -> str:
-    shows_none = gain.n > 1 and not gain.excludes_zero
-    if published == 0:
-        return SAME if shows_none or abs(gain.mean) < _NO_GAIN else REVERSED
-    if shows_none:
+def _compare(gain: Interval, published: float, cell: Cell) -> str:
+    paper = cell.experiment.partition("/")[0]
+    if cell.metric.startswith(SMOOTHED_ROUNDS_TO) and paper not in _SMOOTHING_PAPERS:
+        return NOT_DEFINED
+    if gain.n > 1 and not gain.excludes_zero and published != 0:
         return NOT_SHOWN
+    if gain.n in NOT_TESTED:
+        return NOT_TESTED[gain.n]
+    if published == 0:
+        is_none = not gain.excludes_zero or abs(gain.mean) < _NO_GAIN
+        return SAME if is_none else REVERSED
     if gain.mean * published <= 0:
         return REVERSED
     low, high = _SIZE
-    near = gain.n > 1 and abs(gain.mean - published) <= gain.half_width
+    near = abs(gain.mean - published) <= gain.half_width
     return SAME if near or low <= gain.mean / published <= high else SAME_SIGN
 
 

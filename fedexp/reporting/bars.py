@@ -10,8 +10,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedexp.drawing.panels import add_axes, name_axes, text_width
-from fedexp.drawing.style import COLORS
+from fedexp.drawing.panels import LONGEST_TEXT, add_axes, name_axes, text_width
+from fedexp.drawing.style import COLORS, PlainFigure
+from fedexp.drawing.texts import legible
 from fedexp.reporting.pages import pages
 
 _MOST_BARS = 30
@@ -46,11 +47,12 @@ def _draw_bars(rows: Sequence[tuple[str, float, float]], metric: str) -> Figure:
 
 def bar_axes(names: Sequence[str], height: float) -> tuple[Figure, Axes]:
     """Axes with room for a bar of ``height`` inches right of each name."""
+    names = [legible(name, LONGEST_TEXT) for name in names]
     left, width, up = text_width(names, 9) + 0.25, 4.6, height * len(names) + 0.3
-    figure = Figure(figsize=(left + width + 0.2, up + 0.65))
+    figure = PlainFigure(figsize=(left + width + 0.2, up + 0.65))
     axes = add_axes(figure, left, 0.55, width, up)
     axes.grid(visible=False, axis="y")
-    axes.set_yticks(range(len(names)), list(names), fontsize=9)
+    axes.set_yticks(range(len(names)), names, fontsize=9)
     axes.set_ylim(len(names) - 0.4, -0.6)
     return figure, axes
 

@@ -27,5 +27,6 @@ class Drawing:
 
 
 def file_name(text: str) -> str:
-    """The text as part of a file's name."""
-    return "".join(each if each.isalnum() or each in "-." else "_" for each in text)
+    """The text as part of a file's name, at most 150 bytes long."""
+    name = "".join(each if each.isalnum() or each in "-." else "_" for each in text)
+    return name.encode()[:150].decode(errors="ignore")

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedexp.errors import InputError
+from fedexp.reporting.csv import csv
 from fedexp.reporting.html import html
 from fedexp.reporting.latex import latex
-from fedexp.reporting.markdown import markdown
+from fedexp.reporting.markdown import escape, markdown
 from fedexp.reporting.pictures import Picture, pictures
 from fedexp.reporting.report import Report
 from fedexp.state.atomic import write_atomically
@@ -26,15 +27,17 @@ def write(
     ``report.md``, ``report.tex`` and ``report.html`` have all tables, ``<frame>.csv`` all numbers,
     ``figures/`` the pictures as PNG and with ``pdf`` also as PDF. With ``csv`` alone there are no
     pictures. ``report.html`` needs no other file. Without ``every_figure`` some pictures are left
-    out and named, see ``pictures.pictures``.
+    out and named, see ``pictures.pictures``. ``report.problems`` gets a line for each picture that
+    cannot be drawn.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:  # a file has its name, or it may not be made
         raise InputError(f"--to {folder}: cannot be made ({error.strerror})") from None
-    drawn, left_out = (
-        pictures(report, every_figure, "pdf" in formats) if set(formats) - {"csv"} else ([], [])
+    drawn, left_out, problems = (
+        pictures(report, every_figure, "pdf" in formats) if {*formats} - {"csv"} else ([], [], [])
     )
+    report.problems.extend(line for line in problems if line not in report.problems)
     not_drawn = f"Not drawn: {', '.join(left_out)}; --figures all draws them" if left_out else ""
     contents: dict[str, bytes] = {}
     for picture in drawn:
@@ -49,9 +52,7 @@ def write(
         contents["report.html"] = html(report, drawn, not_drawn).encode()
     if "csv" in formats:
         contents |= {
-            f"{name}.csv": frame.to_csv(index=False).encode()
-            for name, frame in report.frames.items()
-            if not frame.empty
+            f"{name}.csv": csv(frame) for name, frame in report.frames.items() if not frame.empty
         }
     if drawn:
         (folder / "figures").mkdir(exist_ok=True)
@@ -62,8 +63,10 @@ def write(
 
 def _markdown(report: Report, drawn: Sequence[Picture], not_drawn: str) -> str:
     parts = ["# Report\n", *map(markdown, report.tables())]
-    parts += [f"### {each.title}\n\n![{each.title}](figures/{each.name}.png)\n" for each in drawn]
+    titles = [(escape(each.title), each.name) for each in drawn]
+    parts += [f"### {title}\n\n![{title}](figures/{name}.png)\n" for title, name in titles]
     parts += [f"{not_drawn}\n"] if not_drawn else []
     if report.problems:
-        parts += ["### Not in this report\n\n" + "".join(f"* {p}\n" for p in report.problems)]
+        lines = "".join(f"* {escape(each)}\n" for each in report.problems)
+        parts += [f"### Not in this report\n\n{lines}"]
     return "\n".join(parts)

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from fedexp.drawing.panels import legend_below, name_axes, panels
 from fedexp.drawing.style import MOST_LINES, line_style
-from fedexp.reporting.labels import Label, short_texts
+from fedexp.reporting.labels import Label, hashable, short_texts
 
 if TYPE_CHECKING:
     from fedexp.reporting.runs import Run
@@ -26,7 +26,7 @@ def varied_number(configurations: Mapping[Label, Sequence[Run]]) -> str | None:
     values: dict[str, set[object]] = {}
     for label, runs in configurations.items():
         for key, _ in label:
-            values.setdefault(key, set()).add(runs[0].values.get(key))
+            values.setdefault(key, set()).add(hashable(runs[0].values.get(key)))
     numeric = [key for key, found in values.items() if all(map(_is_number, found))]
     numeric = numeric or [
         key for key, found in values.items() if all(map(_is_number, found - {None}))
@@ -79,6 +79,7 @@ def hyperparameter_figure(
             _level(axes, group[group[key].isna()], name, style)
     if is_logarithmic(sorted(rows[key].dropna().unique())):
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")  # Matplotlib writes 10^2 as a formula
     smallest = f"{rows[key].min():g}"
     if relative:
         name_axes(axes, key, f"gain over {key}={smallest}", metric)

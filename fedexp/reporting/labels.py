@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from fedexp.config.keys import COSTS, RECORDS, is_below, override_key
+from fedexp.drawing.texts import legible
 from fedexp.reporting.runs import Run
 
 _IGNORED = (*RECORDS, "seed", "paper", "objective", "method", "hydra")
@@ -30,7 +32,7 @@ def label_runs(runs: Sequence[Run]) -> list[Label]:
         costs_only = not changes_results(key)
         if costs_only and len(set(_with_seeds(parts, runs))) == len(runs):
             break
-        values = [_hashable(run.values.get(key)) for run in runs]
+        values = [hashable(run.values.get(key)) for run in runs]
         joined = [(*part, value) for part, value in zip(parts, values, strict=True)]
         before, after = (
             _with_seeds(each, runs) if costs_only else each for each in (parts, joined)
@@ -48,7 +50,13 @@ def text(label: Label) -> str:
 
 def short_texts(labels: Sequence[Label]) -> list[str]:
     """Labels for a legend: ``fedavg`` for an option of a config group, ``beta=0.1`` for a value."""
-    return [" ".join(_short(key, value) for key, value in label) or "all" for label in labels]
+    texts = [" ".join(_short(key, value) for key, value in label) or "all" for label in labels]
+    seen: Counter[str] = Counter()
+    for number, text in enumerate(texts):  # values that were cut may look alike
+        seen[text] += 1
+        if seen[text] > 1:
+            texts[number] = f"{text} ({seen[text]})"
+    return texts
 
 
 def show(value: object) -> str:
@@ -77,7 +85,7 @@ def _dotted(key: str) -> str:
 
 def _short(key: str, value: str) -> str:
     is_name = "." not in key and value[:1].isalpha() and value not in ("true", "false", "null")
-    return value if is_name else f"{key.rpartition('.')[2]}={value}"
+    return legible(value if is_name else f"{key.rpartition('.')[2]}={value}")
 
 
 def _candidates(runs: Sequence[Run]) -> Iterator[str]:
@@ -98,9 +106,10 @@ def _with_seeds(parts: Iterable[Hashable], runs: Sequence[Run]) -> list[Hashable
     return [(part, run.seed) for part, run in zip(parts, runs, strict=True)]
 
 
-def _hashable(value: object) -> Hashable:
+def hashable(value: object) -> Hashable:
+    """A config's value with tuples in place of lists and mappings."""
     if isinstance(value, list | tuple):
-        return tuple(map(_hashable, value))
+        return tuple(map(hashable, value))
     if isinstance(value, dict):
-        return tuple((key, _hashable(each)) for key, each in value.items())
+        return tuple((key, hashable(each)) for key, each in value.items())
     return value

@@ -8,6 +8,8 @@ _SPECIAL = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
     "±": r"$\pm$",
     **{each: f"\\{each}" for each in "&%$#_{}"},
 }

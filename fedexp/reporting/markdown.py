@@ -5,19 +5,28 @@ from __future__ import annotations
 from fedexp.reporting.table import Table
 
 _MARKS = {"best": "**{}**", "second": "<u>{}</u>", "alarm": "**{}** (!)"}
+_SPECIAL = str.maketrans(
+    {"&": "&amp;", "<": "&lt;", ">": "&gt;", **{each: f"\\{each}" for each in "\\`*[]|"}}
+)
 
 
 def markdown(table: Table) -> str:
     """The table with its title and notes; best in bold, second underlined."""
-    lines = [f"### {table.title}", "", _line(table.columns), _line(["---"] * len(table.columns))]
+    columns = list(map(escape, table.columns))
+    lines = [f"### {escape(table.title)}", "", _line(columns), _line(["---"] * len(columns))]
     for r, row in enumerate(table.rows):
         cells = [
-            _MARKS[table.marks[r, c]].format(cell) if (r, c) in table.marks else cell
+            _MARKS.get(table.marks.get((r, c), ""), "{}").format(escape(cell))
             for c, cell in enumerate(row)
         ]
-        lines.append(_line([cell.replace("|", "\\|") for cell in cells]))
-    lines += [line for note in table.notes for line in ("", note)]
+        lines.append(_line(cells))
+    lines += [line for note in table.notes for line in ("", escape(note))]
     return "\n".join(lines) + "\n"
+
+
+def escape(text: str) -> str:
+    """The text without HTML, links and formatting."""
+    return text.translate(_SPECIAL)
 
 
 def _line(cells: list[str]) -> str:

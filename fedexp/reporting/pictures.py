@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
-from typing import Any
+from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
@@ -17,6 +17,8 @@ from fedexp.reporting.hyperparameter import hyperparameter_figure, varied_number
 from fedexp.reporting.labels import short_texts
 from fedexp.reporting.report import Report
 from fedexp.reporting.saved_arrays import (
+    check_columns,
+    check_square,
     entropy_panels,
     selection_panels,
     side_by_side,
@@ -25,6 +27,29 @@ from fedexp.reporting.saved_arrays import (
 
 _DPI = 120
 _LOSS = "train/cross_entropy"
+
+
+_SAVED = (
+    (
+        "sampler_times_chosen",
+        "Clients chosen, by label entropy",
+        check_columns("times_chosen", "label_entropy_nats"),
+        selection_panels,
+    ),
+    (
+        "sampler_entropy_bars",
+        "Label entropy of the clients",
+        check_columns("true_nats", "estimated_nats"),
+        entropy_panels,
+    ),
+    (
+        "heatmap_prototype_similarity",
+        "Similarity of class prototypes",
+        check_square("similarity"),
+        similarity_panels,
+    ),
+)
+"""Name of the files, title, check and panels of the arrays that runs save."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +68,22 @@ class Picture:
     pdf: bytes = b""
 
 
-def pictures(
-    report: Report, every: bool = False, with_pdf: bool = False
-) -> tuple[list[Picture], list[str]]:
-    """Draw the pictures of a report; returns them in order, and the names of those left out.
+class Pictures(NamedTuple):
+    """The pictures of a report.
+
+    Attributes:
+        drawn: the pictures in order.
+        left_out: the names of pictures that were not asked for.
+        problems: a line for each picture that cannot be drawn, and for each file left out of one.
+    """
+
+    drawn: list[Picture]
+    left_out: list[str]
+    problems: list[str]
+
+
+def pictures(report: Report, every: bool = False, with_pdf: bool = False) -> Pictures:
+    """Draw the pictures of a report.
 
     Args:
         report: the runs.
@@ -54,21 +91,25 @@ def pictures(
             drawn, since drawing takes most of a report's time.
         with_pdf: whether to draw them as PDF, too.
     """
-    found: list[Picture] = []
-    left_out: list[str] = []
+    found = Pictures([], [], [])
     names: dict[str, int] = {}
-    for each in _drawings(report):
+    for each in _drawings(report, found.problems):
         names[each.name] = names.get(each.name, 0) + 1
         name = each.name if names[each.name] == 1 else f"{each.name}_{names[each.name]}"
         if each.is_extra and not every:
-            left_out.append(name)
-        elif figure := each.draw():
-            pdf = _encode(figure, "pdf") if with_pdf else b""
-            found.append(Picture(name, each.title, _encode(figure, "png"), pdf))
-    return found, left_out
+            found.left_out.append(name)
+            continue
+        try:
+            if figure := each.draw():
+                pdf = _encode(figure, "pdf") if with_pdf else b""
+                found.drawn.append(Picture(name, each.title, _encode(figure, "png"), pdf))
+        except Exception as error:  # of Matplotlib, over numbers that nobody thought of
+            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+            found.problems.append(f"figure {name}: cannot be drawn, left out ({reason})")
+    return found
 
 
-def _drawings(report: Report) -> Iterator[Drawing]:
+def _drawings(report: Report, problems: list[str]) -> Iterator[Drawing]:
     configurations, smooth = report.configurations, report.measures.smooth
     smoothed = ", smoothed" if smooth else ""
     for metric in report.curve_metrics:
@@ -83,12 +124,9 @@ def _drawings(report: Report) -> Iterator[Drawing]:
     for prefix, title in (("geometry", "Angles and alignment"), ("sampler", "Client sampling")):
         metrics = [name for name in measured if name.startswith(f"{prefix}/")]
         yield from _pages(prefix, title, metric_panels(configurations, metrics))
-    for name, title, draw in (
-        ("sampler_times_chosen", "Clients chosen, by label entropy", selection_panels),
-        ("sampler_entropy_bars", "Label entropy of the clients", entropy_panels),
-        ("heatmap_prototype_similarity", "Similarity of class prototypes", similarity_panels),
-    ):
-        yield from _pages(name, title, side_by_side(configurations, name, draw))
+    for name, title, check, draw in _SAVED:
+        panels = side_by_side(configurations, name, check, draw, problems)
+        yield from _pages(name, title, panels)
 
 
 def _values(report: Report) -> Iterator[Drawing]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,11 +16,13 @@ from fedexp.errors import InputError
 from fedexp.reporting.baseline import Baselines, find_baselines, parse_baseline
 from fedexp.reporting.drawing import Drawing
 from fedexp.reporting.labels import Label, label_runs, text
+from fedexp.reporting.marks import with_marks
 from fedexp.reporting.runs import Run, read_runs
 from fedexp.reporting.statistics import (
     ROUNDS_TO,
     SMOOTHED_ROUNDS_TO,
     STATISTICS,
+    Interval,
     Measures,
     differences,
     over_seeds,
@@ -27,9 +30,17 @@ from fedexp.reporting.statistics import (
     statistic_shown,
     targets_of,
 )
-from fedexp.reporting.table import Table, number, order_metrics, results_table, signed
+from fedexp.reporting.table import (
+    STAR,
+    Table,
+    number,
+    order_metrics,
+    results_table,
+    with_interval,
+)
 
 _FRAMES = ("values", "results", "differences", "curves")
+_ROUNDS = (ROUNDS_TO, SMOOTHED_ROUNDS_TO)
 _ALWAYS = ("global/", "personal/", "train/", "validation/")
 """Groups of the metrics that runs measure unless told otherwise."""
 
@@ -83,7 +94,7 @@ class Report:
         if statistic not in STATISTICS:
             raise InputError(f"statistic={statistic}: is none of {', '.join(STATISTICS)}")
         given = [paths] if isinstance(paths, str | Path) else paths
-        runs, problems = read_runs(map(Path, given))
+        runs, problems = read_runs(map(Path, given), cls.check_run)
         if not runs:
             raise InputError("\n".join(problems) or "no folder given")
         kept, repeated = _without_repeats(runs)
@@ -94,6 +105,10 @@ class Report:
         made = cls(kept, [*problems, *repeated, *alone], pairs, measures, statistic)
         made._check_measured()
         return made
+
+    @staticmethod
+    def check_run(run: Run) -> None:
+        """Raise InputError for a run that this report cannot show."""
 
     def _check_measured(self) -> None:
         """Note the targets that no run reached.
@@ -123,8 +138,11 @@ class Report:
 
     @cached_property
     def better(self) -> dict[str, str]:
-        """Headline metric -> ``higher`` or ``lower``, whichever is better."""
-        return {name: better for run in self.runs for name, better in run.headlines.items()}
+        """Headline metric -> ``higher`` or ``lower``, whichever is better in all runs."""
+        declared = {each for run in self.runs for each in run.headlines.items()}
+        names = Counter(name for name, _ in declared)
+        ordered = {name: each for run in self.runs for name, each in run.headlines.items()}
+        return {name: each for name, each in ordered.items() if names[name] == 1}
 
     @cached_property
     def labels(self) -> list[Label]:
@@ -156,8 +174,9 @@ class Report:
 
     @cached_property
     def results(self) -> pd.DataFrame:
-        """Mean, standard deviation and n over seeds; see ``statistics.over_seeds``."""
-        return over_seeds(self.values, self.keys)
+        """Mean, standard deviation, n and mark; see ``over_seeds`` and ``with_marks``."""
+        results = over_seeds(self.values, self.keys)
+        return with_marks(results, self.values, self.keys, self.better, self.baselines)
 
     @cached_property
     def differences(self) -> pd.DataFrame:
@@ -177,7 +196,7 @@ class Report:
 
     @cached_property
     def metrics(self) -> list[str]:
-        """The metrics in the tables: ``measures.metrics``, or the headline accuracies.
+        """The metrics in the tables: ``measures.metrics`` with its targets, or the headlines.
 
         By default these are the global accuracy, the ``personal_metrics``, the headlines of added
         measures, and the rounds to targets and to the baseline's best. If none was measured, it is
@@ -185,11 +204,12 @@ class Report:
         """
         measured = list(self.values["metric"].unique())
         if self.measures.metrics:
-            return list(self.measures.metrics)
+            asked = (f"{cost}{target:g}" for target in self.measures.targets for cost in _ROUNDS)
+            reached = (name for name in asked if name in measured)
+            return list(dict.fromkeys([*self.measures.metrics, *reached]))
         personal = [name for name in measured if name.startswith("personal/accuracy")]
         personal = [name for name in personal if name in self.personal_metrics] or personal
-        costs = (ROUNDS_TO, SMOOTHED_ROUNDS_TO)
-        rounds = [name for name in measured if name.startswith(costs)]
+        rounds = [name for name in measured if name.startswith(_ROUNDS)]
         added = [name for name in self.better if not name.startswith(_ALWAYS)]
         shown = ("global/accuracy", *personal, *added, *rounds)
         found = [name for name in shown if name in measured]
@@ -230,9 +250,7 @@ class Report:
 
     @cached_property
     def _tables(self) -> list[Table]:
-        results = results_table(
-            self.results, self.keys, self.metrics, self.better, self.statistic, self.baselines
-        )
+        results = results_table(self.results, self.keys, self.metrics, self.statistic)
         found = [results] if self.differences.empty else [results, self._difference_table()]
         if unfinished := sum(not run.finished for run in self.runs):
             note = (
@@ -257,20 +275,20 @@ class Report:
             rows.append([*map(str, label), seeds, *(_difference(cells, m) for m in metrics)])
         title = f"Difference to {text(self.baseline)}"
         notes = ["Mean of the differences of runs with the same seed ± half of its 95 % interval."]
+        notes += [STAR] if any(cell.endswith("*") for row in rows for cell in row) else []
         if (frame["seeds"] == 1).any():
             notes.append("n = 1: one pair of runs, so no interval.")
         if (frame["pairs"] < frame["seeds"]).any():
-            notes.append("Such as 1 of 3: so many pairs of runs have values; no mean is of these.")
+            notes.append("1 of 3: only one of three pairs has values, so there is no mean.")
         return Table(title, [*self.keys, "n", *metrics], rows, notes=notes, keys=len(self.keys))
 
     def _runs_table(self) -> Table:
         """A row for each run: its rounds, seconds and folder."""
         rows = []
         for run, label in zip(self.runs, self.labels, strict=True):
-            wall_time = (run.summary or {}).get("wall_time_s")
-            seconds = "" if wall_time is None else f"{wall_time:.0f}"
+            seconds = "" if run.wall_time is None else f"{run.wall_time:.0f}"
             rounds = f"{len(run.history)} of {run.config['rounds']}"
-            rows.append([text(label), str(run.seed), rounds, seconds, str(run.folder)])
+            rows.append([text(label), str(run.seed), rounds, seconds, run.place])
         return Table("Runs", ["run", "seed", "rounds", "seconds", "folder"], rows)
 
 
@@ -285,7 +303,7 @@ def _without_repeats(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
         longer, left_out = (run, other) if len(run.history) > len(other.history) else (other, run)
         kept[label, run.seed] = longer
         problems.append(
-            f"{left_out.folder}: left out, as {longer.folder} has the same config and seed"
+            f"{left_out.place}: left out, as {longer.place} has the same config and seed"
         )
     return list(kept.values()), problems
 
@@ -298,5 +316,4 @@ def _difference(cells: dict[str, dict[Hashable, Any]], metric: str) -> str:
         return f"{row['pairs']} of {row['seeds']}"
     if not math.isfinite(row["difference"]):
         return number(row["difference"], metric)
-    text = signed(row["difference"], metric)
-    return f"{text} ± {number(row['half_width'], metric)}" if row["pairs"] > 1 else text
+    return with_interval(Interval(row["difference"], row["half_width"], row["pairs"]), metric)

@@ -1,9 +1,14 @@
-"""Finds runs in folders and reads their files, finished or not."""
+"""Finds runs in folders and reads their files, finished or not.
+
+The folders may be of other people: their texts become printable, links out of them are not
+followed, and a file that is not as it should be costs its own run.
+"""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,9 +18,14 @@ from typing import Any
 import yaml
 
 from fedexp.config.keys import flatten
+from fedexp.drawing.texts import printable
 from fedexp.errors import InputError
 from fedexp.state import run_folder
+from fedexp.state.run_folder import Identity
 from fedexp.tracking.jsonl import parse_metrics
+
+_DEEPEST = 50
+"""Levels of nesting in a config; deeper ones are an attack on whoever reads it."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +58,21 @@ class Run:
         return int(self.config["seed"])
 
     @property
+    def place(self) -> str:
+        """The folder, as it can be printed."""
+        return printable(str(self.folder))
+
+    @property
+    def targets(self) -> Sequence[float]:
+        """The accuracies of ``measure.global.targets``."""
+        return _targets(self.config)
+
+    @property
+    def wall_time(self) -> float | None:
+        """Seconds of the whole run; None if it is not finished."""
+        return None if self.summary is None else self.summary.get("wall_time_s")
+
+    @property
     def finished(self) -> bool:
         """Whether all rounds of the config were done."""
         return len(self.history) >= int(self.config["rounds"])
@@ -58,24 +83,32 @@ class Run:
         return flatten(self.config) | dict(self.choices)
 
 
-def read_runs(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
+def read_runs(
+    paths: Iterable[Path], check: Callable[[Run], object] = lambda run: None
+) -> tuple[list[Run], list[str]]:
     """Read all runs in or below ``paths``.
 
     A path is the folder of a run, of a sweep, or a folder above them. The runs below a path are in
     natural order (job 2 before job 10). A run that is found twice is read once.
 
+    Args:
+        paths: the folders.
+        check: raises InputError for a run to leave out.
+
     Returns:
         The runs, and one line for each problem: a path that does not exist, a path without runs, a
-        damaged run.
+        link that leads out of a path, a damaged run.
     """
     runs: list[Run] = []
     problems: list[str] = []
     seen: set[Path] = set()
     for path in paths:
-        if not path.is_dir():
-            problems.append(f"{path}: {'is not a folder' if path.exists() else 'does not exist'}")
+        if not os.path.isdir(path):
+            why = "is not a folder" if os.path.exists(path) else "does not exist"
+            problems.append(f"{path}: {why}")
             continue
-        folders = run_folders(path)
+        folders, links = run_folders(path)
+        problems += [f"{link}: a link out of {path}, not followed" for link in links]
         if not folders:
             problems.append(f"{path}: no run in it")
         for folder in folders:
@@ -84,67 +117,149 @@ def read_runs(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
                 continue
             seen.add(resolved)
             try:
-                runs.append(read_run(folder))
+                run = read_run(folder)
+                check(run)
+                runs.append(run)
             except InputError as error:
                 problems.append(str(error))
-    return runs, problems
+    return runs, list(map(printable, problems))
 
 
 def read_run(folder: Path) -> Run:
     """Read the run in ``folder``. Raises InputError, which names the missing or damaged file."""
-    if not (folder / run_folder.FILE_NAME).exists():
+    identity_file = folder / run_folder.FILE_NAME
+    if not identity_file.exists():
         raise InputError(f"{folder}: not begun, or no run of fedexp: has no {run_folder.FILE_NAME}")
-    try:
-        identity = run_folder.read(folder)
-    except (TypeError, OSError):  # JSON, but not ours
-        identity = None
-    if identity is None or not _is_config(identity.config):
+    with _naming(identity_file):
+        identity = _identity(folder)
+        if identity is not None:
+            config, headlines = _plain(identity.config), _plain(identity.headlines)
+            _targets(config)
+            known = isinstance(headlines, dict) and {*headlines.values()} <= {"higher", "lower"}
+            _check(known, "headlines", "higher or lower")
+    if identity is None:
         raise InputError(f"{folder}: its {run_folder.FILE_NAME} is damaged or another program's")
     with _naming(folder / run_folder.SUMMARY):
-        summary = run_folder.read_summary(folder)
+        summary = _plain(run_folder.read_summary(folder))
+        if summary is not None:
+            _check(_is_number(summary.get("wall_time_s", 0)), "wall_time_s", "a number")
     with _naming(folder / run_folder.METRICS):
         history = _history(folder / run_folder.METRICS)
     with _naming(folder / (".hydra" if summary is None else run_folder.SUMMARY)):
         overrides, choices = _launch(folder, summary)
     if not history:
         raise InputError(f"{folder}: no round was finished")
-    given = tuple(overrides)
     return Run(
         folder,
-        identity.config,
+        config,
         choices,
-        given,
+        tuple(overrides),
         history,
         summary,
-        identity.wandb_id,
-        identity.headlines,
+        printable(str(identity.wandb_id)),
+        headlines,
     )
 
 
-def run_folders(path: Path) -> list[Path]:
-    """The folders in or below ``path`` that hold a run or were made for one, in natural order."""
+def run_folders(path: Path) -> tuple[list[Path], list[Path]]:
+    """The folders in or below ``path`` that hold a run or were made for one, in natural order.
+
+    Returns:
+        The folders, and the links that lead out of ``path``, which are not followed.
+    """
     found: list[Path] = []
+    outside: list[Path] = []
     seen: set[str] = set()
-    for here, folders, files in os.walk(path, followlinks=True):
+    left = [path]
+    while left:
+        here = left.pop()
+        if not is_within(here, path):
+            outside.append(here)
+            continue
         resolved = os.path.realpath(here)
-        is_run = run_folder.FILE_NAME in files
-        is_run = is_run or (Path(here) / ".hydra" / "overrides.yaml").exists()
-        if is_run or resolved in seen:
-            folders.clear()  # no run within a run, and no end of links in a circle
-        if resolved not in seen and (is_run or {run_folder.METRICS, run_folder.SUMMARY} & {*files}):
-            found.append(Path(here))
+        if resolved in seen or not os.access(here, os.R_OK | os.X_OK):
+            continue  # a link back, or not to be read
         seen.add(resolved)
-    return sorted(found, key=lambda folder: _natural(folder, path))
+        names = os.listdir(here)
+        is_run = (here / ".hydra" / "overrides.yaml").exists() or _is_ours(here)
+        if is_run or {run_folder.FILE_NAME, run_folder.METRICS, run_folder.SUMMARY} & {*names}:
+            found.append(here)
+        if not is_run:  # there is no run within a run
+            left += [here / name for name in names if os.path.isdir(here / name)]
+    return sorted(found, key=lambda folder: _natural(folder, path)), sorted(outside)
 
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
     """Raise an error in the block as InputError, which names the file."""
+    if not is_within(path, path.parent):
+        raise InputError(f"{path.parent}: {path.name} is a link out of the folder, not followed")
     try:
         yield
-    except (ValueError, KeyError, TypeError, AttributeError, OSError, yaml.YAMLError) as error:
+    except RecursionError:
+        raise InputError(f"{path.parent}: {path.name} is nested too deeply") from None
+    except (
+        *(ValueError, KeyError, TypeError, AttributeError, OverflowError),
+        *(OSError, yaml.YAMLError),
+    ) as error:
         problem = str(error).partition("\n")[0]
         raise InputError(f"{path.parent}: {path.name} cannot be read: {problem}") from None
+
+
+def is_within(path: Path, folder: Path) -> bool:
+    """Whether the path lies in the folder after all links are followed."""
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+
+
+def _identity(folder: Path) -> Identity | None:
+    """The content of ``run.json``; None if it is damaged or another program's."""
+    try:
+        found = run_folder.read(folder)
+    except (TypeError, OSError):  # JSON, but not ours
+        return None
+    return found if found is not None and _is_config(found.config) else None
+
+
+def _is_ours(folder: Path) -> bool:
+    try:
+        return _identity(folder) is not None
+    except RecursionError:
+        return False
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """The content of a JSON file with printable texts.
+
+    Raises:
+        RecursionError: it is nested too deeply.
+    """
+    if depth > _DEEPEST:
+        raise RecursionError
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, Mapping):
+        return {printable(str(key)): _plain(each, depth + 1) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each, depth + 1) for each in value]
+    return value
+
+
+def _check(is_so: bool, key: str, wanted: str) -> None:
+    if not is_so:
+        raise ValueError(f"{key} should be {wanted}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _targets(config: Mapping[str, Any]) -> list[float]:
+    """``measure.global.targets``. Raises ValueError if they are not numbers."""
+    node = config["measure"].get("global") or {}
+    found = node.get("targets") or []
+    wanted = isinstance(found, list) and all(map(_is_number, found))
+    _check(wanted, f"measure.global.targets={found}", "numbers")
+    return list(map(float, found))
 
 
 def _history(path: Path) -> list[dict[str, float]]:
@@ -155,6 +270,10 @@ def _history(path: Path) -> list[dict[str, float]]:
         for name, value in row.items():
             if not isinstance(value, int | float):
                 raise ValueError(f"round {number}: {name} is no number")
+            float(value)  # an integer may be too large
+    names: set[str] = set().union(*history)
+    if any(name != printable(name) for name in names):
+        return [_plain(row) for row in history]
     return history
 
 
@@ -168,26 +287,33 @@ def _is_config(config: object) -> bool:
     if not isinstance(config, Mapping):
         return False
     numbers = (config.get("seed"), config.get("rounds"))
-    return all(isinstance(each, int) for each in numbers) and isinstance(
-        config.get("measure"), Mapping
-    )
+    are_numbers = all(isinstance(each, int) for each in numbers)
+    return are_numbers and isinstance(config.get("measure"), Mapping)
 
 
 def _launch(folder: Path, summary: Mapping[str, Any] | None) -> tuple[list[str], dict[str, Any]]:
     """The overrides and choices of a run; an unfinished run has them in Hydra's files only."""
     if summary is not None:
-        return list(summary["overrides"]), dict(summary["choices"])
-    hydra = folder / ".hydra"
-    overrides = _yaml(hydra / "overrides.yaml") or []
-    node = _yaml(hydra / "hydra.yaml") or {}
-    choices = node.get("hydra", {}).get("runtime", {}).get("choices", {})
-    own = {group: option for group, option in choices.items() if not group.startswith("hydra/")}
-    return [str(each) for each in overrides], own
+        overrides, choices = summary["overrides"], summary["choices"]
+    else:
+        overrides = list(map(str, _yaml(folder / ".hydra" / "overrides.yaml") or []))
+        node = _yaml(folder / ".hydra" / "hydra.yaml") or {}
+        every = node.get("hydra", {}).get("runtime", {}).get("choices", {})
+        choices = {name: option for name, option in every.items() if not name.startswith("hydra/")}
+    are_texts = isinstance(overrides, list) and all(isinstance(each, str) for each in overrides)
+    _check(are_texts, "overrides", "a list of texts")
+    options = choices.values() if isinstance(choices, dict) else [choices]
+    _check(all(isinstance(each, str | int | float | None) for each in options), "choices", "names")
+    return overrides, choices
 
 
 def _yaml(path: Path) -> Any:
     """The content of a YAML file; None if there is none."""
     if not path.exists():
         return None
+    _check(is_within(path, path.parent), path.name, "a file of the folder, not a link")
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
+    text = path.read_text(encoding="utf-8")
+    aliases = (isinstance(each, yaml.AliasEvent) for each in yaml.parse(text, Loader=loader))
+    _check(not any(aliases), path.name, "without aliases")  # they can grow without bounds
+    return _plain(yaml.load(text, Loader=loader))

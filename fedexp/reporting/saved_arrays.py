@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +16,10 @@ from fedexp.drawing.data_figure import read_numbers
 from fedexp.drawing.heatmaps import draw_similarity
 from fedexp.drawing.panels import bar_below, legend_below, name_axes, panels
 from fedexp.drawing.style import COLORS, REFERENCE
+from fedexp.drawing.texts import printable
 from fedexp.reporting.labels import Label, short_texts
 from fedexp.reporting.pages import pages
+from fedexp.reporting.runs import is_within
 
 if TYPE_CHECKING:
     from fedexp.reporting.runs import Run
@@ -33,7 +34,9 @@ _PANELS = 6
 def side_by_side(
     configurations: Mapping[Label, Sequence[Run]],
     name: str,
+    check: Callable[[Numbers], None],
     draw: Callable[[Saved], Figure | None],
+    problems: list[str],
 ) -> list[Callable[[], Figure | None]]:
     """Functions that draw the saved arrays of the configurations, six in a figure.
 
@@ -41,32 +44,73 @@ def side_by_side(
         configurations: label -> its runs. The first run that saved such arrays is shown.
         name: the name of the files ``figures/<name>_<round>.csv`` or ``.npz``, of which the last
             round's is shown.
+        check: raises ValueError if a file's arrays cannot be drawn.
         draw: draws one figure.
+        problems: receives a line for each file that is left out when a figure is drawn.
     """
     paths: dict[str, Path] = {}
     for text, runs in zip(short_texts(list(configurations)), configurations.values(), strict=True):
-        found = filter(None, (_last(run.folder / "figures", name) for run in runs))
+        found = filter(None, (_last(run.folder, name) for run in runs))
         if path := next(found, None):
             paths[text] = path
-    return [partial(_draw_saved, draw, dict(page)) for page in pages(paths.items(), _PANELS)]
+
+    def drawn(page: Mapping[str, Path]) -> Figure | None:
+        return draw(_read(page, check, problems))
+
+    return [partial(drawn, dict(page)) for page in pages(paths.items(), _PANELS)]
 
 
-def _draw_saved(draw: Callable[[Saved], Figure | None], paths: Mapping[str, Path]) -> Figure | None:
-    return draw(read_saved(paths))
-
-
-def read_saved(paths: Mapping[str, Path]) -> dict[str, tuple[int, Numbers]]:
-    """The content of the files, without damaged ones."""
+def _read(
+    paths: Mapping[str, Path], check: Callable[[Numbers], None], problems: list[str]
+) -> dict[str, tuple[int, Numbers]]:
+    """The content of the files that can be drawn."""
     found: dict[str, tuple[int, Numbers]] = {}
     for text, path in paths.items():
-        with suppress(OSError, ValueError):
-            found[text] = (int(path.stem.rpartition("_")[2]), read_numbers(path))
+        try:
+            numbers = read_numbers(path)
+            check(numbers)
+            found[text] = (int(path.stem.rpartition("_")[2]), numbers)
+        except (OSError, ValueError) as error:
+            reason = str(error).partition("\n")[0]
+            problems.append(printable(f"{path}: left out of its picture ({reason})"))
     return found
 
 
-def _last(folder: Path, name: str) -> Path | None:
-    files = (path for kind in ("csv", "npz") for path in folder.glob(f"{name}_[0-9]*.{kind}"))
-    return max(files, default=None)
+def _last(run: Path, name: str) -> Path | None:
+    """The file of the last round, unless it is a link out of the run's folder."""
+    files = (path for kind in ("csv", "npz") for path in run.glob(f"figures/{name}_[0-9]*.{kind}"))
+    return max((path for path in files if is_within(path, run)), default=None)
+
+
+def check_columns(*names: str) -> Callable[[Numbers], None]:
+    """A check that those of the named arrays that there are have one length."""
+
+    def check(arrays: Numbers) -> None:
+        columns = [arrays[name] for name in names if name in arrays]
+        shapes = {array.shape for array in columns}
+        if len(shapes) > 1 or any(len(shape) != 1 or not shape[0] for shape in shapes):
+            raise ValueError(f"{', '.join(names)}: should be columns, have shapes {shapes}")
+        _check_numbers(columns)
+
+    return check
+
+
+def check_square(name: str) -> Callable[[Numbers], None]:
+    """A check that the array, if there is one, is square."""
+
+    def check(arrays: Numbers) -> None:
+        array = arrays.get(name, np.ones((1, 1)))
+        if array.ndim != 2 or array.shape[0] != array.shape[1] or not array.size:
+            raise ValueError(f"{name}: should be square, has shape {array.shape}")
+        _check_numbers([array])
+
+    return check
+
+
+def _check_numbers(arrays: Sequence[NDArray[Any]]) -> None:
+    for array in arrays:
+        if array.dtype.kind not in "biuf" or not np.isfinite(array).all():
+            raise ValueError("should have finite numbers only")
 
 
 def similarity_panels(saved: Saved) -> Figure | None:

@@ -81,7 +81,7 @@ def run_statistics(run: Run, measures: Measures | None = None) -> dict[str, dict
             found[metric] = {"final": values[-1]}
             if recent := _measured(run.history[-5:], metric):
                 found[metric]["mean_last5"] = sum(recent) / len(recent)
-    for target in dict.fromkeys(map(float, [*asked.targets, *_own_targets(run)])):
+    for target in dict.fromkeys(map(float, [*asked.targets, *run.targets])):
         found |= cost_to(run.history, target)
         if asked.smooth:
             found |= smoothed_rounds_to(run.history, target)
@@ -90,7 +90,7 @@ def run_statistics(run: Run, measures: Measures | None = None) -> dict[str, dict
 
 def targets_of(runs: Iterable[Run], measures: Measures) -> list[float]:
     """The targets of the runs' configs and of the report, ascending."""
-    own = (target for run in runs for target in _own_targets(run))
+    own = (target for run in runs for target in run.targets)
     return sorted({float(target) for target in (*measures.targets, *own)})
 
 
@@ -219,12 +219,14 @@ def differences(lines: pd.DataFrame, keys: Sequence[str], baselines: Baselines) 
         baselines: label -> label of its baseline.
 
     Returns:
-        The keys, ``metric``, ``statistic``, ``difference``, ``half_width``, ``pairs``, and
-        ``seeds``, the number of seeds that both have. Baselines and rows without one have no row.
+        The keys, ``metric``, ``statistic``, ``difference``, ``half_width``, ``pairs``, ``seeds``,
+        the number of seeds that both have, and ``excludes_zero``, whether 0 is outside the
+        interval. Baselines and rows without one have no row.
         With fewer pairs than seeds, since not all runs reached a target, the difference is NaN: a
         mean over the other pairs would mislead.
     """
-    columns = [*keys, "metric", "statistic", "difference", "half_width", "pairs", "seeds"]
+    columns = [*keys, "metric", "statistic", "difference", "half_width"]
+    columns += ["pairs", "seeds", "excludes_zero"]
     if lines.empty or not keys:
         return pd.DataFrame(columns=columns)
     seeds = {key: set(group["seed"]) for key, group in lines.groupby(list(keys), sort=False)}
@@ -243,7 +245,8 @@ def differences(lines: pd.DataFrame, keys: Sequence[str], baselines: Baselines) 
             if found is not None:
                 partly = found.n < shared
                 mean, width = (math.nan, math.nan) if partly else (found.mean, found.half_width)
-                rows.append([*key, *measured, mean, width, found.n, shared])
+                excludes = found.excludes_zero and not partly
+                rows.append([*key, *measured, mean, width, found.n, shared, excludes])
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -258,8 +261,3 @@ def _values(label: Label) -> tuple[str, ...]:
 
 def _measured(history: Iterable[Mapping[str, float]], metric: str) -> list[float]:
     return [row[metric] for row in history if metric in row]
-
-
-def _own_targets(run: Run) -> Sequence[float]:
-    targets: Sequence[float] = (run.config["measure"].get("global") or {}).get("targets") or ()
-    return targets

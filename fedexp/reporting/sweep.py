@@ -8,6 +8,7 @@ import pandas as pd
 from rich.console import Console
 
 from fedexp.errors import InputError
+from fedexp.reporting.csv import csv
 from fedexp.reporting.labels import text
 from fedexp.reporting.report import Report
 from fedexp.reporting.runs import Run, read_run, run_folders
@@ -34,7 +35,7 @@ def report_sweep(folder: Path, log_name: str, kind: type[Report] = Report) -> bo
     if finished:
         made = kind.over(finished)
         write_table(made, folder / FILE_NAME)
-        print_table(results_table(made.results, made.keys, made.metrics, made.better), console)
+        print_table(results_table(made.results, made.keys, made.metrics), console)
         for table in made.further_tables():
             print_table(table, console)
         for problem in made.problems:
@@ -48,7 +49,7 @@ def report_sweep(folder: Path, log_name: str, kind: type[Report] = Report) -> bo
 def jobs(folder: Path) -> tuple[list[Run], list[Path]]:
     """The finished runs of a sweep, and the folders of the other jobs, in natural order."""
     finished, failed = [], []
-    for job in run_folders(folder):
+    for job in run_folders(folder)[0]:
         try:
             run = read_run(job)
         except InputError:
@@ -80,4 +81,4 @@ def write_table(report: Report, path: Path) -> None:
     table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("configuration")
     reached = [name for name in table.columns if name.endswith("/reached")]
     table[reached] = table[reached].fillna(0).astype(int)
-    table.to_csv(path)
+    path.write_bytes(csv(table.reset_index()))

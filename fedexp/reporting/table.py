@@ -9,20 +9,21 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from fedexp.reporting.baseline import Baselines
-from fedexp.reporting.labels import Label
+from fedexp.reporting.marks import LEGEND, Rank
 from fedexp.reporting.statistics import (
     BYTES_TO,
     COSTS_TO,
     ROUNDS_TO,
     SECONDS_TO,
     SMOOTHED_ROUNDS_TO,
+    Interval,
     statistic_shown,
 )
 
-Mark = Literal["best", "second", "alarm"]
+Mark = Rank | Literal["alarm"]
+STAR = "*: the 95 % interval excludes 0."
 Values = Mapping[str, Any]
-"""A row of ``statistics.over_seeds``."""
+"""A row of ``marks.with_marks``."""
 
 
 @dataclass(frozen=True)
@@ -49,71 +50,37 @@ class Table:
 
 
 def results_table(
-    over_seeds: pd.DataFrame,
-    keys: Sequence[str],
-    metrics: Sequence[str],
-    better: Mapping[str, str],
-    statistic: str = "final",
-    baselines: Baselines | None = None,
+    results: pd.DataFrame, keys: Sequence[str], metrics: Sequence[str], statistic: str = "final"
 ) -> Table:
     """Mean ± standard deviation over seeds, a row for each label, a column for each metric.
 
-    Best in bold, second underlined, among rows with the same baseline (all, if there are none) and
-    only where each has several seeds. Costs to a target show their final value.
+    Costs of reaching a target show their final value.
 
     Args:
-        over_seeds: of ``statistics.over_seeds``.
+        results: the frame of ``marks.with_marks``.
         keys: the label's keys.
         metrics: the columns.
-        better: metric -> ``higher`` or ``lower``; a metric that is not in it gets no marks.
         statistic: the statistic over rounds to show.
-        baselines: label -> label of the row that it is compared with.
     """
-    cells = _cells(over_seeds, keys, metrics, statistic)
-    labels = list(dict.fromkeys(over_seeds[list(keys)].itertuples(index=False, name=None)))
+    cells = _cells(results, keys, metrics, statistic)
+    labels = list(dict.fromkeys(results[list(keys)].itertuples(index=False, name=None)))
     labels = labels if keys else [()]
     seeds = [_seeds(cells, label) for label in labels]
     rows = [
         [*map(str, label), str(n), *(_text(cells.get((label, m)), m) for m in metrics)]
         for label, n in zip(labels, seeds, strict=True)
     ]
-    groups: dict[Label, list[int]] = {}
-    for row, label in enumerate(labels):
-        named: Label = tuple(zip(keys, map(str, label), strict=True))
-        group = baselines.get(named, named) if baselines else ()
-        groups.setdefault(group, []).append(row)
-    marks: dict[tuple[int, int], Mark] = {}
-    for column, metric in enumerate(metrics, start=len(keys) + 1):
-        for members in groups.values():
-            found = {n: cells[labels[n], metric] for n in members if (labels[n], metric) in cells}
-            marks |= {
-                (n, column): mark for n, mark in rank(found, direction(metric, better)).items()
-            }
+    marks: dict[tuple[int, int], Mark] = {
+        (row, column): mark
+        for row, label in enumerate(labels)
+        for column, metric in enumerate(metrics, start=len(keys) + 1)
+        if (mark := cells.get((label, metric), {}).get("mark"))
+    }
     notes = [f"Values: {statistic}; mean ± standard deviation over seeds."]
+    notes += [LEGEND] if marks else []
     if 1 in seeds:
         notes.append("n = 1: one seed; nothing there is marked as best.")
     return Table("Results", [*keys, "n", *metrics], rows, marks, notes, keys=max(1, len(keys)))
-
-
-def direction(metric: str, better: Mapping[str, str]) -> str | None:
-    """The better direction of a metric, ``higher`` or ``lower``; None if it is not known."""
-    return "lower" if metric.startswith(COSTS_TO) else better.get(metric)
-
-
-def rank(found: Mapping[int, Values], better: str | None) -> dict[int, Mark]:
-    """Mark the best and the second best of several means.
-
-    ``better`` is the better direction: ``higher`` or ``lower``. There are no marks if it is None,
-    if a mean is of a single seed, or if fewer than two means are finite. Means that agree in the
-    digits shown get the same mark.
-    """
-    finite = {n: round(row["mean"], 4) for n, row in found.items() if math.isfinite(row["mean"])}
-    if better is None or len(finite) < 2 or any(row["seeds"] < 2 for row in found.values()):
-        return {}
-    sign = 1 if better == "lower" else -1
-    ordered = sorted(set(finite.values()), key=lambda value: sign * value)
-    names: dict[float, Mark] = dict(zip(ordered[:2], ("best", "second"), strict=False))
-    return {n: names[value] for n, value in finite.items() if value in names}
 
 
 def order_metrics(metrics: Sequence[str]) -> list[str]:
@@ -144,6 +111,15 @@ def signed(value: float, metric: str) -> str:
     if math.isnan(value):
         return ""
     return ("-" if value < 0 else "+") + number(abs(value), metric)
+
+
+def with_interval(difference: Interval, metric: str) -> str:
+    """A difference ± half of its interval, with a star if the interval excludes 0."""
+    text = signed(difference.mean, metric)
+    if difference.n < 2:
+        return text
+    star = " *" if difference.excludes_zero else ""
+    return f"{text} ± {number(difference.half_width, metric)}{star}"
 
 
 def _cells(

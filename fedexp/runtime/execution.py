@@ -27,6 +27,7 @@ from fedexp.runtime.result import RunResult
 from fedexp.runtime.training import train
 from fedexp.state.checkpoint import save_weights
 from fedexp.state.run_folder import METRICS, check
+from fedexp.tracking.failed_figures import leaving_out
 from fedexp.tracking.summary import summarize, write_summary
 from fedexp.tracking.tracker import Tracker
 
@@ -130,11 +131,15 @@ def _result(
 def draw_partition(config: Config, folder: Path) -> list[Path]:
     """Draw the partition without training; write a picture and a table to ``folder``.
 
-    Returns the two paths, ``partition.png`` and ``partition.csv``. Raises InputError.
+    Returns the paths of ``partition.png``, unless it cannot be drawn, and ``partition.csv``. Raises
+    InputError.
     """
     data = load_data(config, plan(config).source, torch.device("cpu"))
     folder.mkdir(parents=True, exist_ok=True)
     picture, table = folder / "partition.png", folder / PARTITION
-    partition_picture(data).savefig(picture)
     write_partition(table, data)
-    return [picture, table]
+    figure = partition_picture(data)
+    with leaving_out("partition.png", figure):
+        figure.savefig(picture)
+        return [picture, table]
+    return [table]

@@ -4,6 +4,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from fedexp.drawing.data_figure import DataFigure, save_numbers
+from fedexp.tracking.failed_figures import leaving_out
 from fedexp.tracking.tracker import Record, RunInfo, Tracker
 
 _FOLDER = "figures"
@@ -24,9 +25,10 @@ class FigureFiles(Tracker):
         for name, figure in record.figures.items():
             self._folder.mkdir(parents=True, exist_ok=True)
             path = self._folder / f"{name.replace('/', '_')}_{record.round:04d}"
-            figure.savefig(path.with_suffix(".png"))
-            if isinstance(figure, DataFigure):
-                save_numbers(path, figure.data)
+            with leaving_out(name, figure):
+                figure.savefig(path.with_suffix(".png"))
+                if isinstance(figure, DataFigure):
+                    save_numbers(path, figure.data)
 
 
 def saved_figures(folder: Path) -> dict[int, dict[str, Path]]:

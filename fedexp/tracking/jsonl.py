@@ -52,7 +52,7 @@ def _line(record: Record) -> bytes:
     values: dict[str, Any] = {"round": record.round, **record.metrics}
     if record.per_class:
         values[PER_CLASS] = dict(record.per_class)
-    return f"{encode(values)}\n".encode()
+    return as_bytes(values)
 
 
 def read_metrics(folder: Path) -> pd.DataFrame:
@@ -95,9 +95,11 @@ def parse_metrics(lines: bytes) -> list[dict[str, float]]:
     return rounds
 
 
-def encode(value: Any, indent: int | None = None) -> str:
-    """Encode as valid JSON: NaN and infinities, which JSON lacks, become null."""
-    return json.dumps(_nan_to_null(value), indent=indent, allow_nan=False, ensure_ascii=False)
+def as_bytes(value: Any, indent: int | None = None) -> bytes:
+    """Encode as valid JSON with a final line break: NaN and infinities become null."""
+    text = json.dumps(_nan_to_null(value), indent=indent, allow_nan=False, ensure_ascii=False)
+    # A folder's name that is no valid UTF-8 has lone surrogates, which JSON can escape.
+    return f"{text}\n".encode(errors="backslashreplace")
 
 
 def _nan_to_null(value: Any) -> Any:

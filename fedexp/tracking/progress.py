@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
+from fedexp.drawing.texts import printable
 from fedexp.tracking.tracker import Record, RunInfo, Tracker
 
 _SHOWN = {
@@ -68,11 +69,12 @@ def print_report(
             _accuracies(finals),
             f"{summary['wall_time_s']:.0f} s",
         ]
-        line = " · ".join(part for part in [*parts, str(folder)] if part)
+        line = printable(" · ".join(part for part in [*parts, str(folder)] if part))
         console.print(line, soft_wrap=True, highlight=False, markup=False)
         return
     console.print(final_table(summary))
-    console.print(f"Everything is in {folder}", soft_wrap=True, highlight=False, markup=False)
+    place = printable(f"Everything is in {folder}")
+    console.print(place, soft_wrap=True, highlight=False, markup=False)
 
 
 def final_table(summary: Mapping[str, Any]) -> Table:

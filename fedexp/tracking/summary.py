@@ -14,7 +14,7 @@ from fedexp.config.keys import RECORDS
 from fedexp.core.messages import Tensors
 from fedexp.state.atomic import write_atomically
 from fedexp.state.run_folder import SUMMARY as FILE_NAME
-from fedexp.tracking.jsonl import encode
+from fedexp.tracking.jsonl import as_bytes
 from fedexp.tracking.statistics import best_round, headline_statistics, rounds_to
 
 MEMORY = ("cost/client_memory_bytes", "cost/stored_parameters", "cost/server_memory_bytes")
@@ -93,7 +93,7 @@ def digest(weights: Tensors) -> str:
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
     """Write ``folder/summary.json``, completely or not at all; NaN and infinities become null."""
-    write_atomically(folder / FILE_NAME, f"{encode(summary, indent=2)}\n".encode())
+    write_atomically(folder / FILE_NAME, as_bytes(summary, indent=2))
 
 
 def _total(history: Iterable[Mapping[str, float]], name: str) -> int:

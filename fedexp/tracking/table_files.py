@@ -1,6 +1,9 @@
 """The tracker that saves tables as files."""
 
+import csv
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from fedexp.tracking.tracker import Record, RunInfo, Tracker
 
@@ -8,7 +11,8 @@ from fedexp.tracking.tracker import Record, RunInfo, Tracker
 class TableFiles(Tracker):
     """Appends each table to ``<name>.csv`` in the run's folder; the first column is the round.
 
-    When a run is resumed, rows of the rounds that are trained again are deleted.
+    NaN is an empty cell. When a run is resumed, rows of the rounds that are trained again are
+    deleted.
     """
 
     def __init__(self, run: RunInfo) -> None:
@@ -18,18 +22,25 @@ class TableFiles(Tracker):
 
     def log(self, record: Record) -> None:
         """Save this round's tables."""
-        import pandas as pd  # slow to import; most runs have no table
-
         for name, table in record.tables.items():
-            frame = pd.DataFrame({"round": record.round, **table})
             path = self._folder / f"{name}.csv"
-            frame.to_csv(path, mode="a", header=not path.exists(), index=False)
+            heading = [] if path.exists() else [["round", *table]]
+            rows = zip(*table.values(), strict=True)
+            _write(path, "a", [*heading, *([record.round, *row] for row in rows)])
+
+
+def _write(path: Path, mode: str, rows: Iterable[Iterable[Any]]) -> None:
+    # The name of a folder may be no valid UTF-8; such a class name gets escapes.
+    with path.open(mode, newline="", encoding="utf-8", errors="backslashreplace") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerows([["" if cell != cell else cell for cell in row] for row in rows])
 
 
 def _delete_rounds_after(round: int, path: Path) -> None:
     """Delete the rows of later rounds from a table that ``TableFiles`` wrote."""
-    import pandas as pd
-
-    frame = pd.read_csv(path, dtype=str, keep_default_na=False)  # every digit stays
-    if frame.columns[0] == "round":
-        frame[frame["round"].astype(int) <= round].to_csv(path, index=False)
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = csv.reader(file)
+        heading = next(rows)
+        kept = [row for row in rows if int(row[0]) <= round] if heading[0] == "round" else None
+    if kept is not None:
+        _write(path, "w", [heading, *kept])

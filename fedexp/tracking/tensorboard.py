@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedexp.drawing.data_figure import pixels
+from fedexp.tracking.failed_figures import leaving_out
 from fedexp.tracking.tracker import Record, RunInfo, Tracker
 
 
@@ -24,7 +25,9 @@ class TensorBoardTracker(Tracker):
         for name, value in record.metrics.items():
             self._writer.add_scalar(name, value, record.round)
         for name, figure in record.figures.items():
-            self._writer.add_image(name, pixels(figure)[..., :3], record.round, dataformats="HWC")
+            with leaving_out(name, figure):
+                image = pixels(figure)[..., :3]
+                self._writer.add_image(name, image, record.round, dataformats="HWC")
         self._writer.flush()
 
     def finish(self, summary: Mapping[str, Any] | None) -> None:

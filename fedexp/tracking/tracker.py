@@ -17,7 +17,9 @@ can be imported and name it: ``+tracking.trackers.csv._target_=my_package.Csv``:
 
 The constructor gets ``run``. Its other arguments are keys of the entry and are checked against
 their annotations. An error in the constructor stops the run before the first round. A later error
-does not stop training: it is reported in one warning, and the tracker gets no more records.
+does not stop training: it is reported in one warning, and the tracker gets no more records. A
+tracker that draws figures does so within ``failed_figures.leaving_out``: a figure that cannot be
+drawn is then left out, and the tracker goes on.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fedexp.config.schema import Wandb
 from fedexp.drawing.data_figure import pixels
 from fedexp.state.run_folder import final_weights
+from fedexp.tracking.failed_figures import leaving_out
 from fedexp.tracking.figure_files import saved_figures
 from fedexp.tracking.jsonl import PER_CLASS
 from fedexp.tracking.run_name import columns, run_name
@@ -145,7 +146,9 @@ def _row(record: Record, saved: Mapping[str, Path] = MappingProxyType({})) -> di
     import wandb
 
     row: dict[str, Any] = {"round": record.round, **record.metrics}
-    row |= {name: wandb.Image(pixels(figure)) for name, figure in record.figures.items()}
+    for name, figure in record.figures.items():
+        with leaving_out(name, figure):
+            row[name] = wandb.Image(pixels(figure))
     row |= {name: wandb.Image(str(path)) for name, path in saved.items()}
     if (record.figures or saved) and record.per_class:
         row[PER_CLASS] = _table(record.per_class)

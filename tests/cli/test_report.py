@@ -83,17 +83,23 @@ def test_mistyped_options(
     assert message in capsys.readouterr().err
 
 
-def test_links_are_followed_once_and_stray_files_hide_nothing(tmp_path: Path) -> None:
+def test_links_are_followed_once_and_not_to_other_folders(tmp_path: Path) -> None:
     real = write_run(tmp_path / "elsewhere" / "0")
     here = tmp_path / "here"
     here.mkdir()
-    (here / "linked").symlink_to(real)
+    (here / "outside").symlink_to(real)
     (here / "circle").symlink_to(here)
-    write_run(here / "1", ["seed=1"])
+    (here / "nowhere").symlink_to(here / "nowhere")
+    write_run(here / "inner" / "1", ["seed=1"])
+    (here / "linked").symlink_to(here / "inner")
     (here / "summary.json").write_text("{}")
     runs, problems = read_runs([here])
-    assert sorted(run.folder.name for run in runs) == ["1", "linked"]
-    assert problems == [f"{here}: not begun, or no run of fedexp: has no run.json"]
+    assert [run.folder.name for run in runs] == ["1"]
+    assert problems == [
+        f"{here / 'outside'}: a link out of {here}, not followed",
+        f"{here}: not begun, or no run of fedexp: has no run.json",
+    ]
+    assert [run.folder for run in read_runs([here / "outside"])[0]] == [here / "outside"]
 
 
 def test_a_metric_that_is_no_number_is_named(tmp_path: Path) -> None:

@@ -57,7 +57,6 @@ def test_a_shorter_run_answers_with_what_differs(tmp_path: Path) -> None:
     paper = next(table for table in PaperReport.read(tmp_path).tables() if "Table 1" in table.title)
     assert paper.notes == [
         "Differs from the protocol: rounds=60, 1 of 60 rounds so far.",
-        "n = 1: one seed, so the sign of a small gain is not certain.",
         "Not run: fedexp experiment=a/b algorithm=fedavg",
     ]
 
@@ -71,7 +70,7 @@ def test_a_method_of_two_overrides_is_a_baseline_of_methods_of_one(tmp_path: Pat
     write_run(tmp_path / "2", ["experiment=a/b", "algorithm=fedavg"], accuracies(0.1), paper=rows)
     baseline, other = PaperReport.read(tmp_path).verdicts
     assert (baseline.words, baseline.cell.ours, baseline.cell.differs) == ("baseline", {0: 0.5}, ())
-    assert other.words == "same sign and size"
+    assert other.words == "one seed, not tested"
     assert other.gain is not None
     assert other.gain.mean == pytest.approx(0.1)
     paper = next(table for table in PaperReport.read(tmp_path).tables() if "Table 1" in table.title)
@@ -99,27 +98,33 @@ def test_rows_that_differ_in_rounds_share_a_baseline(tmp_path: Path) -> None:
     assert hics.published_gain == -2
     assert hics.gain is not None
     assert hics.gain.mean == -1  # 3 rounds against 4
-    assert hics.words == "same sign and size"
 
 
-def test_smoothed_curves_count_where_they_are_asked_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("paper", "words"),
+    [("hics", "same sign and size"), ("fedsc", "no such statistic in the paper")],
+)
+def test_smoothed_curves_count_where_they_are_asked_for(
+    paper: str, words: str, tmp_path: Path
+) -> None:
     """A single peak reaches the target early, its smoothed curve does not."""
     slow = {"table": "T", "metric": "rounds_to/0.5", "statistic": "final", "overrides": []}
     rows = [slow | {"values": {"sampler=weighted": 18, "sampler=hics": 10}}]
     rising = [n / 30 for n in range(20)]
     peak = [*rising[:3], 0.5, *rising[4:]]
     early = [value + 0.21 for value in rising]
-    for name, values in {"weighted": peak, "hics": early}.items():
-        overrides = ["experiment=a/b", f"sampler={name}"]
-        write_run(tmp_path / name, overrides, accuracies(*values), paper=rows)
+    for seed in range(3):
+        for name, values in {"weighted": peak, "hics": early}.items():
+            overrides = [f"experiment={paper}/b", f"sampler={name}", f"seed={seed}"]
+            write_run(tmp_path / f"{name}{seed}", overrides, accuracies(*values), paper=rows)
     raw = PaperReport.read(tmp_path).verdicts
-    assert [each.cell.ours for each in raw] == [{0: 4}, {0: 10}]
+    assert [each.cell.ours[0] for each in raw] == [4, 10]
     assert raw[1].words == "not reproduced"
     weighted, hics = PaperReport.read(tmp_path, smooth=True).verdicts
     assert weighted.cell.metric == "rounds_to_smoothed/0.5"
     assert weighted.cell.ours[0] == pytest.approx(16, abs=1)  # 15 / 30 is 0.5
-    assert hics.cell.ours == {0: 10}
-    assert hics.words == "same sign and size"
+    assert hics.cell.ours[0] == 10
+    assert hics.words == words
     assert any(
         "rounds_to_smoothed/0.5" in t.title
         for t in PaperReport.read(tmp_path, smooth=True).tables()
@@ -127,9 +132,11 @@ def test_smoothed_curves_count_where_they_are_asked_for(tmp_path: Path) -> None:
 
 
 def test_runs_of_one_cell_that_differ_are_rows_of_their_own(tmp_path: Path) -> None:
-    for n, (name, value) in enumerate([("fedavg", 0.5), ("fednh", 0.7)]):
-        run(tmp_path / f"{n}", f"algorithm={name}", value=value)
-        run(tmp_path / f"{n}_short", f"algorithm={name}", "rounds=60", value=value - 0.3 * n)
+    for seed in range(3):
+        for n, (name, value) in enumerate([("fedavg", 0.5), ("fednh", 0.7)]):
+            overrides = (f"algorithm={name}", f"seed={seed}")
+            run(tmp_path / f"{n}{seed}", *overrides, value=value)
+            run(tmp_path / f"{n}{seed}_short", *overrides, "rounds=60", value=value - 0.3 * n)
     table = next(table for table in PaperReport.read(tmp_path).tables() if "Table 1" in table.title)
     words = table.columns.index("verdict")
     assert [(row[0], row[words]) for row in table.rows] == [
@@ -181,13 +188,16 @@ def cell(method: str, published: float, ours: Sequence[float], seeds: int | None
         ([0.80, 0.81, 0.82], "same sign"),  # 0.31: more than twice
         ([0.40, 0.41, 0.42], "not reproduced"),
         ([0.40, 0.60, 0.55], "no difference shown"),
-        ([0.56], "same sign and size"),
-        ([0.51], "same sign"),
-        ([0.49], "not reproduced"),
+        ([0.58, 0.59], "two seeds, not tested"),
+        ([0.40, 0.41], "two seeds, not tested"),
+        ([0.40, 0.60], "no difference shown"),
+        ([0.56], "one seed, not tested"),
+        ([0.51], "one seed, not tested"),
+        ([0.49], "one seed, not tested"),
     ],
 )
 def test_words(ours: Sequence[float], words: str) -> None:
-    baseline = cell("algorithm=fedavg", 0.6, [0.49, 0.5, 0.51] if len(ours) > 1 else [0.5])
+    baseline = cell("algorithm=fedavg", 0.6, [0.49, 0.5, 0.51])
     assert judge(cell("algorithm=fednh", 0.7, ours), baseline).words == words
 
 
@@ -200,6 +210,8 @@ def test_words_where_no_gain_was_published() -> None:
         "same sign and size"
     )
     assert judge(cell("algorithm=ditto", 0.7, [0.6, 0.61, 0.6]), baseline).words == "not reproduced"
+    assert judge(cell("algorithm=ditto", 0.7, [0.5]), baseline).words == "one seed, not tested"
+    assert judge(cell("algorithm=ditto", 0.7, [0.5] * 2), baseline).words == "two seeds, not tested"
 
 
 def test_an_interval_that_holds_the_published_gain_is_of_its_size() -> None:
@@ -300,7 +312,7 @@ def test_rows_of_an_older_run_may_have_fewer_methods(tmp_path: Path) -> None:
     write_run(tmp_path / "0", overrides, accuracies(0.5), paper=[older])
     run(tmp_path / "1", "algorithm=fednh", value=0.6)
     found = verdicts(tmp_path)
-    assert found["Table 1", "algorithm=fednh"].words == "same sign and size"
+    assert found["Table 1", "algorithm=fednh"].words == "one seed, not tested"
 
 
 def test_an_unfinished_run_whose_last_rounds_measured_nothing_has_no_mean(tmp_path: Path) -> None:

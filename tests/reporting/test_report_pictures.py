@@ -20,6 +20,8 @@ from fedexp.reporting.pages import pages
 from fedexp.reporting.pictures import pictures
 from fedexp.reporting.report import Report
 from fedexp.reporting.saved_arrays import (
+    check_columns,
+    check_square,
     entropy_panels,
     selection_panels,
     side_by_side,
@@ -81,7 +83,7 @@ def test_later_pages_are_drawn_where_every_picture_is_asked_for(tmp_path: Path) 
     for n in range(31):
         write_run(tmp_path / str(n), [f"algorithm=a{n}"], accuracies(0.1, n / 31))
     made = Report.read(tmp_path)
-    drawn, left_out = pictures(made)
+    drawn, left_out, _ = pictures(made)
     assert [each.name for each in drawn] == ["curves_global_accuracy", "bars_global_accuracy"]
     assert left_out == ["bars_global_accuracy_2"]
     files = write(made, tmp_path / "report", ["md"])
@@ -131,10 +133,10 @@ def test_a_metric_against_the_only_number(tmp_path: Path) -> None:
     first = axes.get_lines()[0]
     assert list(first.get_xdata()) == [0.1, 1, 10]
     assert list(first.get_ydata()) == pytest.approx([0, 0.2, -0.1])
-    drawn, left_out = pictures(made)
+    drawn, left_out, _ = pictures(made)
     assert "values_global_accuracy_head.rho" in {picture.name for picture in drawn}
     assert left_out == ["bars_global_accuracy", "gain_global_accuracy_head.rho"]
-    every, left_out = pictures(made, every=True)
+    every, left_out, _ = pictures(made, every=True)
     assert "gain_global_accuracy_head.rho" in {picture.name for picture in every}
     assert left_out == []
 
@@ -192,10 +194,17 @@ def test_saved_arrays_side_by_side(tmp_path: Path) -> None:
             for last in (1, 9):
                 path = folder / f"heatmap_prototype_similarity_{last:04d}.npz"
                 np.savez(path, similarity=similarity, superclasses=np.array(["b", "a", "b"]))
+    problems: list[str] = []
     (draw,) = side_by_side(
-        Report.read(tmp_path).configurations, "heatmap_prototype_similarity", similarity_panels
+        Report.read(tmp_path).configurations,
+        "heatmap_prototype_similarity",
+        check_square("similarity"),
+        similarity_panels,
+        problems,
     )
     figure = draw()
+    damaged = tmp_path / "3" / "figures" / "heatmap_prototype_similarity_0001.npz"
+    assert problems == [f"{damaged}: left out of its picture (File is not a zip file)"]
     assert figure is not None
     first, second = figure.axes[:2]
     assert first.get_title() == "fedavg, round 9"
@@ -227,7 +236,8 @@ def test_how_often_clients_of_each_entropy_were_chosen(tmp_path: Path) -> None:
                 rows = f"0,{times[1]},2.0\n1,{times[0]},0.5\n"
                 (folder / "sampler_times_chosen_0007.csv").write_text(text + rows)
     configurations = Report.read(tmp_path).configurations
-    (draw,) = side_by_side(configurations, "sampler_times_chosen", selection_panels)
+    check = check_columns("times_chosen", "label_entropy_nats")
+    (draw,) = side_by_side(configurations, "sampler_times_chosen", check, selection_panels, [])
     figure = draw()
     assert figure is not None
     first, second = figure.axes

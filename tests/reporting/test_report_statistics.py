@@ -195,7 +195,7 @@ def test_the_difference_of_some_pairs_alone_is_not_shown(tmp_path: Path) -> None
     shown = dict(zip(table.columns, table.rows[0], strict=True))
     assert shown["rounds_to/0.65"] == "1 of 3"
     assert shown["n"] == "3"
-    assert any(note.startswith("Such as 1 of 3") for note in table.notes)
+    assert any(note.startswith("1 of 3: ") for note in table.notes)
 
 
 def test_a_difference_to_what_diverged(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_swept_rounds_are_a_label_and_no_rounds_done(tmp_path: Path) -> None:
             write_run(folder, overrides, history, finished=done[seed] == rounds)
     made = Report.read(tmp_path, baseline="rounds=2")
     assert [row[:2] for row in made.tables()[0].rows] == [["2", "2"], ["4", "2"]]
-    assert made.tables()[1].rows[0][:3] == ["4", "2", "+0.2000 ± 0.0000"]
+    assert made.tables()[1].rows[0][:3] == ["4", "2", "+0.2000 ± 0.0000 *"]
     assert set(made.values["rounds_done"]) == {2, 3, 4}
     note = "Of 4 runs 1 are not finished; they count as they are."
     assert all(note in table.notes for table in made.tables()[:2])

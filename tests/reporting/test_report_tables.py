@@ -11,8 +11,9 @@ from run_files import HEADLINES, accuracies, write_run
 from fedexp.reporting.files import FORMATS, write
 from fedexp.reporting.latex import escape, latex
 from fedexp.reporting.markdown import markdown
+from fedexp.reporting.marks import direction, rank
 from fedexp.reporting.report import Report
-from fedexp.reporting.table import Table, direction, number, order_metrics, rank
+from fedexp.reporting.table import Table, number, order_metrics
 from fedexp.reporting.terminal import print_table
 
 TABLE = Table(
@@ -24,24 +25,74 @@ TABLE = Table(
 )
 
 
-def values(mean: float, seeds: int = 3) -> dict[str, float]:
-    return {"mean": mean, "seeds": seeds, "n": seeds}
-
-
-def test_marks() -> None:
-    found = {
-        0: values(0.5),
-        1: values(0.7),
-        2: values(0.6),
-        3: values(0.7),
-        4: values(float("nan")),
+def test_bold_is_what_no_paired_interval_tells_from_the_best() -> None:
+    """Of the best's seeds 0.70, 0.72, 0.74: one has a wide interval, one a narrow one."""
+    best = {0: 0.70, 1: 0.72, 2: 0.74}
+    wide = {0: 0.74, 1: 0.62, 2: 0.71}  # differences of 0.04, -0.10, -0.03
+    near = {seed: value - 0.001 * (seed + 9) for seed, value in best.items()}  # 0.009 to 0.011
+    far = {seed: value - 0.1 for seed, value in best.items()}
+    found = {"best": best, "wide": wide, "near": near, "far": far}
+    assert rank(found, "higher") == {"best": "best", "wide": "best", "near": "second"}
+    assert rank({"best": best, "far": far, "near": near}, "lower") == {
+        "far": "best",
+        "near": "second",
     }
-    assert rank(found, "higher") == {1: "best", 3: "best", 2: "second"}
-    assert rank(found, "lower") == {0: "best", 2: "second"}
     assert rank(found, None) == {}
-    assert rank({0: values(0.5)}, "higher") == {}
-    # One row of a single seed: nothing is marked.
-    assert rank({0: values(0.5), 1: values(0.7, seeds=1)}, "higher") == {}
+    assert rank({"best": best}, "higher") == {}
+
+
+def test_equal_means_and_rows_without_a_common_seed_are_not_told_apart() -> None:
+    same = {0: 0.70001, 1: 0.70001}
+    assert rank({0: same, 1: dict.fromkeys((0, 1), 0.7), 2: {0: 0.1, 1: 0.1}}, "higher") == {
+        0: "best",
+        1: "best",
+        2: "second",
+    }
+    assert rank({0: same, 1: {5: 0.2, 6: 0.2}}, "higher") == {0: "best", 1: "best"}
+
+
+def test_the_legend_and_the_marks_are_in_every_format(tmp_path: Path) -> None:
+    write_two_methods(tmp_path / "runs", 0.1)
+    made = Report.read(tmp_path / "runs", baseline="algorithm=fedavg")
+    assert made.results.query("metric == 'global/accuracy' and statistic == 'final'")[
+        "mark"
+    ].tolist() == ["second", "best"]
+    write(made, tmp_path / "report")
+    md, tex, page = (
+        (tmp_path / "report" / f"report.{kind}").read_text() for kind in ("md", "tex", "html")
+    )
+    assert "**0.6000 ± 0.0100**" in md
+    assert "<u>0.5000 ± 0.0100</u>" in md
+    assert r"+0.1000 ± 0.0000 \*" in md
+    assert r"\textbf{0.6000 $\pm$ 0.0100}" in tex
+    assert r"+0.1000 $\pm$ 0.0000 *" in tex
+    assert re.search(r'class="best" data-number="0.6000"', page)
+    assert ">+0.1000 ± 0.0000 *<" in page
+    for text in (md, tex, page):
+        assert "Bold: the best, and each row that the 95" in text
+        assert "interval excludes 0." in text
+    results = pd.read_csv(tmp_path / "report" / "results.csv").query("statistic == 'final'")
+    assert results["mark"].tolist()[:2] == ["second", "best"]
+    differences = pd.read_csv(tmp_path / "report" / "differences.csv")
+    assert differences.query("metric == 'global/accuracy'")["excludes_zero"].all()
+
+
+def write_two_methods(folder: Path, gain: float) -> None:
+    """Three seeds each of two methods, whose accuracies differ by the gain in each seed."""
+    for n, name in enumerate(("fedavg", "fednh")):
+        for seed in range(3):
+            value = 0.49 + 0.01 * seed + gain * n
+            write_run(
+                folder / f"{n}{seed}", [f"algorithm={name}", f"seed={seed}"], accuracies(value)
+            )
+
+
+def test_without_a_certain_difference_there_is_no_star(tmp_path: Path) -> None:
+    write_two_methods(tmp_path, 0.0)
+    results, difference, _ = Report.read(tmp_path, baseline="algorithm=fedavg").tables()
+    assert difference.rows[0][2] == "+0.0000 ± 0.0000"
+    assert not any(note.startswith("*") for note in difference.notes)
+    assert set(results.marks.values()) == {"best"}
 
 
 def test_marks_are_within_the_methods_of_one_setting(tmp_path: Path) -> None:
@@ -93,6 +144,17 @@ def test_the_direction_of_a_metric() -> None:
     assert direction("global/accuracy", better) == "higher"
     assert direction("rounds_to/0.5", better) == "lower"  # costs need no headline
     assert direction("geometry/classifier_angle", better) is None
+
+
+def test_runs_that_disagree_about_a_metric_give_it_no_direction(tmp_path: Path) -> None:
+    for n, better in enumerate(("lower", "higher")):
+        write_run(
+            tmp_path / str(n),
+            [f"seed={n}"],
+            [{"global/accuracy": 0.5, "drift/angle": 1.0}],
+            headlines={"global/accuracy": "higher", "drift/angle": better},
+        )
+    assert Report.read(tmp_path).better == {"global/accuracy": "higher"}
 
 
 def test_one_seed_is_said_and_nothing_is_marked(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedexp.tracking.jsonl import JsonLines, encode, parse_metrics, parse_records, read_metrics
+from fedexp.tracking.jsonl import JsonLines, as_bytes, parse_metrics, parse_records, read_metrics
 from fedexp.tracking.tracker import Record, RunInfo
 
 
@@ -76,7 +76,8 @@ def test_a_full_disk_is_an_error_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_becomes_null(value: float) -> None:
-    assert encode({"a": [value, 1.5], "b": {"c": value}}) == '{"a": [null, 1.5], "b": {"c": null}}'
+    found = as_bytes({"a": [value, 1.5], "b": {"c": value}})
+    assert found == b'{"a": [null, 1.5], "b": {"c": null}}\n'
 
 
 def test_metrics_without_class_accuracies(tmp_path: Path) -> None:

@@ -1,0 +1,94 @@
+"""Marks of the best rows: bold is each row that no paired interval tells from the best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeVar
+
+import pandas as pd
+
+from fedexp.reporting.baseline import Baselines
+from fedexp.reporting.labels import Label
+from fedexp.reporting.statistics import COSTS_TO, paired_difference
+
+T = TypeVar("T")
+Rank = Literal["best", "second"]
+
+LEGEND = (
+    "Bold: the best, and each row that the 95 % interval of paired differences does not tell from "
+    "it; underlined: the next."
+)
+
+
+def with_marks(
+    results: pd.DataFrame,
+    values: pd.DataFrame,
+    keys: Sequence[str],
+    better: Mapping[str, str],
+    baselines: Baselines | None = None,
+) -> pd.DataFrame:
+    """Add the column ``mark`` to the results: ``best``, ``second`` or empty.
+
+    Rows with the same baseline are compared with each other; without baselines all rows are. Rows
+    are marked only if each of them has several seeds.
+
+    Args:
+        results: the frame of ``statistics.over_seeds``.
+        values: the frame of ``statistics.per_run``.
+        keys: the label's keys.
+        better: metric -> ``higher`` or ``lower``; a metric without a direction gets no mark.
+        baselines: label -> label of its baseline.
+    """
+    names = [*keys, "metric", "statistic"]
+    by_seed = {
+        key: dict(zip(group["seed"], group["value"], strict=True))
+        for key, group in values.groupby(names, sort=False)
+    }
+    rows = results.to_dict("records")
+    groups: dict[tuple[Label, str, str], list[int]] = {}
+    for number, row in enumerate(rows):
+        label: Label = tuple((key, str(row[key])) for key in keys)
+        group = baselines.get(label, label) if baselines else ()
+        groups.setdefault((group, row["metric"], row["statistic"]), []).append(number)
+    marks: dict[int, Rank] = {}
+    for (_, metric, _), members in groups.items():
+        if all(rows[n]["seeds"] > 1 for n in members):
+            finite = [n for n in members if math.isfinite(rows[n]["mean"])]
+            own = {n: by_seed[tuple(rows[n][name] for name in names)] for n in finite}
+            marks |= rank(own, direction(metric, better))
+    return results.assign(mark=[marks.get(n, "") for n in range(len(rows))])
+
+
+def direction(metric: str, better: Mapping[str, str]) -> str | None:
+    """The better direction of a metric, ``higher`` or ``lower``; None if it is not known."""
+    return "lower" if metric.startswith(COSTS_TO) else better.get(metric)
+
+
+def rank(values: Mapping[T, Mapping[int, float]], better: str | None) -> dict[T, Rank]:
+    """The best rows, those that cannot be told from the best mean, and the second-best.
+
+    Means that are equal in the digits shown are equal. None is marked if there is one row only, or
+    if ``better`` is None.
+
+    Args:
+        values: row -> seed -> finite value.
+        better: ``higher`` or ``lower``.
+    """
+    if better is None or len(values) < 2:
+        return {}
+    sign = 1 if better == "lower" else -1
+    means = {n: sign * round(sum(own.values()) / len(own), 4) for n, own in values.items()}
+    top = min(means, key=means.__getitem__)
+    best = {
+        n: n == top or means[n] == means[top] or not _told_apart(values[n], values[top])
+        for n in values
+    }
+    next_mean = min((means[n] for n in means if not best[n]), default=None)
+    marks: dict[T, Rank] = {n: "second" for n in means if means[n] == next_mean}
+    return marks | {n: "best" for n in best if best[n]}
+
+
+def _told_apart(ours: Mapping[int, float], others: Mapping[int, float]) -> bool:
+    found = paired_difference(ours, others)
+    return found is not None and found.excludes_zero
