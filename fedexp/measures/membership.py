@@ -21,7 +21,7 @@ from torch import Tensor
 from fedexp.compatibility.traits import Need
 from fedexp.core.client import ClientModule
 from fedexp.core.randomness import key, numpy_generator
-from fedexp.core.sockets import Personalization, Regularizer
+from fedexp.core.sockets import Regularizer
 from fedexp.data.federated import ClientData, FederatedData
 from fedexp.data.samples import Samples
 from fedexp.data.split import apportion, class_counts, deal
@@ -35,6 +35,9 @@ from fedexp.state.client_store import ClientStore
 _ENOUGH_SHADOWS = 64
 """Shadows from which on variances are per sample; with fewer, all samples share them (Carlini)."""
 
+_TRAINED_WITH = ("head", "loss", "personalization")
+"""The parts that take part in the local training of a shadow."""
+
 
 class Membership(Measure):
     """Attacks the final global model by its loss (Yeom et al., CSF 2018), or also by LiRA.
@@ -42,8 +45,9 @@ class Membership(Measure):
     LiRA (Carlini et al., S&P 2022, Alg. 1) compares the confidences of models that were trained
     with and without a sample. These shadow models are trained centrally, each on half of the
     attacked samples, as the only client of a first round: from the federation's initial weights,
-    which every client knows, with the clients' loss, optimizer and augmentation and the extras of
-    the last message. There is no regularizer, since that pulls a client towards the server's model.
+    which every client knows, with the clients' loss, personalization, optimizer and augmentation
+    and the extras of the last message. So a shadow trains the same layers as a client. There is no
+    regularizer, since that pulls a client towards the server's model.
     The attacked model was trained by a federation and on more data, so shadows only approximate it;
     they do so better the larger ``samples`` is.
 
@@ -99,8 +103,7 @@ class Membership(Measure):
         resources = replace(
             federation,
             data=_population(federation.data, pool, inside),
-            parts={name: federation.parts[name] for name in ("head", "loss")},
-            personalization=Personalization(),
+            parts={name: federation.parts[name] for name in _TRAINED_WITH},
             store=ClientStore("off", inf),
             local=federation.local.model_copy(update={"epochs": self.epochs}),
             faults=Faults(),

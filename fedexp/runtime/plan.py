@@ -40,12 +40,16 @@ _WITHOUT_SHAPES = ("loss", "regularizer", "personalization", "sampler", "aggrega
 
 @dataclass(frozen=True)
 class Sockets:
-    """The method: one part in each socket."""
+    """The method: one part in each socket.
+
+    The hooks are called in this order. The regularizer follows the personalization, because its
+    ``begin`` may compute gradients, which need the whole model set to the client.
+    """
 
     head: Head
     loss: Loss
-    regularizer: Regularizer
     personalization: Personalization
+    regularizer: Regularizer
     sampler: Sampler
     aggregator: Aggregator
 
