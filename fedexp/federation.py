@@ -3,6 +3,7 @@
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from fedexp.core.client import ClientModule
 from fedexp.core.messages import Message, Update
@@ -27,7 +28,7 @@ class Federation:
         server: holds the global weights.
         sampler: chooses the cohorts.
         engine: trains clients.
-        quarantine: refuses updates that are not finite.
+        quarantine: refuses updates and merged weights that are not finite.
         measures: the measures of the run.
         tracker: gets the record of every round.
         ranks: the processes.
@@ -103,7 +104,7 @@ class Federation:
             self.measures.observe(update)
             self.server.add(update)
         self.ranks.all_reduce([self.server, self.measures, self.quarantine, self.placement])
-        if not self.server.step():
+        if not self.server.step(partial(self.quarantine.accepts_model, round=round)):
             LOGGER.warning("round %d: no update came in; the global model stays as it was", round)
         return self.evaluate(self.server.broadcast(round))
 

@@ -1,5 +1,6 @@
 """DP-FedAvg: the mean of clipped steps with noise, and the privacy loss so far."""
 
+import logging
 from collections.abc import Sequence
 from itertools import chain
 from types import MappingProxyType
@@ -19,6 +20,8 @@ from fedexp.core.reducible import Contribution
 from fedexp.core.sockets import Aggregator
 from fedexp.errors import InputError
 
+LOGGER = logging.getLogger(__name__)
+
 _REPORTS_NOTHING = {
     "head": "linear",
     "loss": "cross_entropy",
@@ -37,10 +40,11 @@ class Private(Aggregator):
     the size of the drawn cohort (the paper's fixed denominator): a lost update counts as a step of
     0.
 
-    The accountant assumes Poisson sampling: each of the N clients with data takes part
-    independently with probability q = K / N. The sampler draws exactly K of them, which is not
-    covered by that proof, so that epsilon is an approximation. The noise comes from the run's seed:
-    with the seed it can be subtracted. Metrics are logged without noise.
+    ``privacy/epsilon`` is an approximation. Cohorts have the fixed size K, but they are accounted
+    as Poisson samples: each of the N clients with data would take part independently with
+    probability q = K / N. The proof does not cover fixed-size cohorts. The noise comes from the
+    run's seed: whoever knows the seed can subtract it. A log line at the start says both. Metrics
+    are logged without noise.
 
     Nothing but weights may be sent: parts that report to the server, buffers such as BatchNorm's
     and samplers whose draws depend on the data are refused.
@@ -88,6 +92,13 @@ class Private(Aggregator):
         self.seed = setting.seed
         self.cohort = min(setting.clients_per_round, population)
         self.accountant.set(self.noise_multiplier, self.cohort / population)
+        LOGGER.info(
+            "aggregator=private: privacy/epsilon treats fixed-size cohorts (%d of %d clients) "
+            "as Poisson samples; the noise comes from seed=%d: whoever knows it can subtract it",
+            self.cohort,
+            population,
+            self.seed,
+        )
 
     def add(self, update: Update, current: Tensors) -> None:
         """Add one clipped step. Raises InputError: the update holds more than weights."""

@@ -18,7 +18,9 @@ Moments = dict[str, Tensor]
 class ServerOptimizer(Average):
     """w <- w + step(delta), delta = average - w (Reddi et al., ICLR 2021, Alg. 2).
 
-    Only parameters take the step; buffers are averaged. A subclass defines ``step``.
+    Only parameters take the step; buffers are averaged. A subclass defines ``step``. If the result
+    is not finite, the server refuses it, and the moments stay as they were. A moment that is not
+    finite makes the result so, too: it would stop its weight for ever.
     """
 
     traits = frozenset({NOT_THE_MEAN})
@@ -39,8 +41,14 @@ class ServerOptimizer(Average):
         merged = super().merge(current)
         if merged is current:
             return current
+        before = {kind: dict(moments) for kind, moments in self.server_state().items()}
         for name in self.parameters & merged.keys():
-            merged[name] = current[name] + self.lr * self.step(name, merged[name] - current[name])
+            direction = self.step(name, merged[name] - current[name])
+            for moments in self.server_state().values():
+                direction = direction.where(moments[name].isfinite(), torch.nan)
+            merged[name] = current[name] + self.lr * direction
+        if not all(value.isfinite().all() for value in merged.values()):
+            self.load_server_state(before)
         return merged
 
     def step(self, name: str, delta: Tensor) -> Tensor:

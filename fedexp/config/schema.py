@@ -143,6 +143,7 @@ class Limits(Group):
     """Limits that end a run before its last round."""
 
     minutes: PositiveFloat | None
+    idle_rounds: PositiveInt | None
 
 
 class Wandb(Group):

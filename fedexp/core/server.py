@@ -1,7 +1,7 @@
 """The server: the global weights and the parts' server halves."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any, cast
 
@@ -22,6 +22,10 @@ class Server:
     Args:
         weights: the initial shared weights.
         parts: socket -> part, including the aggregator.
+
+    Attributes:
+        refused: whether the last step refused the merged weights.
+        idle_rounds: the number of steps since the global weights were last replaced.
     """
 
     def __init__(self, weights: Tensors, parts: Mapping[str, Part]) -> None:
@@ -30,6 +34,8 @@ class Server:
         self.aggregator = cast(Aggregator, parts["aggregator"])
         self._digests = _Digests()
         self._merged = 0
+        self.refused = False
+        self.idle_rounds = 0
 
     def broadcast(self, round: int) -> Message:
         """The message that every client of this round downloads."""
@@ -49,24 +55,40 @@ class Server:
         """Replace the updates of this process by the updates of all processes."""
         split(self._reducibles(), sums, items)
 
-    def step(self) -> int:
+    def step(self, accepts: Callable[[Tensors], bool] = lambda weights: True) -> int:
         """Compute the next global weights and call the parts' ``aggregate`` and ``correct``.
 
-        If there is no update, nothing changes: the round is skipped.
+        If there is no update, nothing changes: the round is skipped. If the aggregator's result is
+        refused, the weights and the parts stay as they were. The memories of the clients keep what
+        they learned in the round. If the corrected weights are refused, only the weights stay.
+
+        Args:
+            accepts: whether these weights may become the global weights.
 
         Returns:
             The number of updates in all processes.
         """
         digests, self._digests = self._digests, _Digests()
-        self._merged = len(digests.updates)
-        if not self._merged:
-            return 0
-        merged = self.aggregator.merge(self.weights)
+        count = len(digests.updates)
+        merged = self._next_weights(digests, accepts) if count else None
+        self.refused = bool(count) and merged is None
+        self._merged = 0 if merged is None else count
+        self.idle_rounds = self.idle_rounds + 1 if merged is None else 0
+        self.weights = self.weights if merged is None else merged
+        return count
+
+    def _next_weights(
+        self, digests: "_Digests", accepts: Callable[[Tensors], bool]
+    ) -> Tensors | None:
+        """The next global weights; None if they are refused."""
+        merged = corrected = self.aggregator.merge(self.weights)
+        if not accepts(merged):
+            return None
         for name, part in self.parts.items():
             part.aggregate([update.to(name) for update in digests.updates])
-            merged = part.correct(self.weights, merged, digests.sums[name], self._merged)
-        self.weights = merged
-        return self._merged
+            sums = digests.sums[name]
+            corrected = part.correct(self.weights, corrected, sums, len(digests.updates))
+        return corrected if corrected is merged or accepts(corrected) else None
 
     def metrics(self) -> dict[str, float]:
         """The parts' metrics of the round that was just aggregated; empty if it was skipped."""
@@ -77,7 +99,7 @@ class Server:
     def state_dict(self) -> dict[str, Any]:
         """The global weights and the parts' server state, for a checkpoint."""
         states = {name: part.server_state() for name, part in self.parts.items()}
-        return {"weights": self.weights, "parts": states}
+        return {"weights": self.weights, "parts": states, "idle_rounds": self.idle_rounds}
 
     @property
     def state_nbytes(self) -> int:
@@ -87,6 +109,7 @@ class Server:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of ``state_dict``; the tensors may be on another device."""
         saved = state["weights"]
+        self.idle_rounds = state.get("idle_rounds", 0)  # absent in older checkpoints
         self.weights = {name: saved[name].to(old.device) for name, old in self.weights.items()}
         for name, part in self.parts.items():
             part.load_server_state(state["parts"][name])

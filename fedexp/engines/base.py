@@ -14,7 +14,7 @@ from fedexp.core.part import Memory
 from fedexp.core.randomness import seed_layers
 from fedexp.core.sockets import Phase
 from fedexp.data.federated import ClientData
-from fedexp.engines.kept_optimizer import optimizer_state, restore_optimizer
+from fedexp.engines.kept_optimizer import SHARED_MODEL, optimizer_state, restore_optimizer
 from fedexp.engines.resources import Resources
 from fedexp.engines.stack import Stack
 from fedexp.state.client_state import ClientState
@@ -62,9 +62,21 @@ class Engine:
         module = self.resources.load_global(message)
         untrained = self.resources.split(self.resources.initial)[1]
         for client in clients:
-            module.load(self.resources.store.private(client) or untrained)
-            module.begin_turn(self.resources.data.clients[client], message)
+            if self.resources.sampler.trains_candidates:
+                self._train_copy(client, message)
+            else:
+                module.load(self.resources.store.private(client) or untrained)
+                module.begin_turn(self.resources.data.clients[client], message)
             yield client, self.resources.sampler.answer(module)
+
+    def _train_copy(self, client: int, message: Message) -> None:
+        """Train this client's shared model in the resident module; its state does not change."""
+        store, resources = self.resources.store, self.resources
+        memories = {name: store.memory(client, name) for name in (*resources.parts, SHARED_MODEL)}
+        copy = ClientState(memories, store.private(client) or {})
+        module = self.begin(client, message, copy)
+        phases = resources.personalization.phases(resources.local.epochs)
+        self.fit(module, phases, self.kept_optimizer(SHARED_MODEL, copy))
 
     def tuned(
         self, clients: Sequence[int], size: int, message: Message

@@ -1,4 +1,4 @@
-"""Quarantine of updates that hold NaN or infinity."""
+"""Quarantine of updates and merged weights that hold NaN or infinity."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -17,10 +17,11 @@ Policy = Literal["quarantine", "raise"]
 
 
 class Quarantine:
-    """Keeps updates from the server whose weights or reports of parts are not finite.
+    """Refuses updates with weights or reports that are not finite, and such merged weights.
 
     Args:
-        policy: ``quarantine`` leaves such an update out with a warning, ``raise`` raises an error.
+        policy: ``quarantine`` leaves such an update out, and keeps the old global model, with a
+            warning; ``raise`` raises an error.
 
     Attributes:
         clients: the clients whose updates were left out in this round.
@@ -43,13 +44,26 @@ class Quarantine:
         """
         if update.is_finite:
             return True
-        bad = [name for name, value in _tensors(update).items() if not _all_finite([value])]
-        others = f" and {len(bad) - 1} more" if bad[1:] else ""
         what = f"round {round}: the update of client {update.client} is not finite"
-        what += f" ({bad[0]}{others})"
+        what += f" ({_named(_tensors(update))})"
         if self.policy == "raise":
             raise InputError(f"on_bad_update=raise: {what}")
         self._leave_out(update.client, what)
+        return False
+
+    def accepts_model(self, weights: Tensors, round: int) -> bool:
+        """Whether these merged weights are finite.
+
+        Raises:
+            InputError: they are not finite, and ``policy`` is ``raise``.
+        """
+        floats = {name: value for name, value in weights.items() if value.is_floating_point()}
+        if _all_finite(floats.values()):
+            return True
+        what = f"round {round}: the merged model is not finite ({_named(floats)})"
+        if self.policy == "raise":
+            raise InputError(f"on_bad_update=raise: {what}")
+        LOGGER.warning("%s; the global model stays as it was", what)
         return False
 
     def contribution(self) -> Contribution:
@@ -82,6 +96,12 @@ def has_finite_sums(update: Update, device: torch.device) -> Tensor:
     if not sums:
         return torch.ones((), dtype=torch.bool, device=device)
     return torch.stack(sums).isfinite().all()
+
+
+def _named(tensors: Tensors) -> str:
+    """The first tensor that is not finite, and the number of the others."""
+    bad = [name for name, value in tensors.items() if not _all_finite([value])]
+    return bad[0] + (f" and {len(bad) - 1} more" if bad[1:] else "")
 
 
 def _tensors(update: Update) -> dict[str, Tensor]:

@@ -27,22 +27,28 @@ def class_gradients(features: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
     Args:
         features: z [A, n, d], n features of each of A classes.
         labels: [A] the A classes.
-        weight: V [C, d], without bias.
+        weight: V [C, d], or [C, d + 1] with a bias in the last column.
 
     Returns:
-        [A, C, d]; differentiable in ``features``.
+        The gradients [A, C, d] or [A, C, d + 1]; differentiable in ``features``.
     """
+    if weight.shape[1] > features.shape[2]:
+        features = F.pad(features, (0, 1), value=1.0)
     probabilities = (features @ weight.T).softmax(dim=2)
     errors = probabilities - F.one_hot(labels, len(weight)).unsqueeze(1)
     gradients: Tensor = errors.transpose(1, 2) @ features / features.shape[1]
     return gradients
 
 
-def mismatch(gradients: Tensor, targets: Tensor) -> Tensor:
+def mismatch(gradients: Tensor, targets: Tensor, with_bias: bool = False) -> Tensor:
     """Distance of two sets of gradients [A, C, d]: 1 - cosine, summed over classes and rows of V.
 
-    1e-6 is added to the cosine's denominator. Returns a scalar.
+    1e-6 is added to the cosine's denominator. With a bias, the last column of [A, C, d + 1] is one
+    more vector [C] for each class (CReFF's released code). Returns a scalar.
     """
+    if with_bias:
+        biases = mismatch(gradients[..., -1:].mT, targets[..., -1:].mT)
+        return mismatch(gradients[..., :-1], targets[..., :-1]) + biases
     products = (gradients * targets).sum(dim=2)
     lengths = torch.linalg.vector_norm(gradients, dim=2) * torch.linalg.vector_norm(targets, dim=2)
     distances: Tensor = 1 - products / (lengths + _EPS)
@@ -59,17 +65,18 @@ def match_gradients(
     Args:
         features: [A, n, d], the initial features.
         labels: [A] their classes.
-        targets: [A, C, d] gradients of the same classes.
-        weight: V [C, d].
+        targets: [A, C, d] or [A, C, d + 1] gradients of the same classes.
+        weight: V, see ``class_gradients``.
         steps: number of gradient steps.
         lr: learning rate.
 
     Returns:
         [A, n, d], without gradient.
     """
+    with_bias = weight.shape[1] > features.shape[2]
     for _ in range(steps):
         features = features.detach().requires_grad_()
-        loss = mismatch(class_gradients(features, labels, weight), targets)
+        loss = mismatch(class_gradients(features, labels, weight), targets, with_bias)
         (gradient,) = torch.autograd.grad(loss, features)
         features = features.detach() - lr * gradient
     return features.detach()
@@ -78,7 +85,7 @@ def match_gradients(
 def retrained_classifier(
     features: Tensor, epochs: int, batch_size: int, lr: float, generator: Generator
 ) -> Tensor:
-    """Train a fresh linear layer with a bias and return its weight [C, d].
+    """Train a fresh linear layer; return its weight with the bias as last column, [C, d + 1].
 
     Cross-entropy and plain SGD over shuffled batches. The initial weights are uniform in
     +-1 / sqrt(d), as in PyTorch.
@@ -104,19 +111,18 @@ def retrained_classifier(
             z = inputs[batch]
             errors = (z @ weight.T).softmax(dim=1) - targets[batch]
             weight.addmm_(errors.T, z, alpha=-lr / len(batch))
-    without_bias: Tensor = weight[:, :-1]
-    return without_bias.contiguous()
+    return weight
 
 
 class Retrained(Linear):
     """A linear head W that clients train as in FedAvg, and a head V for the global model.
 
-    CReFF (Shang et al., IJCAI 2022), as in the study of FedNH. The server holds ``features`` F of
-    each class, drawn from N(0, 1), and V, at first a fresh linear layer. Before local training, a
-    client computes for each class that it holds the gradient of the mean cross-entropy with respect
-    to V; the received backbone is in eval mode. The server averages each class's gradient over the
-    clients that sent it, moves F so that its gradients have the same directions
-    (``match_gradients``), and trains a new V on F (``retrained_classifier``).
+    CReFF (Shang et al., IJCAI 2022). The server holds ``features`` F of each class, drawn from
+    N(0, 1), and V, at first a fresh linear layer. Before local training, a client computes for each
+    class that it holds the gradient of the mean cross-entropy with respect to V; the received
+    backbone is in eval mode. The server averages each class's gradient over the clients that sent
+    it, moves F so that its gradients have the same directions (``match_gradients``), and trains a
+    new V on F (``retrained_classifier``).
 
     Only the global model uses V. W is sent, trained and averaged like ``head=linear``, so local and
     personal models are exactly FedAvg's.
@@ -124,7 +130,10 @@ class Retrained(Linear):
     Args:
         feature_dim: d.
         num_classes: C.
-        bias: whether W has a bias; V has none.
+        bias: whether W has a bias.
+        retrained_bias: whether V has a bias. True: as in the authors' code: gradients of the bias
+            are sent and matched, too. False: as in the study of FedNH (Dai et al., AAAI 2023): V is
+            trained with a bias, which is then dropped.
         features: number of learned features of each class.
         match_steps: steps of gradient matching in a round.
         match_lr: learning rate of gradient matching.
@@ -148,6 +157,7 @@ class Retrained(Linear):
         feature_dim: PositiveInt,
         num_classes: PositiveInt,
         bias: bool,
+        retrained_bias: bool,
         features: PositiveInt,
         match_steps: NonNegativeInt,
         match_lr: PositiveFloat,
@@ -158,12 +168,13 @@ class Retrained(Linear):
         draw_size: PositiveInt,
     ) -> None:
         super().__init__(feature_dim, num_classes, bias)
-        self.features_per_class = features
+        self.retrained_bias, self.features_per_class = retrained_bias, features
         self.match_steps, self.match_lr = match_steps, match_lr
         self.retrain_epochs, self.retrain_lr = retrain_epochs, retrain_lr
         self.retrain_batch_size = retrain_batch_size
         self.draws, self.draw_size = draws, draw_size
-        fresh = torch.nn.Linear(feature_dim, num_classes).weight.detach()
+        layer = torch.nn.Linear(feature_dim, num_classes)
+        fresh = self._kept(torch.column_stack([layer.weight, layer.bias]).detach())
         self.register_buffer("retrained", fresh)
         self.register_buffer("is_global", torch.tensor(True))
         # The server's V: the buffer ``retrained`` belongs to the currently loaded model.
@@ -179,16 +190,20 @@ class Retrained(Linear):
 
     def forward(self, z: Tensor) -> Tensor:
         """Logits [B, C]."""
-        return torch.where(self.is_global, F.linear(z, self.retrained), super().forward(z))
+        weight, bias = self.retrained[:, : z.shape[1]], None
+        if self.retrained_bias:
+            bias = self.retrained[:, -1]
+        return torch.where(self.is_global, F.linear(z, weight, bias), super().forward(z))
 
     def prototypes(self) -> Tensor:
         """The rows of V in the global model, of W in a client's model."""
-        return torch.where(self.is_global, self.retrained, super().prototypes())
+        own = super().prototypes()
+        return torch.where(self.is_global, self.retrained[:, : own.shape[1]], own)
 
     # The server's half.
 
     def broadcast(self, round: int) -> Tensors:
-        """V."""
+        """V, with its bias as last column if it has one."""
         return {"retrained": self._classifier.to(self.retrained.device)}
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
@@ -203,20 +218,23 @@ class Retrained(Linear):
         matched = match_gradients(
             features[labels], labels, targets, weight, self.match_steps, self.match_lr
         )
-        distance = mismatch(class_gradients(matched, labels, weight), targets)
-        self._metrics = {"retrained/mismatch": distance.item() / targets[..., 0].numel()}
+        gradients = class_gradients(matched, labels, weight)
+        distance = mismatch(gradients, targets, self.retrained_bias).item()
+        vectors = len(targets) * (targets.shape[1] + self.retrained_bias)
+        self._metrics = {"retrained/mismatch": distance / vectors}
         self._features = features.index_copy(0, labels, matched)
-        self._classifier = retrained_classifier(
+        trained = retrained_classifier(
             self._features,
             self.retrain_epochs,
             self.retrain_batch_size,
             self.retrain_lr,
             torch_generator(self.seed, "retrained_head", self._round),
         )
+        self._classifier = self._kept(trained)
         return merged
 
     def metrics(self) -> dict[str, float]:
-        """Mean over classes and rows of 1 - cosine after the last step of gradient matching."""
+        """Mean over classes and vectors of 1 - cosine after the last step of gradient matching."""
         return self._metrics
 
     def server_state(self) -> dict[str, Any]:
@@ -242,12 +260,12 @@ class Retrained(Linear):
         self.is_global.fill_(False)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """The gradient [C, d] of each class that the client holds, and a mask [C] of them."""
+        """The gradient of each class that the client holds, and a mask [C] of these classes."""
         gradients = {name: memory.pop(name) for name in list(memory)}
         return gradients | {"senders": (client.data.class_counts > 0).float()}
 
     def _gradients(self, client: Client) -> Tensors:
-        """``gradient/<class>`` -> [C, d], for each class that the client holds."""
+        """``gradient/<class>`` -> V's gradient, for each class that the client holds."""
         labels = client.data.labels
         weight = self.retrained.clone().requires_grad_()
         weights = client.weights | {"head.retrained": weight}
@@ -259,6 +277,10 @@ class Retrained(Linear):
             loss = F.cross_entropy(logits, torch.full_like(labels[:1], label).expand(len(logits)))
             (gradients[f"gradient/{label}"],) = torch.autograd.grad(loss, weight)
         return gradients
+
+    def _kept(self, weight: Tensor) -> Tensor:
+        """V from a trained weight [C, d + 1]: with the last column, the bias, if V has one."""
+        return weight if self.retrained_bias else weight[:, :-1].contiguous()
 
     def _drawn_inputs(self, client: Client, label: int, own: Tensor) -> Tensor:
         """The images of all draws together; all draws have the same size."""

@@ -6,7 +6,7 @@ loss here weakens this effect with its own scale or shift of the logits.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
@@ -43,6 +43,10 @@ class Adjusted(Loss):
         """
         raise NotImplementedError
 
+    def scale_at(self, step: int | Tensor) -> Tensor:
+        """``scale`` [C] in this step of local training; by default it is the same in all steps."""
+        return self.scale
+
     def receive(self, message: PartMessage) -> None:
         """Reset to the global model: no adjustment."""
         self.scale.fill_(1)
@@ -56,7 +60,7 @@ class Adjusted(Loss):
 
     def forward(self, batch: Forward) -> Tensor:
         """The loss, a scalar."""
-        logits = self.scale * batch.logits + self.shift
+        logits = self.scale_at(batch.step) * batch.logits + self.shift
         # Keep the -inf of classes that the head leaves out: a scale of 0 would make it NaN.
         logits = torch.where(batch.logits.isneginf(), batch.logits, logits)
         return batch.mean(F.cross_entropy(logits, batch.targets, reduction="none"))
@@ -85,19 +89,38 @@ class LogitCalibration(Adjusted):
 
 
 class RestrictedSoftmax(Adjusted):
-    """FedRS: alpha logits_c for the classes that the client lacks (Li and Zhan, KDD 2021).
+    """FedRS: scales down the logits of absent, or rare, classes (Li and Zhan, KDD 2021).
+
+    The released code scales logits without bias: there use ``head=linear_nobias``.
 
     Args:
-        alpha: the factor of absent classes' logits; 1 gives cross-entropy.
+        alpha: the smallest factor; 1 gives cross-entropy.
+        scaling: the factor of logit c. ``absent`` (paper): alpha for classes that the client lacks,
+            1 for the others. ``shares``: alpha + (1 - alpha) n_c / max_j n_j. ``released``: the
+            same in the first local step; but each step of the released code applies the formula
+            to the factors of the step before, so that step t = 1, 2, ... has the factor
+            1 - (1 - alpha)^t (1 - n_c / max_j n_j), which tends to 1.
     """
 
-    def __init__(self, alpha: Annotated[float, Field(ge=0, le=1)]) -> None:
+    def __init__(
+        self,
+        alpha: Annotated[float, Field(ge=0, le=1)],
+        scaling: Literal["absent", "shares", "released"],
+    ) -> None:
         super().__init__()
-        self.alpha = alpha
+        self.alpha, self.scaling = alpha, scaling
 
     def adjustment(self, counts: Tensor) -> tuple[Tensor, Tensor]:
-        """(alpha where n_c = 0, else 1; 0)."""
-        return torch.where(counts > 0, 1.0, self.alpha), torch.zeros_like(counts)
+        """(the factors in the first step, 0)."""
+        shares = (counts > 0).float() if self.scaling == "absent" else counts / counts.max()
+        ones = torch.ones_like(counts)
+        return torch.lerp(self.alpha * ones, ones, shares), torch.zeros_like(counts)
+
+    def scale_at(self, step: int | Tensor) -> Tensor:
+        """The factors [C] after ``step`` steps."""
+        if self.scaling != "released":
+            return self.scale
+        return 1 - (1 - self.alpha) ** step * (1 - self.scale)
 
 
 class BalancedSoftmax(Adjusted):

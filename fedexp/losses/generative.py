@@ -55,8 +55,9 @@ class Generative(Loss):
     are 0. The terms act in all local epochs; the released code stops them after 20.
 
     After local training, the server trains G against the cohort's heads (``GeneratorTraining``). A
-    client reports how often it trained on each class; this weighs its head in G's loss. Clients get
-    G in eval mode, with its BatchNorm folded into the first layer.
+    client reports how often it trained on each class; this weighs its head in G's loss, each sample
+    by its class. (By a broadcasting bug the released code weighs all samples of a batch alike, see
+    ``ensemble_loss``.) Clients get G in eval mode, with its BatchNorm folded into the first layer.
 
     Args:
         generated_weight: a.

@@ -73,6 +73,10 @@ def label_shares(seen: Tensor) -> Tensor:
 def ensemble_loss(logits: Sequence[Tensor], labels: Tensor, shares: Tensor) -> Tensor:
     """sum_k mean_b v_k(y_b) CE(logits_kb, y_b), a scalar.
 
+    The released code multiplies the losses [B] by weights [B, 1]. Broadcasting gives [B, B], whose
+    mean is sum_k (mean_b v_k(y_b)) (mean_b CE(logits_kb, y_b)): a weight no longer belongs to its
+    sample. Here it does.
+
     Args:
         logits: [B, C] from each client's head.
         labels: y [B].

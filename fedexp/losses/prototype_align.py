@@ -45,11 +45,13 @@ def mean_prototypes(
 class PrototypeAlign(PrototypeLoss):
     """Cross-entropy + lam * mean squared difference between z and its class's global prototype.
 
-    The loss of FedProto (Tan et al., AAAI 2022). Samples whose class has no prototype are left out
-    of the second mean. If there is no prototype at all, the loss is the cross-entropy.
+    The loss of FedProto (Tan et al., AAAI 2022). If there is no prototype at all, the loss is the
+    cross-entropy.
 
     Args:
         lam: weight of the second term.
+        missing: samples whose class has no prototype. ``exclude``: the second mean leaves them out.
+            ``zero``: they count as 0, and the mean is over the whole batch (released code).
         weighting: see ``mean_prototypes``.
         first: the prototypes in the first round: ``none``, or ``random``, uniform in [0, 1]^d.
         features: the training features whose class means are the client's prototypes. ``trained``:
@@ -65,12 +67,14 @@ class PrototypeAlign(PrototypeLoss):
     def __init__(
         self,
         lam: NonNegativeFloat,
+        missing: Literal["exclude", "zero"],
         weighting: Weighting,
         first: Literal["none", "random"],
         features: Literal["trained", "last_epoch"],
     ) -> None:
         super().__init__()
-        self.lam, self.weighting, self.first = lam, weighting, first
+        self.lam, self.missing = lam, missing
+        self.weighting, self.first = weighting, first
         self._uses_last_epoch = features == "last_epoch"
 
     def setup(self, setting: Setting) -> None:
@@ -86,10 +90,12 @@ class PrototypeAlign(PrototypeLoss):
 
     def forward(self, batch: Forward) -> Tensor:
         """The loss, a scalar."""
-        loss = batch.mean(F.cross_entropy(batch.logits, batch.targets, reduction="none"))
-        return loss + self.lam * cpdr(
-            batch.z, batch.targets, self.prototypes, self.holds, real=batch.real
-        )
+        z, y = batch.z, batch.targets
+        loss = batch.mean(F.cross_entropy(batch.logits, y, reduction="none"))
+        if self.missing == "zero":
+            squares = (z - self.prototypes[y]).square().mean(dim=1)
+            return loss + self.lam * batch.mean(squares * self.holds[y])
+        return loss + self.lam * cpdr(z, y, self.prototypes, self.holds, real=batch.real)
 
     def receive(self, message: PartMessage) -> None:
         """Copy in the server's prototypes."""

@@ -5,9 +5,14 @@ from fedexp.measures.measure import Measure, Measured
 
 
 class Faults(Measure):
-    """``clients/quarantined`` updates that were not finite, and the counts of injected faults."""
+    """The counts of refused updates and merged models, and of injected faults.
+
+    ``clients/quarantined``: updates that were not finite. ``server/quarantined``: 1 if the merged
+    model was not finite.
+    """
 
     def __call__(self, after: AfterRound) -> Measured:
         """The counts of this round's cohort."""
         injected = after.resources.faults.metrics(after.round, after.exchange.cohort)
-        return Measured({"clients/quarantined": len(after.quarantined), **injected})
+        refused = {"server/quarantined": int(after.server.refused)}
+        return Measured({"clients/quarantined": len(after.quarantined), **refused, **injected})

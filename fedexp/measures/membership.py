@@ -21,7 +21,7 @@ from torch import Tensor
 from fedexp.compatibility.traits import Need
 from fedexp.core.client import ClientModule
 from fedexp.core.randomness import key, numpy_generator
-from fedexp.core.sockets import Personalization, Regularizer
+from fedexp.core.sockets import Regularizer
 from fedexp.data.federated import ClientData, FederatedData
 from fedexp.data.samples import Samples
 from fedexp.data.split import apportion, class_counts, deal
@@ -35,6 +35,9 @@ from fedexp.state.client_store import ClientStore
 _ENOUGH_SHADOWS = 64
 """With this many shadows each sample has its own variance; with fewer, all share one (Carlini)."""
 
+_TRAINED_WITH = ("head", "loss", "personalization")
+"""The parts that take part in the local training of a shadow."""
+
 
 class Membership(Measure):
     """Attacks the final global model by its loss (Yeom et al., CSF 2018), or also by LiRA.
@@ -42,10 +45,11 @@ class Membership(Measure):
     LiRA (Carlini et al., S&P 2022, Alg. 1) compares the confidences of models that were trained
     with and without a sample. Each of these shadow models is trained centrally on half of the
     attacked samples, like the only client of a first round. It starts from the federation's initial
-    weights, which every client knows. It uses the clients' loss, optimizer and augmentation, and
-    the extras of the last message. It has no regularizer, because a regularizer pulls a client
-    towards the server's model. The attacked model was trained by a federation on more data, so
-    shadows only approximate it; the approximation improves with ``samples``.
+    weights, which every client knows. It uses the clients' loss, personalization, optimizer and
+    augmentation, and the extras of the last message, so that it trains the same layers as a client.
+    It has no regularizer, because a regularizer pulls a client towards the server's model. The
+    attacked model was trained by a federation on more data, so shadows only approximate it; the
+    approximation improves with ``samples``.
 
     Args:
         attack: ``loss``, or ``lira`` for both attacks.
@@ -99,8 +103,7 @@ class Membership(Measure):
         resources = replace(
             federation,
             data=_population(federation.data, pool, inside),
-            parts={name: federation.parts[name] for name in ("head", "loss")},
-            personalization=Personalization(),
+            parts={name: federation.parts[name] for name in _TRAINED_WITH},
             store=ClientStore("off", inf),
             local=federation.local.model_copy(update={"epochs": self.epochs}),
             faults=Faults(),

@@ -179,12 +179,14 @@ def unit_distance(optimizer: Optimizer, steps: int) -> float:
     With SGD this is the sum of the gradients' weights in the parameter (Wang et al., NeurIPS 2020,
     the norm of a_i). Without momentum, and for other optimizers, it is ``steps``.
     """
-    momentum = optimizer.defaults.get("momentum", 0)
+    if not isinstance(optimizer, torch.optim.SGD):
+        return steps
+    momentum, damped = optimizer.defaults["momentum"], 1 - optimizer.defaults["dampening"]
     if not momentum:
         return steps
     velocity = distance = 0.0
-    for _ in range(steps):
-        velocity = momentum * velocity + 1
+    for step in range(steps):
+        velocity = momentum * velocity + (damped if step else 1)  # the first step is not damped
         distance += 1 + momentum * velocity if optimizer.defaults["nesterov"] else velocity
     return distance
 

@@ -50,12 +50,16 @@ _WITHOUT_SHAPES: Mapping[str, type[Part]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Sockets:
-    """The method: one part in each socket."""
+    """The method: one part in each socket.
+
+    The hooks are called in this order. The regularizer follows the personalization, because its
+    ``begin`` may compute gradients, which need the whole model set to the client.
+    """
 
     head: Head
     loss: Loss
-    regularizer: Regularizer
     personalization: Personalization
+    regularizer: Regularizer
     sampler: Sampler
     aggregator: Aggregator
 

@@ -5,7 +5,7 @@ from contextlib import closing, nullcontext
 from pathlib import Path
 
 from fedexp.config.schema import Config
-from fedexp.errors import Interrupted
+from fedexp.errors import InputError, Interrupted
 from fedexp.federation import Federation
 from fedexp.runtime.interrupts import Interrupts
 from fedexp.runtime.limits import Clock
@@ -29,6 +29,7 @@ def train(
 
     Raises:
         Interrupted: Ctrl-C; the rounds so far are saved.
+        InputError: ``limits.idle_rounds`` is reached; the rounds so far are saved.
     """
     saves, done = config.checkpoint.keep > 0, 0
     with closing(federation.store):
@@ -58,7 +59,8 @@ def _restore(federation: Federation, checkpoint: Checkpoint) -> None:
 class _SaveOrStop:
     """Called after every round: saves a checkpoint if one is due, and decides about stopping.
 
-    Without checkpoints (``interrupts`` is None) it saves nothing and never stops training.
+    Without checkpoints (``interrupts`` is None) it saves nothing and stops training only at
+    ``limits.idle_rounds``.
 
     Attributes:
         stopped: why training ended before the last round; None if it did not.
@@ -76,15 +78,26 @@ class _SaveOrStop:
         self._every = config.checkpoint.every
         self._checkpoints = Checkpoints(folder, config.checkpoint.keep)
         self._clock, self._interrupts = clock, interrupts
+        self._most_idle, self._folder = config.limits.idle_rounds, folder
         self.stopped: str | None = None
 
     def __call__(self, round: int) -> bool:
-        """Whether training ends after this round. Raises Interrupted after a Ctrl-C."""
-        if self._interrupts is None:
-            return False
-        reason, is_last = self._reason(self._interrupts), round == self._rounds
-        if reason or is_last or (self._every and round % self._every == 0):
+        """Whether training ends after this round.
+
+        Raises:
+            Interrupted: Ctrl-C.
+            InputError: ``limits.idle_rounds`` is reached; the round is saved.
+        """
+        idle = self._federation.server.idle_rounds
+        is_idle = self._most_idle is not None and idle >= self._most_idle
+        saves, is_last = self._interrupts is not None, round == self._rounds
+        reason = self._reason(self._interrupts) if self._interrupts else None
+        is_due = is_last or (self._every and round % self._every == 0)
+        if saves and (reason or is_due or is_idle):
             self._save(round)
+        if is_idle:
+            self._federation.log_pending()
+            raise InputError(self._why_idle(round, idle))
         if is_last or not reason:
             return False
         if reason == signal.SIGINT.name:
@@ -97,6 +110,14 @@ class _SaveOrStop:
         received = interrupts.received
         own = received.name if received else self._clock.reason_to_stop()
         return next((each for each in self._federation.ranks.all_gather(own) if each), None)
+
+    def _why_idle(self, round: int, idle: int) -> str:
+        saved = f", which is saved in {self._folder}" if self._interrupts else ""
+        return (
+            f"limits.idle_rounds={self._most_idle}: no update was accepted in the last {idle} "
+            f"rounds up to round {round}{saved}; use a smaller optimizer.lr, a robust aggregator, "
+            "or limits.idle_rounds=null"
+        )
 
     def _save(self, round: int) -> None:
         federation = self._federation

@@ -38,7 +38,11 @@ class Sampler(Part):
         eligible: [n] int64, the clients with data, in order.
         sizes: [n] int64, their numbers of training samples.
         cohort_size: min(K, n).
+        trains_candidates: whether a candidate trains before it answers, as it would in the cohort.
+            Nothing of this training is kept.
     """
+
+    trains_candidates: bool = False
 
     def setup(self, setting: Setting) -> None:
         """Find the clients with data."""
@@ -55,7 +59,7 @@ class Sampler(Part):
         return ()
 
     def answer(self, client: Client) -> Tensors:
-        """Client: the answer to a probe. The client's model is the global model."""
+        """Client: the answer to a probe. The client's model is the global model, or trained."""
         raise NotImplementedError
 
     def observe(self, answers: Mapping[int, Tensors]) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
+import torch
+from pydantic import NonNegativeInt
 from scipy.cluster.hierarchy import fcluster
 from torch import Tensor
 
@@ -109,31 +113,47 @@ class Clustered(LastUpdates):
     ``aggregator=uniform``. If n < K clients have data, there are n draws with the same odds; some
     clients may then be drawn twice and others not at all.
 
-    The distance of two clients is the angle between their updates (arccos of the cosine). A client
-    that has not trained yet is at a right angle to all others: in the first round no two clients
-    are similar. (In the released code its angle is 0.) Memory: see ``LastUpdates``.
+    The distance of two clients is the angle between their updates (arccos of the cosine). Memory:
+    see ``LastUpdates``.
 
     Args:
         linkage_on: the input of Ward's method. ``condensed``: the angles are the distances of the
             points. ``rows`` (released code): the rows of the matrix of angles are the coordinates
             of the points, so that clients are close if their angles to all others are similar.
+        untrained: the angle of a client that has not trained yet with all others. ``right``: a
+            right angle, so that in the first round no two clients are similar. ``zero``: 0, so that
+            it is similar to every client (released code).
+        rounds_by_size: the number of first rounds in which every draw is among all clients, with
+            odds n_k; 10 in HiCS-FL's copy of this sampler.
     """
 
     traits = frozenset({DRAWS_BY_SIZE, DRAWS_REPEATEDLY})
 
-    def __init__(self, linkage_on: LinkageOn) -> None:
-        self.linkage_on = linkage_on
+    def __init__(
+        self,
+        linkage_on: LinkageOn,
+        untrained: Literal["right", "zero"],
+        rounds_by_size: NonNegativeInt,
+    ) -> None:
+        self.linkage_on, self.untrained = linkage_on, untrained
+        self.rounds_by_size = rounds_by_size
 
     def distance(self, rows: Tensor, columns: Tensor) -> Tensor:
         """The angle."""
-        return angles_between(rows, columns)
+        angles = angles_between(rows, columns)
+        if self.untrained == "right":
+            return angles
+        trained = rows.any(dim=1).unsqueeze(1) & columns.any(dim=1)
+        return torch.where(trained, angles, 0.0)
 
     def select(self, round: int) -> list[int]:
         """One draw from each distribution, keyed by the round."""
         generator = numpy_generator(self.seed, "sampler", round)
-        return sorted(self.eligible[draw(self.distributions(), generator)].tolist())
+        return sorted(self.eligible[draw(self.distributions(round), generator)].tolist())
 
-    def distributions(self) -> np.ndarray:
+    def distributions(self, round: int) -> np.ndarray:
         """r [K, n] int64 over the n clients with data, as in ``sampling_distributions``."""
+        if round <= self.rounds_by_size:
+            return np.tile(self.sizes, (self.cohort_size, 1))
         distances = self.distances.numpy()
         return sampling_distributions(distances, self.sizes, self.cohort_size, self.linkage_on)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -12,8 +12,10 @@ from scipy.spatial.distance import cdist
 from torch import Tensor
 
 from fedexp.core.client_protocol import Client
-from fedexp.core.messages import Tensors
+from fedexp.core.messages import PartMessage, PartUpdate, Tensors
+from fedexp.core.part import Memory
 from fedexp.core.randomness import numpy_generator
+from fedexp.core.token_rows import scored_rows
 from fedexp.samplers.last_updates import LastUpdates
 
 
@@ -57,26 +59,37 @@ def facility_location(
 class DivFL(LastUpdates):
     """The K clients whose gradients lie nearest to all clients' gradients, by Euclidean distance.
 
-    The paper's bound weighs a chosen client by how many it represents; DivFL's released code
-    averages by samples, as ``aggregator=sample_weighted`` does.
+    The paper's bound weighs a chosen client by the number of clients that it represents. DivFL's
+    released code averages by samples (``aggregator=sample_weighted``), the copy of DivFL in
+    HiCS-FL's released code uniformly (``aggregator=uniform``).
+
+    A gradient is of the mean cross-entropy on all training data of a client, in eval mode, over the
+    shared parameters; of sequences the mean of the sum over tokens. Memory: see ``LastUpdates``;
+    with ``ideal`` and ``all_updates`` vectors are needed only while they are compared.
 
     Args:
-        signal: what is compared. ``ideal``: the gradients of the mean cross-entropy on all of a
-            client's training data at the global model, in eval mode, over the shared parameters;
-            every client with data computes it each round and uploads it. ``last_update``: the last
-            update of each client that the server has, zero at first. It costs nothing, but all
-            clients that have not trained yet are equal, so that one of them represents the others:
-            after the first round there is, as a rule, one such client in each cohort. Memory: see
-            ``LastUpdates``; with ``ideal`` it is needed for the time of the choice.
+        signal: the vectors that are compared. ``ideal``: the gradients at the global model; in each
+            round every client with data computes and uploads one. ``gradient`` (DivFL's released
+            code): the gradients at the models that clients received last. In the first round every
+            client with data uploads one, later each client of the cohort, computed before its
+            training. ``last_update``: the last update of each client, zero at first; it costs
+            nothing. All clients that have not trained yet are equal, and one of them represents the
+            others. So after the first round, as a rule, each cohort has one such client.
+            ``all_updates`` (HiCS-FL's copy): in each round every client with data trains and sends
+            its update, which the choice of the next round uses; only the cohort's training counts.
         greedy: ``plain``: each step considers all clients, as in DivFL's released code.
-            ``stochastic``: max(K, N // 10) random ones, N the number of clients with data, as in
-            the copy of DivFL in HiCS-FL's released code.
+            ``stochastic``: max(K, N // 10) random clients, N the number of clients with data, as in
+            HiCS-FL's copy.
     """
 
     def __init__(
-        self, signal: Literal["ideal", "last_update"], greedy: Literal["plain", "stochastic"]
+        self,
+        signal: Literal["ideal", "gradient", "last_update", "all_updates"],
+        greedy: Literal["plain", "stochastic"],
     ) -> None:
         self.signal, self.greedy = signal, greedy
+        self.trains_candidates = signal == "all_updates"
+        self._answers: dict[int, Tensor] = {}
 
     def distance(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Euclidean distances."""
@@ -84,27 +97,59 @@ class DivFL(LastUpdates):
         return torch.from_numpy(cdist(rows.numpy(), columns.numpy()))
 
     def candidates(self, round: int) -> list[int]:
-        """With ``ideal``: all clients with data."""
-        return self.eligible.tolist() if self.signal == "ideal" else []
+        """All clients with data, if a gradient or an update of each is needed now."""
+        asks_all = self.signal in ("ideal", "all_updates")
+        asks_all |= self.signal == "gradient" and not self.updates
+        return self.eligible.tolist() if asks_all else []
 
     def answer(self, client: Client) -> Tensors:
-        """``gradient`` [D] float32 of the mean cross-entropy on the client's training data."""
+        """``update`` [D] float32: the gradient; with ``all_updates`` the update."""
+        if self.signal != "all_updates":
+            return {"update": self._gradient(client)}
+        weights = client.weights
+        return {"update": self.flatten({n: weights[n] - self._received[n] for n in self.names})}
+
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
+        """With ``gradient``: compute the gradient at the received model."""
+        self._received = message.weights
+        if self.signal == "gradient":
+            memory["gradient"] = self._gradient(client)
+
+    def report(self, client: Client, memory: Memory) -> Tensors:
+        """With ``gradient``: the gradient."""
+        return {"update": memory.pop("gradient")} if self.signal == "gradient" else {}
+
+    def _gradient(self, client: Client) -> Tensor:
+        """Gradient [D] float32 of the mean cross-entropy on the client's training data."""
         weights = client.weights
         parameters = {name: weights[name].requires_grad_() for name in self.names}
         total = {name: torch.zeros_like(value) for name, value in parameters.items()}
         for inputs, targets in client.data.batches(1000):
-            logits = client.logits_with(parameters, inputs)
+            targets, logits = scored_rows(targets, client.logits_with(parameters, inputs))
             loss = F.cross_entropy(logits, targets, reduction="sum") / client.data.num_samples
             found = torch.autograd.grad(loss, list(parameters.values()), materialize_grads=True)
             for name, gradient in zip(parameters, found, strict=True):
                 total[name] += gradient
-        return {"gradient": self.flatten(total)}
+        return self.flatten(total)
 
     def observe(self, answers: Mapping[int, Tensors]) -> None:
-        """With ``ideal``: compute the distances of the gradients, and drop the gradients."""
-        if answers:
-            self.replace({client: answer["gradient"] for client, answer in answers.items()})
-            self.updates = {}
+        """Compute the distances of the answers; with ``all_updates`` only after the round."""
+        self._answers = {client: answer["update"] for client, answer in answers.items()}
+        if self.signal != "all_updates":
+            self._compare_answers()
+
+    def aggregate(self, updates: Sequence[PartUpdate]) -> None:
+        """Compute the distances of the updates."""
+        super().aggregate(updates)
+        self._compare_answers()
+
+    def _compare_answers(self) -> None:
+        """Compute the distances of the answers, and keep only vectors that are needed again."""
+        if self._answers:
+            self.replace(self._answers)
+            self._answers = {}
+            if self.signal != "gradient":
+                self.updates = {}
 
     def select(self, round: int) -> list[int]:
         """The K facilities; stochastic greedy draws from a generator keyed by the round."""

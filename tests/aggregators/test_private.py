@@ -1,5 +1,6 @@
 """Sensitivity, noise and privacy loss against independent values."""
 
+import logging
 import math
 from typing import Any
 
@@ -61,12 +62,13 @@ def test_one_client_changes_the_sum_by_at_most_the_bound_for_any_number_of_draws
     assert np.linalg.norm(joined - without) == pytest.approx(0.7 / 4, rel=1e-5)
 
 
-def test_the_noise_has_the_right_size() -> None:
-    """All steps are 0: over 400 rounds there is only noise of z S / K = 3 * 0.5 / 4."""
-    aggregator = private(clip=0.5, z=3.0)
+@pytest.mark.parametrize("clip", [0.5, 2.0])
+def test_the_noise_has_the_right_size(clip: float) -> None:
+    """All steps are 0: over 400 rounds there is only noise of z S / K."""
+    aggregator = private(clip=clip, z=3.0)
     still = update(0, 1, 1, 1, 1, 1)
     noise = np.stack([merged(aggregator, still) - 1 for _ in range(400)])
-    expected = 3 * 0.5 / 4
+    expected = {0.5: 0.375, 2.0: 1.5}[clip]  # 3 S / 4
     # Of 2000 draws the deviation has a relative standard error of 1.6 %, the mean of 2.2 %.
     assert noise.std() == pytest.approx(expected, rel=0.07)
     assert abs(noise.mean()) < 0.1 * expected
@@ -74,6 +76,21 @@ def test_the_noise_has_the_right_size() -> None:
     correlation = np.corrcoef(noise.T) - np.eye(5)
     assert np.abs(correlation).max() < 0.2
     assert len(np.unique(noise)) == noise.size
+
+
+def test_the_noise_is_proportional_to_the_bound() -> None:
+    still = update(0, 1, 1, 1, 1, 1)
+    narrow, wide = (merged(private(clip=clip), still) - 1 for clip in (0.5, 2.0))
+    np.testing.assert_allclose(wide, 4 * narrow, rtol=1e-4)
+
+
+def test_the_assumptions_of_epsilon_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        private(per_round=4, clients=10)
+    (line,) = caplog.messages
+    assert "4 of 10 clients" in line
+    assert "Poisson" in line
+    assert "seed=0" in line
 
 
 def test_the_noise_is_the_same_after_a_restart() -> None:

@@ -83,3 +83,18 @@ def test_the_state_is_kept_over_a_restart(cls: type[Any]) -> None:
     resumed = prepared(cls("samples", *options))
     resumed.load_server_state(stopped.server_state())
     assert round_of(resumed, first, 2.0)["w"] == second["w"]
+
+
+@pytest.mark.parametrize("cls", [Momentum, Adam, Yogi])
+def test_a_result_that_is_not_finite_leaves_the_moments(cls: type[Any]) -> None:
+    options = (LR, BETA1) if cls is Momentum else (LR, BETA1, BETA2, TAU)
+    aggregator = prepared(cls("samples", *options))
+    start = {"w": torch.zeros(1, dtype=torch.float64), "running_mean": torch.zeros(1).double()}
+    first = round_of(aggregator, start, 1.0)
+    before = {kind: dict(moments) for kind, moments in aggregator.server_state().items()}
+    # Adaptive moments are squares: 1e200 overflows them, though the step m / sqrt(v) would be 0.
+    target = math.inf if cls is Momentum else 1e200
+    assert not round_of(aggregator, first, target)["w"].isfinite()
+    assert aggregator.server_state() == before
+    expected = two_rounds(cls("samples", *options))[1]
+    assert torch.equal(round_of(aggregator, first, 2.0)["w"], expected["w"])

@@ -104,3 +104,38 @@ def test_two_processes_have_the_weights_of_one(server: Server) -> None:
         assert each.step() == 2
         assert each.weights["w"].item() == 3 + (0.5 + 1.5) / 2
         assert list(each.parts["sampler"].moves) == [0, 1]  # type: ignore[attr-defined]
+
+
+def test_refused_weights_change_neither_model_nor_parts(server: Server) -> None:
+    seen = []
+
+    def refuse(weights: Tensors) -> bool:
+        seen.append(weights["w"].item())
+        return False
+
+    server.add(update(0, 2.0, 0.5))
+    server.add(update(1, 4.0, 1.5))
+    assert server.step(refuse) == 2
+    assert seen == [3.0]
+    assert (server.weights["w"].item(), server.refused, server.metrics()) == (1.0, True, {})
+    assert not hasattr(server.parts["sampler"], "moves")
+    assert not hasattr(server.parts["regularizer"], "seen")
+
+
+def test_corrected_weights_can_be_refused(server: Server) -> None:
+    server.add(update(0, 2.0, 0.5))
+    assert server.step(lambda weights: weights["w"].item() == 2.0) == 1
+    assert (server.weights["w"].item(), server.refused) == (1.0, True)
+
+
+def test_idle_rounds_are_consecutive_and_saved(server: Server) -> None:
+    server.step()
+    server.add(update(0, 2.0, 0.5))
+    server.step(lambda weights: False)
+    assert (server.idle_rounds, server.refused) == (2, True)
+    state = server.state_dict()
+    server.add(update(0, 2.0, 0.5))
+    server.step()
+    assert (server.idle_rounds, server.refused) == (0, False)
+    server.load_state_dict(state)
+    assert server.idle_rounds == 2

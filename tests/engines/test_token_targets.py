@@ -34,7 +34,11 @@ def test_stacked_clients_train_as_one_after_another(play: list[str], method: str
     assert_alike(federate(*play), federate(*play, "engine=vectorized"), rounds=2)
 
 
-@pytest.mark.parametrize("sampler", ["power_of_choice", "clustered", "divfl", "round_robin"])
+SAMPLERS = ["power_of_choice", "clustered", "clustered_by_size", "round_robin"]
+SAMPLERS += ["divfl", "divfl_ideal", "divfl_released", "divfl_hics"]
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
 def test_samplers_that_ask_for_no_class(play: list[str], sampler: str) -> None:
     federation = federate(*play, f"sampler={sampler}", "clients.per_round=2")
     for round in (1, 2):

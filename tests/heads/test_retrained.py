@@ -136,7 +136,8 @@ def test_retraining_is_plain_sgd_on_a_fresh_linear_layer_with_a_bias() -> None:
             optimizer.zero_grad()
             F.cross_entropy(layer(z[batch]), y[batch]).backward()
             optimizer.step()
-    torch.testing.assert_close(found, layer.weight.detach())
+    torch.testing.assert_close(found[:, :DIM], layer.weight.detach())
+    torch.testing.assert_close(found[:, DIM], layer.bias.detach())
 
 
 def test_a_fresh_layer_starts_as_pytorchs() -> None:
@@ -155,6 +156,7 @@ def test_a_fresh_layer_starts_as_pytorchs() -> None:
 def make(**options: Any) -> Retrained:
     defaults: dict[str, Any] = {
         "bias": True,
+        "retrained_bias": False,
         "features": 6,
         "match_steps": 3,
         "match_lr": 0.5,
@@ -191,10 +193,49 @@ def test_one_round_at_the_server_by_loops() -> None:
     assert torch.equal(state["features"][[0, 2]], first[[0, 2]])
     generator = torch_generator(7, "retrained_head", 1)
     torch.testing.assert_close(
-        head.broadcast(2)["retrained"], retrained_classifier(expected, 2, 8, 0.3, generator)
+        head.broadcast(2)["retrained"],
+        retrained_classifier(expected, 2, 8, 0.3, generator)[:, :DIM],
     )
     reached = mismatch(class_gradients(expected[labels], labels, classifier), targets) / 8
     assert head.metrics() == {"retrained/mismatch": pytest.approx(reached.item(), rel=1e-4)}
+
+
+def bias_mismatch(gradient: Tensor, target: Tensor) -> Tensor:
+    """The released distance of a weight's rows and of the bias as one vector."""
+    total = loops_mismatch([gradient[:, :-1]], [target[:, :-1]])
+    one, other = gradient[:, -1], target[:, -1]
+    return total + 1 - one @ other / (one.norm() * other.norm() + 1e-6)
+
+
+def test_a_bias_is_matched_and_kept_by_loops() -> None:
+    head = make(retrained_bias=True)
+    first = head.server_state()["features"].clone()
+    classifier = head.broadcast(1)["retrained"].clone()
+    assert classifier.shape == (CLASSES, DIM + 1)
+    target = draw(CLASSES, DIM + 1, seed=1)
+    senders = torch.tensor([0.0, 0.0, 1.0, 0.0], dtype=torch.float64)
+    head.correct({}, {}, {"gradient/2": target.double(), "senders": senders}, clients=1)
+
+    features = first[2].clone().requires_grad_()
+    optimizer = torch.optim.SGD([features], lr=0.5)
+    layer = nn.Linear(DIM, CLASSES)
+    layer.load_state_dict({"weight": classifier[:, :DIM], "bias": classifier[:, DIM]})
+
+    def distance() -> Tensor:
+        loss = F.cross_entropy(layer(features), torch.full((6,), 2))
+        weight, bias = torch.autograd.grad(loss, [*layer.parameters()], create_graph=True)
+        return bias_mismatch(torch.column_stack([weight, bias]), target)
+
+    for _ in range(3):
+        optimizer.zero_grad()
+        distance().backward()
+        optimizer.step()
+    torch.testing.assert_close(head.server_state()["features"][2], features.detach())
+    reached = distance().item() / (CLASSES + 1)
+    assert head.metrics() == {"retrained/mismatch": pytest.approx(reached, rel=1e-4)}
+    generator = torch_generator(7, "retrained_head", 1)
+    kept = retrained_classifier(head.server_state()["features"], 2, 8, 0.3, generator)
+    torch.testing.assert_close(head.broadcast(2)["retrained"], kept)
 
 
 def test_the_first_features_are_normal() -> None:
@@ -278,6 +319,20 @@ def test_draws_depend_on_client_and_round_not_on_the_order() -> None:
     assert not equal(later.extras["head"], some[0])
 
 
+def test_a_report_has_the_gradient_of_a_bias() -> None:
+    federation = federate(*CREFF, "head.retrained_bias=true")
+    report = reports(federation, 1)[1]
+    module = federation.engine.resources.load_global(federation.server.broadcast(1)).eval()
+    ((inputs, labels),) = federation.data.clients[1].batches(1000)
+    with torch.no_grad():
+        z = module.backbone(inputs)
+    weight = federation.server.broadcast(1).extras["head"]["retrained"]
+    padded = torch.column_stack([z, torch.ones(len(z))])
+    for label in labels.unique().tolist():
+        expected = gradient_of(padded[labels == label], label, weight)
+        torch.testing.assert_close(report[f"gradient/{label}"], expected, atol=1e-6, rtol=1e-4)
+
+
 # In a federation.
 
 
@@ -310,6 +365,19 @@ def test_the_global_model_is_the_averaged_body_with_the_retrained_head() -> None
     assert metrics["global/accuracy"] == pytest.approx((logits.argmax(1) == labels).float().mean())
     assert metrics["global/loss"] == pytest.approx(F.cross_entropy(logits, labels).item())
     assert torch.equal(module.head.prototypes(), classifier)
+
+
+def test_the_global_model_keeps_the_retrained_bias() -> None:
+    federation = federate(*CREFF, "head.retrained_bias=true")
+    metrics = federation.run_round(1).metrics
+    module = federation.global_model(1)
+    ((inputs, labels),) = federation.data.test.batches(1000)
+    classifier = federation.server.broadcast(1).extras["head"]["retrained"]
+    assert classifier[:, -1].abs().max() > 0
+    with torch.no_grad():
+        logits = module.backbone(inputs) @ classifier[:, :-1].T + classifier[:, -1]
+    assert metrics["global/loss"] == pytest.approx(F.cross_entropy(logits, labels).item())
+    assert torch.equal(module.head.prototypes(), classifier[:, :-1])
 
 
 def test_the_bytes_sent_are_counted() -> None:

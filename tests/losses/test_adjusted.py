@@ -19,7 +19,7 @@ SMALL = ["clients.count=6", "clients.per_round=4", "data.subset=300", "local.epo
 COUNTS = torch.tensor([16, 0, 81, 1])
 LOSSES = {
     "logit_calibration": lambda: LogitCalibration(1.0),
-    "restricted_softmax": lambda: RestrictedSoftmax(0.5),
+    "restricted_softmax": lambda: RestrictedSoftmax(0.5, "absent"),
     "balanced_softmax": lambda: BalancedSoftmax(),
 }
 
@@ -75,7 +75,7 @@ def test_absent_classes_get_no_gradient(name: str) -> None:
 @pytest.mark.parametrize(
     ("loss", "same"),
     [
-        (RestrictedSoftmax(1.0), [0, 1, 2, 3]),
+        (RestrictedSoftmax(1.0, "absent"), [0, 1, 2, 3]),
         (LogitCalibration(0.0), [0, 2, 3]),  # absent classes are left out whatever tau is
     ],
 )
@@ -83,6 +83,55 @@ def test_values_at_which_it_is_cross_entropy(loss: Adjusted, same: list[int]) ->
     logits, y = torch.randn(5, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0] * 5)
     found = begun(loss)(Forward(torch.zeros(5, 3), logits, y))
     torch.testing.assert_close(found, F.cross_entropy(logits[:, same], y))
+
+
+def test_shares_scale_every_class_by_hand() -> None:
+    """n = 16, 0, 81, 1 and alpha = 0.4: 0.4 + 0.6 n / 81."""
+    loss = begun(RestrictedSoftmax(0.4, "shares"))
+    factor = [0.4 + 0.6 * 16 / 81, 0.4, 1.0, 0.4 + 0.6 / 81]
+    p = softmax([f * x for f, x in zip(factor, LOGITS, strict=True)])
+    for step in (0, 3):
+        given = torch.tensor([LOGITS], requires_grad=True)
+        found = loss(Forward(torch.zeros(1, 3), given, torch.tensor([0]), step=step))
+        assert found.item() == pytest.approx(-math.log(p[0]), rel=1e-5)
+        slopes = torch.autograd.grad(found, given)[0][0].tolist()
+        assert slopes == pytest.approx(
+            [f * (q - (c == 0)) for c, (f, q) in enumerate(zip(factor, p, strict=True))], abs=1e-6
+        )
+
+
+def test_released_factors_are_fed_back_in_every_step() -> None:
+    """The released loop: d <- d / max d; d <- (1 - alpha) d + alpha, beginning with the shares."""
+    loss, alpha = begun(RestrictedSoftmax(0.3, "released")), 0.3
+    d = [16 / 98, 0.0, 81 / 98, 1 / 98]
+    for step in range(6):
+        d = [each / max(d) for each in d]
+        d = [(1 - alpha) * each + alpha for each in d]
+        p = softmax([f * x for f, x in zip(d, LOGITS, strict=True)])
+        for number in (step, torch.tensor(step)):
+            batch = Forward(
+                torch.zeros(1, 3), torch.tensor([LOGITS]), torch.tensor([3]), step=number
+            )
+            assert loss(batch).item() == pytest.approx(-math.log(p[3]), rel=1e-5)
+    loss.receive(PartMessage(2, {}))
+    batch = Forward(torch.zeros(1, 3), torch.tensor([LOGITS]), torch.tensor([3]), step=2)
+    assert loss(batch).item() == pytest.approx(-math.log(softmax(LOGITS)[3]), rel=1e-5)
+
+
+@pytest.mark.parametrize("engine", ["serial", "vectorized"])
+@pytest.mark.parametrize("scaling", ["shares", "released"])
+def test_scaling_counts_the_steps_of_each_client(scaling: str, engine: str) -> None:
+    options = ["loss=restricted_softmax", f"loss.scaling={scaling}", "partition.beta=0.1"]
+    federation = federate(*SMALL, *options, f"engine={engine}")
+    serial = federate(*SMALL, *options)
+    message = serial.server.broadcast(1)
+    found = {each.client: each.weights for each in federation.engine.train([0, 1, 2], message)}
+    for each in serial.engine.train([0, 1, 2], message):
+        for name, weight in each.weights.items():
+            torch.testing.assert_close(found[each.client][name], weight, atol=1e-5, rtol=1e-4)
+    absent = federate(*SMALL, "loss=restricted_softmax", "partition.beta=0.1")
+    (other,) = absent.engine.train([0], message)
+    assert not torch.allclose(other.weights["head.linear.weight"], found[0]["head.linear.weight"])
 
 
 @pytest.mark.parametrize("name", ["logit_calibration", "balanced_softmax"])
@@ -104,7 +153,9 @@ def test_a_client_of_one_class(name: str) -> None:
         assert slopes == [0, 0, 0]
 
 
-@pytest.mark.parametrize("loss", [*(make() for make in LOSSES.values()), RestrictedSoftmax(0.0)])
+@pytest.mark.parametrize(
+    "loss", [*(make() for make in LOSSES.values()), RestrictedSoftmax(0.0, "absent")]
+)
 def test_a_class_that_the_head_leaves_out_stays_left_out(loss: Adjusted) -> None:
     value, slopes = value_and_slopes(begun(loss), [1.0, -math.inf, 2.0, 3.0], 2)
     assert math.isfinite(value)

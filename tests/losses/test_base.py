@@ -39,7 +39,7 @@ def semantic() -> Loss:
 
 def aligned() -> Loss:
     """Prototype alignment; class 3 has no prototype."""
-    loss = PrototypeAlign(1.0, "samples", "none", "trained")
+    loss = PrototypeAlign(1.0, "exclude", "samples", "none", "trained")
     loss.setup(SETTING)
     draw = torch.Generator().manual_seed(1)
     sent = {
@@ -64,7 +64,7 @@ LOSSES = {
     "moon": Moon(2.0, 0.5),
     "ntd": NotTrueDistillation(2.0, 3.0),
     "logit_calibration": adjusted(LogitCalibration(1.0)),
-    "restricted_softmax": adjusted(RestrictedSoftmax(0.5)),
+    "restricted_softmax": adjusted(RestrictedSoftmax(0.5, "absent")),
     "balanced_softmax": adjusted(BalancedSoftmax()),
     "prototype_align": aligned(),
     **{p: RelaxedContrastive(0.5, 0.0, 2.0, 2, p) for p in get_args(Pairs)},

@@ -59,8 +59,9 @@ def make(
     weighting: Weighting = "samples",
     first: Literal["none", "random"] = "none",
     seed: int = 0,
+    missing: Literal["exclude", "zero"] = "exclude",
 ) -> PrototypeAlign:
-    loss = PrototypeAlign(lam, weighting, first, "trained")
+    loss = PrototypeAlign(lam, missing, weighting, first, "trained")
     loss.setup(Setting(seed, 1, 4, 2, 9, 3, torch.ones(9, 4), {}))
     return loss
 
@@ -82,8 +83,9 @@ def served(*cohorts: Sequence[PartUpdate], **options: Any) -> PrototypeAlign:
     return loss
 
 
-def test_value_and_gradient_by_hand() -> None:
-    loss = make(lam=0.5)
+@pytest.mark.parametrize(("missing", "counted"), [("exclude", 2), ("zero", 3)])
+def test_value_and_gradient_by_hand(missing: Literal["exclude", "zero"], counted: int) -> None:
+    loss = make(lam=0.5, missing=missing)
     sent = {
         "prototypes": torch.tensor([[0.0, 0.0], [0.0, 1.0], [9.0, 9.0], [9.0, 9.0]]),
         "holds": torch.tensor([True, True, False, True]),
@@ -93,12 +95,35 @@ def test_value_and_gradient_by_hand() -> None:
     z = torch.tensor([[1.0, 3.0], [2.0, 0.0], [4.0, 4.0]], requires_grad=True)
     logits = torch.zeros(3, 4, requires_grad=True)
     found = loss(Forward(z, logits, torch.tensor([1, 0, 2])))
-    assert found.item() == pytest.approx(math.log(4) + 0.5 * (2.5 + 2) / 2)
+    assert found.item() == pytest.approx(math.log(4) + 0.5 * (2.5 + 2) / counted)
     by_z, by_logits = torch.autograd.grad(found, (z, logits))
-    # lam / 2 samples * 2 / d * difference
-    assert by_z.tolist() == [[0.25, 0.5], [0.5, 0.0], [0.0, 0.0]]
+    # lam / samples * 2 / d * difference
+    expected = torch.tensor([[0.5, 1.0], [1.0, 0.0], [0.0, 0.0]]) / counted
+    torch.testing.assert_close(by_z, expected)
     onehot = F.one_hot(torch.tensor([1, 0, 2]), 4)
     torch.testing.assert_close(by_logits, (0.25 - onehot) / 3)
+
+
+def test_missing_prototypes_as_released() -> None:
+    """The released code's mean squared error to the feature itself where there is no prototype."""
+    loss = make(lam=0.7, missing="zero")
+    holds = torch.tensor([True, False, True, False])
+    prototypes = draw(4, 2, seed=3)
+    loss.receive(PartMessage(2, {}, {"prototypes": prototypes, "holds": holds}))
+    z, y = draw(6, 2, seed=4).requires_grad_(), torch.tensor([0, 1, 2, 3, 0, 1])
+    logits = draw(6, 4, seed=5)
+    target = z.detach().clone()
+    for row, label in enumerate(y.tolist()):
+        if holds[label]:
+            target[row] = prototypes[label]
+    expected = F.cross_entropy(logits, y) + 0.7 * F.mse_loss(z, target)
+    found = loss(Forward(z, logits, y))
+    torch.testing.assert_close(found, expected)
+    slopes = [torch.autograd.grad(each, z)[0] for each in (found, expected)]
+    torch.testing.assert_close(*slopes)
+    real = torch.tensor([1.0, 1, 1, 1, 0, 0])  # the last two are padding
+    kept = F.cross_entropy(logits[:4], y[:4]) + 0.7 * F.mse_loss(z[:4], target[:4])
+    torch.testing.assert_close(loss(Forward(z, logits, y, real)), kept)
 
 
 def test_the_server_sends_the_same_mean_in_any_order_of_updates() -> None:
@@ -172,7 +197,7 @@ def test_random_first_prototypes_act_in_the_first_round() -> None:
 
 
 def test_random_first_prototypes_are_uniform_and_depend_on_the_seed() -> None:
-    wide = PrototypeAlign(1.0, "uniform", "random", "trained")
+    wide = PrototypeAlign(1.0, "exclude", "uniform", "random", "trained")
     wide.setup(Setting(0, 1, 10, 1000, 9, 3, torch.ones(9, 10), {}))
     values = wide.broadcast(1)["prototypes"]
     assert values.shape == (10, 1000)

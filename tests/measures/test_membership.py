@@ -8,7 +8,9 @@ import torch.nn.functional as F
 from federations import federate
 from views import after_round
 
+from fedexp.core.client import ClientModule
 from fedexp.core.messages import Message
+from fedexp.data.samples import Samples
 from fedexp.federation import Federation
 from fedexp.measures.membership import (
     Membership,
@@ -209,6 +211,33 @@ def test_shadows_start_from_the_initial_weights_without_a_regularizer(
     for message, facts in seen:
         assert facts == {"penalty": 0.0, "held": 100, "epochs": 20}
         assert all(torch.equal(message.weights[name], w) for name, w in initial.items())
+
+
+@pytest.mark.parametrize(
+    ("method", "frozen"),
+    [(["algorithm=fedbabu"], True), (["algorithm=fedavg"], False)],
+    ids=["fedbabu", "fedavg"],
+)
+def test_shadows_train_the_layers_that_clients_train(
+    method: list[str], frozen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = federate(*OVERFITTED, *LIRA, "local.epochs=1", *method)
+    federation.run_round(1)
+    scored: list[dict[str, torch.Tensor]] = []
+
+    def confidences_of(module: ClientModule, pool: Samples, resources: object) -> np.ndarray:
+        scored.append({name: weight.clone() for name, weight in module.weights.items()})
+        return np.random.default_rng(len(scored)).normal(size=len(pool))
+
+    monkeypatch.setattr("fedexp.measures.membership._confidences", confidences_of)
+    initial = federation.engine.resources.initial
+    attacked(federation, 1)
+    target, *shadows = scored
+    assert len(shadows) == 8
+    for model in (target, *shadows):
+        moved = {name for name, weight in model.items() if not torch.equal(weight, initial[name])}
+        assert any(name.startswith("backbone.") for name in moved)
+        assert any(name.startswith("head.") for name in moved) != frozen
 
 
 def test_the_loss_attack_alone_trains_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from fedexp.heads.linear import Linear
 from fedexp.losses.cross_entropy import CrossEntropy
 from fedexp.measures.scoring.scoring import Scoring
 from fedexp.personalization.fedrod import FedROD
+from fedexp.state.client_state import ClientState
 
 PRIVATE = {"personalization.head.weight", "personalization.head.bias"}
 
@@ -225,3 +226,21 @@ def test_the_second_phase_by_hand(momentum: float, further: list[str]) -> None:
 def test_no_clipping_of_a_second_phase_needs_a_second_phase() -> None:
     with pytest.raises(InputError, match="clip_second_phase=false: there is no second phase"):
         personalized("fedrod", "personalization.clip_second_phase=false")
+
+
+def test_a_regularizers_first_gradient_is_that_of_the_clients_own_shares() -> None:
+    federation = federate(
+        *("data.subset=300", "clients.count=5", "clients.per_round=3", "local.epochs=1"),
+        *("personalization=fedrod", "personalization.private_head=hypernetwork"),
+        *("regularizer=control_variates", "regularizer.estimate=gradient"),
+    )
+    state = ClientState()
+    module = federation.engine.begin(2, federation.server.broadcast(1), state)
+    measured = {
+        name.removeprefix("gradient/"): value for name, value in state.memory("regularizer").items()
+    }
+    expected = module.loss_gradient()  # the client's shares are set by now
+    first = "personalization.hypernetwork.0.weight"
+    assert measured[first].abs().max() > 0  # with shares of zero it would be zero
+    for name, value in measured.items():
+        assert torch.equal(value, expected[name])

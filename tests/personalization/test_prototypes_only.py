@@ -27,7 +27,7 @@ SETTING = Setting(
 def received(holds: list[bool]) -> PrototypesOnly:
     part = PrototypesOnly("present")
     part.setup(SETTING)
-    loss = PrototypeAlign(1.0, "uniform", "none", "trained")
+    loss = PrototypeAlign(1.0, "exclude", "uniform", "none", "trained")
     loss.setup(SETTING)
     part.create(2, 3, Linear(2, 3, bias=True), loss)
     loss.prototypes = torch.tensor([[0.0, 0.0], [3.0, 4.0], [1.0, 0.0]])

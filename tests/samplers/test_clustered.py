@@ -1,4 +1,5 @@
 from collections import Counter
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -23,8 +24,14 @@ TINY = ["clients.count=6", "clients.per_round=3", "data.subset=200", "local.epoc
 both_linkages = pytest.mark.parametrize("linkage_on", ["rows", "condensed"])
 
 
-def prepared(sizes: list[int], per_round: int, seed: int = 0) -> Clustered:
-    sampler = Clustered("condensed")
+def prepared(
+    sizes: list[int],
+    per_round: int,
+    seed: int = 0,
+    untrained: Literal["right", "zero"] = "right",
+    rounds_by_size: int = 0,
+) -> Clustered:
+    sampler = Clustered("condensed", untrained, rounds_by_size)
     counts, shapes = torch.tensor(sizes).unsqueeze(1), {"w": torch.Size([2])}
     sampler.setup(Setting(seed, 10, 1, 1, len(sizes), per_round, counts, shapes, frozenset({"w"})))
     return sampler
@@ -198,3 +205,48 @@ def test_two_rounds_cost_no_more_than_random_ones(head: str) -> None:
         mean = torch.stack([sampler.updates[client] for client in cohort]).mean(dim=0)
         torch.testing.assert_close(step, mean, atol=1e-6, rtol=1e-4)
     assert sampler.times_chosen.sum() == 2 * 3
+
+
+def test_untrained_clients_are_at_angle_zero_as_released() -> None:
+    sampler = prepared([1] * 5, 2, untrained="zero")
+    assert torch.equal(sampler.distances, torch.zeros(5, 5, dtype=torch.float64))
+    start = {"w": torch.tensor([7.0, -3.0])}
+    steps = {0: [1.0, 0.0], 2: [0.0, 2.0], 3: [-1.0, 0.0]}
+    extracts = {
+        k: sampler.extract({"w": start["w"] + torch.tensor(step)}, start)
+        for k, step in steps.items()
+    }
+    sampler.aggregate([PartUpdate(k, 1, {}, each) for k, each in extracts.items()])
+    right = np.pi / 2
+    expected = np.zeros((5, 5))
+    expected[0, 2] = expected[2, 0] = expected[2, 3] = expected[3, 2] = right
+    expected[0, 3] = expected[3, 0] = np.pi
+    np.testing.assert_allclose(sampler.distances, expected, atol=1e-6)
+    apart = prepared([1] * 5, 2)
+    apart.aggregate([PartUpdate(k, 1, {}, each) for k, each in extracts.items()])
+    assert apart.distances[0, 1] == pytest.approx(right)
+
+
+def test_the_first_rounds_can_draw_by_size_from_all_clients() -> None:
+    sampler = prepared([5, 0, 1, 4], 2, rounds_by_size=10)
+    move(sampler, [[1.0, 0.0], [0.0, 0.0], [0.0, 1.0], [1.0, 0.1]])
+    assert sampler.distributions(10).tolist() == [[5, 1, 4]] * 2
+    later = sampler.distributions(11)
+    assert later.tolist() != [[5, 1, 4]] * 2
+    assert later.sum(axis=0).tolist() == [10, 2, 8]
+    draws: Counter[int] = Counter(
+        client
+        for seed in range(1000)
+        for client in prepared([5, 0, 1, 4], 2, seed, rounds_by_size=10).select(1)
+    )
+    for client, size in ((0, 5), (2, 1), (3, 4)):
+        assert draws[client] / 1000 == pytest.approx(2 * size / 10, abs=0.07)
+
+
+def test_the_copy_in_hics_runs() -> None:
+    federation = federate("sampler=clustered_hics", "aggregator=uniform", *TINY)
+    sampler = federation.sampler
+    assert isinstance(sampler, Clustered)
+    assert (sampler.untrained, sampler.rounds_by_size, sampler.linkage_on) == ("zero", 10, "rows")
+    federation.run_round(1)
+    assert federation.run_round(2).metrics["clients/quarantined"] == 0

@@ -1,3 +1,4 @@
+import io
 from itertools import combinations
 from typing import Literal
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from fedexp.core.messages import PartUpdate
 from fedexp.core.part import Setting
+from fedexp.core.randomness import numpy_generator
 from fedexp.federation import Federation
 from fedexp.samplers.divfl import DivFL, facility_location
 
@@ -185,7 +187,7 @@ def test_an_answer_changes_no_weight_and_does_not_depend_on_which_are_frozen() -
     for frozen in ((), ("head.",), ("",)):
         module.train_only(frozen)
         ((_, answer),) = engine.probe([2], message)
-        answers.append(answer["gradient"])
+        answers.append(answer["update"])
         assert all(value.grad is None for value in module.parameters())
     assert answers[0].norm() > 0
     assert torch.equal(answers[0], answers[1])
@@ -207,3 +209,96 @@ def test_two_rounds_by_last_updates_have_no_probe(head: str) -> None:
         assert metrics["cost/upload_bytes"] == 2 * message
         assert "time/probe_s" not in metrics
         assert set(cohort) <= set(sampler.updates)
+
+
+def gradients_of(federation: Federation) -> list[list[float]]:
+    """Of each client with data, at the present global model."""
+    clients = federation.sampler.eligible.tolist()
+    return [gradient(federation, client).double().tolist() for client in clients]
+
+
+def test_released_rounds_renew_the_gradients_of_each_cohort() -> None:
+    federation = federate("sampler=divfl_released", *TINY)
+    sampler = federation.sampler
+    assert isinstance(sampler, DivFL)
+    known = gradients_of(federation)
+    for round in (1, 2, 3):
+        present = gradients_of(federation)  # at the model that this round's cohort receives
+        expected = sorted(facility_location(between(known), 2))
+        before = sampler.times_chosen.clone()
+        message = federation.server.broadcast(round).nbytes
+        metrics = federation.run_round(round).metrics
+        cohort = (sampler.times_chosen - before).nonzero().flatten().tolist()
+        places = [sampler.eligible.tolist().index(client) for client in cohort]
+        assert places == expected
+        for place in places:
+            known[place] = present[place]
+        torch.testing.assert_close(sampler.distances, between(known), atol=1e-5, rtol=1e-4)
+        probed = len(known) if round == 1 else 0
+        vector = 4 * sampler.width
+        assert metrics["cost/upload_bytes"] == probed * vector + 2 * (message + vector)
+        assert metrics["cost/download_bytes"] == (probed or 2) * message
+
+
+def updates_of(federation: Federation, round: int) -> list[list[float]]:
+    """Of each client with data, if all of them train in this round."""
+    message = federation.server.broadcast(round)
+    sampler: DivFL = federation.sampler  # type: ignore[assignment]
+    found = {}
+    for update in federation.engine.train(sampler.eligible.tolist(), message):
+        steps = {name: update.weights[name] - message.weights[name] for name in sampler.names}
+        found[update.client] = torch.cat([step.flatten() for step in steps.values()])
+    return [found[client].double().tolist() for client in sampler.eligible.tolist()]
+
+
+def test_the_copy_in_hics_compares_the_last_updates_of_all_clients() -> None:
+    federation, twin = federate("sampler=divfl_hics", *TINY), federate("sampler=divfl_hics", *TINY)
+    sampler = federation.sampler
+    assert isinstance(sampler, DivFL)
+    distances = torch.zeros(6, 6, dtype=torch.float64)
+    for round in (1, 2, 3):
+        twin.server.load_state_dict(federation.server.state_dict())
+        following = between(updates_of(twin, round))
+        draws = numpy_generator(0, "sampler", round)
+        expected = sorted(facility_location(distances, 2, draws))
+        before = sampler.times_chosen.clone()
+        federation.run_round(round)
+        assert (sampler.times_chosen - before).nonzero().flatten().tolist() == expected
+        torch.testing.assert_close(sampler.distances, following, atol=1e-5, rtol=1e-4)
+        distances = sampler.distances.clone()
+    assert sampler.updates == {}
+
+
+@pytest.mark.parametrize("engine", ["serial", "vectorized", "trainer"])
+def test_training_for_an_answer_leaves_no_trace(engine: str) -> None:
+    """In round 1 all distances are 0, so that the cohort is that of last updates."""
+    options = [*TINY, f"engine={engine}", "algorithm=scaffold", "personalization=fedper"]
+    probing = federate("sampler=divfl_hics", *options)
+    plain = federate("sampler=divfl", "sampler.greedy=stochastic", *options)
+    for federation in (probing, plain):
+        federation.run_round(1)
+    assert probing.store.clients_with_state == plain.store.clients_with_state
+    for name, weight in plain.server.weights.items():
+        assert torch.equal(probing.server.weights[name], weight)
+    for client in plain.store.clients_with_state:
+        mine, other = (dict(f.store.memory(client, "regularizer")) for f in (probing, plain))
+        assert mine.keys() == other.keys()
+        assert all(torch.equal(mine[name], value) for name, value in other.items())
+
+
+@pytest.mark.parametrize("sampler", ["divfl_released", "divfl_hics"])
+def test_cohorts_are_the_same_after_a_restart(sampler: str) -> None:
+    whole, resumed = (federate(f"sampler={sampler}", *TINY) for _ in range(2))
+    for round in (1, 2):
+        whole.run_round(round)
+    content = io.BytesIO()
+    torch.save(whole.server.state_dict(), content)
+    content.seek(0)
+    resumed.server.load_state_dict(torch.load(content, weights_only=True))
+    for round in (3, 4):
+        for federation in (whole, resumed):
+            federation.run_round(round)
+        for name, weight in whole.server.weights.items():
+            assert torch.equal(resumed.server.weights[name], weight)
+    states = [each.sampler.times_chosen for each in (whole, resumed)]
+    assert torch.equal(*states)

@@ -306,6 +306,50 @@ def test_the_released_options_in_a_run_that_is_restarted(engine: str) -> None:
     assert all(torch.equal(w, resumed.server.weights[n]) for n, w in whole.server.weights.items())
 
 
+def test_the_history_has_the_clusters_of_clients_with_data_and_minus_one_for_the_others() -> None:
+    signals = torch.zeros(6, 4)
+    signals[1, 1] = signals[3, 1] = 5.0  # entropy 0; clients 4 and 5: ln 4
+    sampler = prepared(setting([0, 2, 0, 3, 1, 4], 2), clusters=2)
+    send(sampler, signals, [1, 3, 4, 5])
+    sampler.select(3)
+    assert sampler.memberships[3].tolist() == [-1, 0, -1, 0, 1, 1]
+    assert sampler.memberships[3].dtype == torch.int32
+    assert sampler.metrics()["sampler/clusters"] == 2
+    sampler.select(1)  # without clusters: the number does not stay
+    assert "sampler/clusters" not in sampler.metrics()
+    assert set(sampler.memberships) == {3}
+
+
+@pytest.mark.parametrize("as_mask", [True, False])
+def test_classes_that_are_not_counted_yet_are_counted_for_these_clients_only(as_mask: bool) -> None:
+    counts = torch.tensor([[4, 0, 0, 0], [2, 2, 0, 0], [0, 0, 9, 0], [1, 1, 1, 1], [3, 0, 0, 1]])
+    asked: list[list[int]] = []
+
+    def count(clients: Tensor) -> Tensor:
+        asked.append(clients.tolist())
+        return counts[clients]
+
+    about = Setting(
+        *(0, 20, 4, 3, 5, 2, None, SHAPES),
+        shared=frozenset(SHAPES),
+        sizes=counts.sum(dim=1),
+        count_classes=count,
+    )
+    sampler = prepared(about)
+    send(sampler, random_signals(5), [1, 3])
+    for _ in range(2):
+        chosen = torch.tensor([False, True, False, True, False])
+        true, estimated = sampler._entropies(chosen if as_mask else torch.tensor([1, 3]))
+        assert true.tolist() == pytest.approx([math.log(2), math.log(4)])
+        shares = torch.softmax(random_signals(5)[[1, 3]].double() / 0.1, dim=1)
+        assert estimated.tolist() == pytest.approx([entropy(row) for row in shares.tolist()])
+    assert asked == [[1, 3]]
+    mixed = torch.tensor([True, True, False, False, True])
+    true, _ = sampler._entropies(mixed if as_mask else torch.tensor([0, 1, 4]))
+    assert true.tolist() == pytest.approx([0, math.log(2), entropy([3, 1])])
+    assert asked == [[1, 3], [0, 4]]
+
+
 # Large populations.
 
 

@@ -16,7 +16,7 @@ SHAPES = {
     name: torch.Size(s) for name, s in {"a.weight": [2, 2], "a.bias": [2], "own": [3]}.items()
 }
 START = {"a.weight": torch.tensor([[1.0, 2.0], [3.0, 4.0]]), "a.bias": torch.tensor([5.0, 6.0])}
-SAMPLERS = [lambda: Clustered("rows"), lambda: DivFL("last_update", "plain")]
+SAMPLERS = [lambda: Clustered("rows", "right", 0), lambda: DivFL("last_update", "plain")]
 each_sampler = pytest.mark.parametrize("make", SAMPLERS, ids=["clustered", "divfl"])
 
 

@@ -1,0 +1,70 @@
+"""The mean of the cohort's models, for methods whose global model is another one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import PositiveInt
+
+from fedexp.aggregators.average import Average
+from fedexp.compatibility.traits import Need
+from fedexp.core.messages import Message, Update
+from fedexp.core.part import Setting
+from fedexp.core.reducible import Contribution
+from fedexp.engines.resources import Resources
+from fedexp.measures.after_round import AfterRound
+from fedexp.measures.measure import Better, Measure, Measured
+from fedexp.measures.scoring.scorer import Scorer
+
+
+class MeanModel(Measure):
+    """``global/accuracy_mean_model`` and ``global/loss_mean_model`` on the test split.
+
+    The model is the unweighted mean of the weights that the cohort sent. FedDyn and FedDC send
+    another model: this mean plus a mean drift. Their authors' released code scores the mean, and
+    ``global/accuracy`` scores the model that is sent. Nothing is measured in a round without
+    updates. Memory: one model in float64.
+
+    Args:
+        every: rounds between measurements; the last round is always measured.
+    """
+
+    headlines: Mapping[str, Better] = MappingProxyType({"global/accuracy_mean_model": "higher"})
+    needs = frozenset({Need.GLOBAL_MODEL, Need.TEST_CLASSES})
+
+    def __init__(self, every: PositiveInt) -> None:
+        self.every = every
+
+    def setup(self, setting: Setting, resources: Resources) -> None:
+        """Note the number of rounds."""
+        self._rounds = setting.rounds
+
+    def begin_round(self, message: Message) -> None:
+        """Start a new mean."""
+        self._start, self._mean = message, Average("uniform")
+
+    def observe(self, update: Update) -> None:
+        """Add a client's weights."""
+        if self.due(self._start.round, self._rounds):
+            self._mean.add(update, self._start.weights)
+
+    def contribution(self) -> Contribution:
+        """The sums of this process."""
+        return self._mean.contribution()
+
+    def set_reduced(self, sums: Mapping[str, Any], items: Sequence[Any]) -> None:
+        """Take over the sums of all processes."""
+        self._mean.set_reduced(dict(sums), items)
+
+    def __call__(self, after: AfterRound) -> Measured:
+        """Accuracy and loss of the mean model."""
+        mean = self._mean.merge(self._start.weights)
+        if mean is self._start.weights or not after.ranks.is_first:
+            return Measured()
+        after.resources.load_global(replace(after.message, weights=mean))
+        found = Scorer(after.resources).predict(personal=False)
+        accuracy = found.correct.double().mean().item()
+        return Measured(
+            {"global/accuracy_mean_model": accuracy, "global/loss_mean_model": found.loss}
+        )

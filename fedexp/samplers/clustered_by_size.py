@@ -1,0 +1,47 @@
+"""Clustered sampling by the clients' sizes (Fraboni et al., ICML 2021, Algorithm 1)."""
+
+import numpy as np
+
+from fedexp.compatibility.traits import DRAWS_BY_SIZE, DRAWS_REPEATEDLY
+from fedexp.core.randomness import numpy_generator
+from fedexp.samplers.base import Sampler
+from fedexp.samplers.clustered import draw, fill_in_order
+
+
+def distributions_by_size(sizes: np.ndarray, num_draws: int) -> np.ndarray:
+    """K distributions over the clients; each has clients of similar size (Algorithm 1).
+
+    Client k has K n_k units, and each distribution has room for n units. The clients, largest
+    first, fill one distribution after another; ties go to the lower client number.
+
+    Args:
+        sizes: n_k [N] int64, positive.
+        num_draws: K.
+
+    Returns:
+        r [K, N] int64: draw j is client k with probability r_jk / n. Each row sums to
+        n = sum_k n_k, and column k sums to K n_k.
+    """
+    order = np.argsort(-sizes, kind="stable")
+    distributions = np.zeros((num_draws, len(sizes)), dtype=np.int64)
+    room = np.full(num_draws, sizes.sum())
+    distributions[:, order] = fill_in_order(room, num_draws * sizes[order])
+    return distributions
+
+
+class ClusteredBySize(Sampler):
+    """Draws one client from each of K distributions; clients of similar size share one.
+
+    Client k is expected to be drawn K n_k / n times, so average uniformly: ``aggregator=uniform``.
+    A client that is drawn several times counts as often. Compared with K draws with replacement,
+    the number of draws of a client varies less. Clients send nothing besides their weights.
+    """
+
+    takes_tokens = True
+    traits = frozenset({DRAWS_BY_SIZE, DRAWS_REPEATEDLY})
+
+    def select(self, round: int) -> list[int]:
+        """One draw from each distribution, keyed by the round."""
+        distributions = distributions_by_size(self.sizes, self.cohort_size)
+        generator = numpy_generator(self.seed, "sampler", round)
+        return sorted(self.eligible[draw(distributions, generator)].tolist())
