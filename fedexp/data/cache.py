@@ -4,6 +4,7 @@ If a file is missing or damaged, its arrays are computed and written again.
 """
 
 import hashlib
+import math
 import shutil
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -138,7 +139,7 @@ def cached_images(
 def _write_images(
     path: Path, shape: tuple[int, ...], fill: Callable[[Images], None], map_above: int
 ) -> None:
-    needed, free = int(np.prod(shape)), shutil.disk_usage(path.parent).free
+    needed, free = math.prod(shape), shutil.disk_usage(path.parent).free
     if needed > free:  # writing to a mapped file on a full disk kills the process
         raise OSError(f"needs {needed:,} bytes, {free:,} are free")
     if needed > map_above:

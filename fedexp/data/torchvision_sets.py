@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from pydantic import PositiveFloat
 from torchvision.datasets import CIFAR10, CIFAR100, SVHN, FashionMNIST
 
 from fedexp.core.description import Description
 from fedexp.data.cifar100_classes import CLASSES, SUPERCLASSES
-from fedexp.data.dataset import Dataset, Source, Split, check_constants
+from fedexp.data.dataset import Dataset, Deviations, Means, Source, Split, check_constants
 from fedexp.errors import InputError
 
 CIFAR10_CLASSES = "airplane automobile bird cat deer dog frog horse ship truck"
@@ -53,7 +52,7 @@ class _Known:
     read: Callable[[Path, bool, bool], Split]
     input_shape: tuple[int, int, int]
     classes: tuple[str, ...]
-    mean: tuple[float, ...]
+    mean: Means
     std: tuple[float, ...]
     files: tuple[str, ...]
     by_hand: str
@@ -137,8 +136,8 @@ class TorchvisionDataset(Source):
     name: Literal["cifar10", "cifar100", "fashion_mnist", "svhn"]
     root: Path
     download: bool
-    mean: tuple[float, ...] | None
-    std: tuple[PositiveFloat, ...] | None
+    mean: Means | None
+    std: Deviations | None
 
     def __post_init__(self) -> None:
         self.root = self.root.expanduser()
