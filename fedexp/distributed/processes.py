@@ -33,6 +33,7 @@ from torch.multiprocessing.spawn import start_processes
 from fedexp.config.schema import Engine
 from fedexp.distributed import launcher
 from fedexp.errors import InputError, Interrupted
+from fedexp.state.abandoned import hold
 
 LOGGER = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -133,7 +134,7 @@ def spawn(work: Callable[..., T], size: int, *arguments: Any) -> T:
     listener = QueueListener(records, _ReplayRecords())
     # The parent owns the store: its port is bound before the ranks start, and no rank closes it.
     rendezvous = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    with TemporaryDirectory(prefix="fedexp-ranks-") as name:
+    with TemporaryDirectory(prefix="fedexp-ranks-") as name, hold(Path(name)):
         folder = Path(name)
         listener.start()
         started = start_processes(  # type: ignore[no-untyped-call]
