@@ -2,8 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,16 +29,17 @@ def _composed(*overrides: str) -> Config:
     return compose(*overrides, *SMALL)
 
 
-def train_one_round(*overrides: str, **keys: Any) -> FederatedData:
+def train_one_round(*overrides: str, cache: Path, **keys: Any) -> FederatedData:
     """One round of FedAvg ends with finite numbers; returns the data.
 
     Args:
         overrides: the config of all datasets of this reader.
+        cache: the folder of cache files.
         keys: keys of ``data`` of this one.
     """
-    config = _composed(*overrides).model_copy(deep=True)
-    config.data.model_extra.update(keys)  # type: ignore[union-attr]
-    config = config.model_copy(update={"data": config.data.model_copy(update=_common(keys))})
+    config = _composed(*overrides)
+    data_node = config.data.model_copy(update={"cache": cache} | keys)
+    config = config.model_copy(update={"data": data_node})
     planned = plan(config)
     fabric = Fabric(accelerator="cpu", devices=1)
     data = load_data(config, planned.source, fabric.device)
@@ -50,10 +50,6 @@ def train_one_round(*overrides: str, **keys: Any) -> FederatedData:
         inputs, _ = split.gather(torch.arange(len(split)))
         assert inputs.isfinite().all()
     return data
-
-
-def _common(keys: dict[str, Any]) -> dict[str, Any]:
-    return {"cache": keys["cache"]} if "cache" in keys else {}
 
 
 class Outcomes:
@@ -74,15 +70,3 @@ class Outcomes:
         assert len(str(caught.value)) < 1500
         self.counts["refused"] += 1
         return None
-
-
-@pytest.fixture(scope="module")
-def outcomes(request: pytest.FixtureRequest) -> Iterator[Outcomes]:
-    """Counts over a module, printed at its end."""
-    found = Outcomes()
-    yield found
-    capture = request.config.pluginmanager.getplugin("capturemanager")
-    shown: AbstractContextManager[None] = capture.global_and_fixture_disabled()
-    with shown:
-        name = Path(request.path).stem.removeprefix("test_").replace("_", " ")
-        print(f"\n{name}: " + ", ".join(f"{n} {kind}" for kind, n in found.counts.items()))

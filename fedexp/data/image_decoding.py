@@ -134,8 +134,11 @@ def _cut_centre(image: Image.Image, width: int, height: int, short_side: int) ->
 @contextmanager
 def opened(path: Path) -> Iterator[Image.Image]:
     """Open the image. Errors while it is read name its path."""
-    with named_in_errors(path), Image.open(path) as image:
-        yield image
+    with named_in_errors(path):
+        if path.exists() and not path.is_file():  # reading a pipe would wait for a writer
+            raise ValueError("is not a regular file")
+        with Image.open(path) as image:
+            yield image
 
 
 @contextmanager

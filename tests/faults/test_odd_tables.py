@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from odd_data import Outcomes, outcomes, train_one_round  # noqa: F401
+from odd_data import Outcomes, train_one_round
 
 HEADER = "a,b,kind,label"
 ROWS = [f"{1.5 * i:g},{10 - i},{'xyz'[i % 3]},{('no', 'yes')[i % 2]}" for i in range(8)]
@@ -267,8 +267,8 @@ def read_plainly(path: Path, categorical: list[str]) -> tuple[np.ndarray, list[s
     return np.array(numeric + one_hot).T, sorted(set(targets), key=in_order), targets
 
 
-def in_order(target: str) -> tuple[float, str]:
-    return (float(target), "") if is_number(target) else (0.0, target)
+def in_order(target: str) -> tuple[int, str]:
+    return (int(target), "") if is_number(target) else (0, target)
 
 
 def as_numbers(cells: list[str]) -> list[float] | None:
@@ -290,7 +290,7 @@ def is_number(cell: str) -> bool:
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("name", [*TRAINED, *REFUSED])
-def test_an_odd_table_trains_or_is_refused(name: str, tmp_path: Path, outcomes: Outcomes) -> None:  # noqa: F811
+def test_an_odd_table_trains_or_is_refused(name: str, tmp_path: Path, outcomes: Outcomes) -> None:
     odd = (TRAINED | REFUSED)[name]
     path = tmp_path / f"odd{odd.suffix}"
     if callable(odd.content):
@@ -298,10 +298,8 @@ def test_an_odd_table_trains_or_is_refused(name: str, tmp_path: Path, outcomes: 
     else:
         path.write_bytes(odd.content if isinstance(odd.content, bytes) else odd.content.encode())
     keys = {"path": str(path), "test_path": str(path)} | odd.keys
-    data = outcomes.of(
-        lambda: train_one_round("data=tabular", "data.path=?", "data.target=label", **keys),
-        odd.refused,
-    )
+    options = ("data=tabular", "data.path=?", "data.target=label")
+    data = outcomes.of(lambda: train_one_round(*options, cache=tmp_path, **keys), odd.refused)
     if data is None:
         return
     if odd.like is not None:
