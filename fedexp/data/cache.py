@@ -4,9 +4,11 @@ If a file is missing or damaged, its arrays are computed and written again.
 """
 
 import hashlib
+import math
+import re
 import shutil
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 from zipfile import BadZipFile
@@ -16,6 +18,7 @@ from numpy.lib.format import open_memmap
 
 from fedexp.data.split import by_owner
 from fedexp.errors import InputError
+from fedexp.state.abandoned import remove_abandoned, try_lock
 from fedexp.state.atomic import atomic_path
 
 T = TypeVar("T")
@@ -138,7 +141,7 @@ def cached_images(
 def _write_images(
     path: Path, shape: tuple[int, ...], fill: Callable[[Images], None], map_above: int
 ) -> None:
-    needed, free = int(np.prod(shape)), shutil.disk_usage(path.parent).free
+    needed, free = math.prod(shape), shutil.disk_usage(path.parent).free
     if needed > free:  # writing to a mapped file on a full disk kills the process
         raise OSError(f"needs {needed:,} bytes, {free:,} are free")
     if needed > map_above:
@@ -159,12 +162,22 @@ def _unless_damaged(read: Callable[[], T | None]) -> T | None:
         return None
 
 
+def remove_leftovers(cache: Path) -> None:
+    """Remove the temporary files of processes that were killed while they wrote a cache file."""
+    name = re.compile(r"\.[0-9a-f]{8}\..+\.np[yz]")  # as atomic_path names them
+    remove_abandoned(path for path in cache.glob("*/.*") if name.fullmatch(path.name))
+
+
 @contextmanager
 def _writing(path: Path) -> Iterator[Path]:
-    """A temporary path for the content of ``path``. Raises InputError if writing fails."""
+    """A locked temporary path for the content of ``path``. Raises InputError if writing fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_path(path) as temporary:
+        # The lock ends after the file is renamed: then no other process takes it for abandoned.
+        with ExitStack() as lock, atomic_path(path) as temporary:
+            file = lock.enter_context(temporary.open("wb"))
+            if try_lock(file) is None:
+                file.close()  # some systems do not rename open files
             yield temporary
     except OSError as error:
         raise InputError(f"data.cache: {path} cannot be written ({error})") from error

@@ -1,9 +1,15 @@
 """Text as sequences of character ids with their next characters."""
 
+from typing import Annotated
+
 import numpy as np
+from pydantic import Field
 
 from fedexp.core.description import Description
 from fedexp.core.token_rows import IGNORED
+
+SequenceLength = Annotated[int, Field(gt=0, le=100_000)]
+"""Characters or tokens of a sequence; a larger number is a typo."""
 
 _SPOKEN = {"\n": "newline", " ": "space", "\t": "tab"}
 """Names of invisible characters."""

@@ -3,10 +3,11 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fedexp.compatibility.traits import Need
@@ -16,6 +17,13 @@ from fedexp.errors import InputError
 
 TOKEN_TYPES = (torch.int16, torch.int32, torch.int64)
 """Types of token ids; uint8 is the type of images."""
+
+
+Means = tuple[Annotated[float, Field(ge=0, le=1)], ...]
+"""Mean of each image channel; inputs are in [0, 1]."""
+
+Deviations = tuple[Annotated[float, Field(ge=1e-6, le=1)], ...]
+"""Standard deviation of each image channel, likewise."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +87,7 @@ class Dataset:
             raise InputError("data.mean and data.std: are for images; these inputs are tokens")
 
 
-def check_constants(
-    mean: tuple[float, ...] | None, std: tuple[float, ...] | None, channels: int
-) -> None:
+def check_constants(mean: Means | None, std: Deviations | None, channels: int) -> None:
     """Raise InputError unless ``data.mean`` and ``data.std`` have one number for each channel."""
     for key, constants in (("mean", mean), ("std", std)):
         if constants is not None and len(constants) != channels:

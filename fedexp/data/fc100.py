@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from pydantic import PositiveFloat
 
 from fedexp.core.description import Description
 from fedexp.data.cifar100_classes import CLASSES, SUPERCLASS_OF
-from fedexp.data.dataset import Dataset, Source, Split
+from fedexp.data.dataset import Dataset, Deviations, Means, Source, Split
 from fedexp.data.torchvision_sets import TorchvisionDataset
 
 Unseen = Literal["test", "validation"]
@@ -48,8 +47,8 @@ class FC100(Source):
     root: Path
     download: bool
     unseen: Unseen
-    mean: tuple[float, ...] | None
-    std: tuple[PositiveFloat, ...] | None
+    mean: Means | None
+    std: Deviations | None
 
     def __post_init__(self) -> None:
         self._cifar100 = TorchvisionDataset(

@@ -4,16 +4,14 @@ import csv
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 import torch
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from fedexp.core.description import Description
-from fedexp.data.dataset import Dataset, Source, Split, check_constants
-from fedexp.data.image_decoding import Fit, decoded
-from fedexp.data.train_test import TestFraction, UserSplit, by_user
+from fedexp.data.dataset import Dataset, Deviations, Means, Source, Split, check_constants
+from fedexp.data.image_decoding import Fit, ImageSize, decoded
+from fedexp.data.train_test import SplitSeed, TestFraction, UserSplit, by_user
 from fedexp.errors import InputError
 
 CLASSES = (
@@ -61,13 +59,13 @@ class FedISIC(Source):
     """
 
     root: Path
-    short_side: Annotated[int, Field(gt=0, le=4096)]  # a larger number is a typo
-    image_size: PositiveInt
+    short_side: ImageSize
+    image_size: ImageSize
     split: UserSplit
     test_fraction: TestFraction
-    split_seed: NonNegativeInt
-    mean: tuple[float, ...]
-    std: tuple[PositiveFloat, ...]
+    split_seed: SplitSeed
+    mean: Means
+    std: Deviations
 
     def __post_init__(self) -> None:
         check_constants(self.mean, self.std, channels=3)

@@ -8,21 +8,28 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from fedexp.core.description import Description
 from fedexp.data import hugging_face_inputs as inputs
 from fedexp.data.cache import Images, cached_images, fingerprint
+from fedexp.data.characters import SequenceLength
 from fedexp.data.classes import Classes, encode_classes, encode_users
-from fedexp.data.dataset import Dataset, Source, Split, check_constants
+from fedexp.data.dataset import Dataset, Deviations, Means, Source, Split, check_constants
 from fedexp.data.features import standardisation
 from fedexp.data.hugging_face_columns import column, ragged
 from fedexp.data.hugging_face_files import open_splits, quiet
 from fedexp.data.hugging_face_targets import last_scored, of_tokens
-from fedexp.data.image_decoding import Fit
+from fedexp.data.image_decoding import Fit, ImageSize
 from fedexp.data.image_statistics import Constants, normalisation
 from fedexp.data.named_columns import check_column
-from fedexp.data.train_test import TestFraction, UserSplit, check_user_column, check_users, divide
+from fedexp.data.train_test import (
+    SplitSeed,
+    TestFraction,
+    UserSplit,
+    check_user_column,
+    check_users,
+    divide,
+)
 from fedexp.errors import InputError
 
 T = TypeVar("T")
@@ -76,12 +83,12 @@ class HuggingFace(Source):
     test: str | None
     test_fraction: TestFraction
     split: UserSplit
-    split_seed: NonNegativeInt
+    split_seed: SplitSeed
     standardize: bool
-    sequence_length: PositiveInt | None
-    image_size: PositiveInt | None
-    mean: tuple[float, ...] | None
-    std: tuple[PositiveFloat, ...] | None
+    sequence_length: SequenceLength | None
+    image_size: ImageSize | None
+    mean: Means | None
+    std: Deviations | None
 
     def __post_init__(self) -> None:
         check_user_column(self.split, self.user)

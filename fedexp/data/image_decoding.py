@@ -6,10 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from PIL import Image
+from pydantic import Field
 from rich.console import Console
 from rich.progress import track
 
@@ -19,6 +20,9 @@ from fedexp.errors import InputError
 
 PROGRESS_ABOVE = 2000
 """Number of images above which a progress bar is shown."""
+
+ImageSize = Annotated[int, Field(gt=0, le=4096)]
+"""Height and width of images in pixels; a larger number is a typo."""
 
 CHUNK = 100
 """Images that a thread decodes in one task."""
@@ -130,8 +134,11 @@ def _cut_centre(image: Image.Image, width: int, height: int, short_side: int) ->
 @contextmanager
 def opened(path: Path) -> Iterator[Image.Image]:
     """Open the image. Errors while it is read name its path."""
-    with named_in_errors(path), Image.open(path) as image:
-        yield image
+    with named_in_errors(path):
+        if path.exists() and not path.is_file():  # reading a pipe would wait for a writer
+            raise ValueError("is not a regular file")
+        with Image.open(path) as image:
+            yield image
 
 
 @contextmanager

@@ -8,14 +8,13 @@ from typing import Literal
 
 import numpy as np
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from fedexp.core.description import Description
-from fedexp.data.dataset import Dataset, Source, Split, check_constants
-from fedexp.data.image_decoding import Fit, decoded, opened
+from fedexp.data.dataset import Dataset, Deviations, Means, Source, Split, check_constants
+from fedexp.data.image_decoding import Fit, ImageSize, decoded, opened
 from fedexp.data.image_statistics import normalisation
 from fedexp.data.image_tree import ImageTree, find_images
-from fedexp.data.train_test import TestFraction, UserSplit, check_users, divide
+from fedexp.data.train_test import SplitSeed, TestFraction, UserSplit, check_users, divide
 from fedexp.errors import InputError
 
 
@@ -46,14 +45,14 @@ class ImageFolder(Source):
     """
 
     root: Path
-    image_size: PositiveInt | None
+    image_size: ImageSize | None
     channels: Literal[1, 3]
     test_fraction: TestFraction
     split: UserSplit
-    split_seed: NonNegativeInt
+    split_seed: SplitSeed
     user_pattern: str | None
-    mean: tuple[float, ...] | None
-    std: tuple[PositiveFloat, ...] | None
+    mean: Means | None
+    std: Deviations | None
 
     def __post_init__(self) -> None:
         check_constants(self.mean, self.std, self.channels)

@@ -71,7 +71,11 @@ def readable() -> Iterator[None]:
 def _class_names(folder: Path) -> tuple[str, ...]:
     """Names of the visible folders in ``folder``, sorted."""
     entries = (path for path in folder.iterdir() if path.is_dir())
-    return tuple(sorted(path.name for path in entries if not path.name.startswith(".")))
+    names = sorted(path.name for path in entries if not path.name.startswith("."))
+    for name in names:
+        if os.fsencode(name).decode("utf-8", "replace") != name:
+            raise InputError(f"{folder}: the name of the folder {name!a} is not in UTF-8")
+    return tuple(names)
 
 
 def _scan(root: Path, base: Path, classes: tuple[str, ...]) -> tuple[list[str], list[int]]:
@@ -97,8 +101,12 @@ def images_below(root: Path, folder: Path) -> list[str]:
     found: list[str] = []
     for parent, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
         here = Path(parent).resolve()
-        # Following a link to a parent folder would never end.
-        folders[:] = [name for name in folders if not here.is_relative_to((here / name).resolve())]
+        # Following a link to a parent folder would never end; hidden folders hold a tool's copies.
+        folders[:] = [
+            name
+            for name in folders
+            if name[0] != "." and not here.is_relative_to((here / name).resolve())
+        ]
         below_root = Path(parent).relative_to(root).as_posix()
         visible = (name for name in names if not name.startswith("."))
         found += [

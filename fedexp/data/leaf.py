@@ -9,16 +9,15 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from pydantic import NonNegativeInt, PositiveFloat
 
 from fedexp.core.description import Description
 from fedexp.core.randomness import numpy_generator
 from fedexp.data.cache import Arrays, cached_arrays, fingerprint
 from fedexp.data.characters import Alphabet, overlapping
-from fedexp.data.dataset import Dataset, Source, Split, check_constants
+from fedexp.data.dataset import Dataset, Deviations, Means, Source, Split, check_constants
 from fedexp.data.image_statistics import normalisation
 from fedexp.data.leaf_files import LeafFiles, Samples, find_files, read_users
-from fedexp.data.train_test import TestFraction, UserSplit, check_users, draw_users
+from fedexp.data.train_test import SplitSeed, TestFraction, UserSplit, check_users, draw_users
 from fedexp.errors import InputError
 
 LOGGER = logging.getLogger(__name__)
@@ -64,7 +63,7 @@ class Leaf(Source):
     root: Path
     test_fraction: TestFraction
     split: UserSplit
-    split_seed: NonNegativeInt
+    split_seed: SplitSeed
 
     def __post_init__(self) -> None:
         self.root = self.root.expanduser()
@@ -155,8 +154,8 @@ class Femnist(Leaf):
     name = "femnist"
     about = Description("femnist", (1, 28, 28), tuple(DIGITS_AND_LETTERS))
 
-    mean: tuple[float, ...] | None
-    std: tuple[PositiveFloat, ...] | None
+    mean: Means | None
+    std: Deviations | None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -164,10 +163,13 @@ class Femnist(Leaf):
 
     def decode(self, x: Sequence[object], y: Sequence[object]) -> Samples:
         """uint8 images [m, 1, 28, 28]."""
-        images, labels = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.int64)
+        images = np.asarray(x, dtype=np.float64)
         if images.shape[1:] != (28 * 28,) or not ((images >= 0) & (images <= 1)).all():
             raise ValueError("an x of FEMNIST is 784 numbers from 0 to 1")
-        return (images * 255).round().astype(np.uint8).reshape(-1, 1, 28, 28), labels
+        if unknown := [each for each in y if each not in range(len(DIGITS_AND_LETTERS))]:
+            raise ValueError(f"a y of FEMNIST is a whole number from 0 to 61, not {unknown[0]}")
+        pixels = (images * 255).round().astype(np.uint8)
+        return pixels.reshape(-1, 1, 28, 28), np.asarray(y, dtype=np.int64)
 
     def separate(self, samples: int, user: int) -> tuple[np.ndarray, np.ndarray]:
         """Draw the test samples at random."""

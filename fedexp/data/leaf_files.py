@@ -75,16 +75,26 @@ def _users_of(path: Path, decode: Decode) -> Iterator[tuple[str, Samples]]:
     """Yield (user, samples) from one file, without users that have no samples."""
     try:
         content = json.loads(path.read_bytes())
+        if len(set(content["users"])) < len(content["users"]):
+            raise ValueError("it lists a user twice")
         for user in content["users"]:
             data = content["user_data"][user]
             if len(data["x"]) != len(data["y"]):
                 raise ValueError(f"user {user} has {len(data['x'])} x and {len(data['y'])} y")
             if data["y"]:
-                yield user, decode(data["x"], data["y"])
+                yield user, _decoded(user, data, decode)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     except KeyError as error:
         raise InputError(f"data.root: {path} is not a LEAF file: it has no {error}") from error
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         reason = str(error).partition("\n")[0]
         raise InputError(f"data.root: {path} is not a LEAF file: {reason}") from error
+
+
+def _decoded(user: str, data: dict[str, Any], decode: Decode) -> Samples:
+    """The user's samples. Raises ValueError, which names the user, if they do not fit."""
+    try:
+        return decode(data["x"], data["y"])
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ValueError(f"user {user}: {error}") from error

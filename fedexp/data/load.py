@@ -7,12 +7,14 @@ import numpy as np
 import torch
 
 from fedexp.config.schema import Config
+from fedexp.data.cache import remove_leftovers
 from fedexp.data.configured_partition import partition_indices
 from fedexp.data.dataset import Dataset, Describer, Source
 from fedexp.data.drawn import DrawnData, DrawnSource
 from fedexp.data.federated import FederatedData
 from fedexp.data.split import class_counts, match, stratified
 from fedexp.data.user_split import match_users, validation_split
+from fedexp.state.abandoned import remove_abandoned_folders
 
 LOGGER = logging.getLogger(__name__)
 
@@ -24,7 +26,8 @@ def load_data(config: Config, source: Describer, device: torch.device) -> Federa
     """Load the dataset, divide it among the clients, and hold out the validation samples.
 
     The test splits are made before validation samples are held out. Therefore they do not depend on
-    ``data.validation``. A ``DrawnSource`` draws a client when it is needed.
+    ``data.validation``. A ``DrawnSource`` draws a client when it is needed. What killed processes
+    left in the cache and in the folder of temporary files is removed first.
 
     Args:
         config: the checked config.
@@ -34,10 +37,13 @@ def load_data(config: Config, source: Describer, device: torch.device) -> Federa
     Raises:
         InputError: the dataset or a split is impossible with this config.
     """
+    cache = config.data.cache.expanduser()
+    remove_leftovers(cache)
+    remove_abandoned_folders()
     if isinstance(source, DrawnSource):
         return DrawnData(source, config.clients.count, config.seed, device)
     assert isinstance(source, Source)
-    dataset = _subset(source.load(config.data.cache.expanduser()), config)
+    dataset = _subset(source.load(cache), config)
     clients = _partition(dataset, config)
     dataset, tests = _test_splits(dataset, clients, config)
     train, validation = validation_split(

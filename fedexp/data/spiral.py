@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 import torch
-from pydantic import Field, NonNegativeFloat, NonNegativeInt
+from pydantic import Field, NonNegativeInt
 
 from fedexp.core.description import Description
 from fedexp.core.randomness import numpy_generator
@@ -43,7 +43,7 @@ class Spiral(Source):
         seed: seed of the points; independent of the run's seed.
     """
 
-    noise: NonNegativeFloat
+    noise: Annotated[float, Field(ge=0, le=1e6)]
     noise_law: Literal["normal", "uniform"]
     turn: Literal["equal", "proportional"]
     imbalanced: bool

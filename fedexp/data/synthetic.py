@@ -5,7 +5,7 @@ from typing import Annotated
 
 import numpy as np
 import torch
-from pydantic import Field, NonNegativeFloat, NonNegativeInt
+from pydantic import Field, NonNegativeInt
 
 from fedexp.core.description import Description
 from fedexp.core.randomness import numpy_generator
@@ -17,6 +17,7 @@ LARGEST = 2_000_000
 """Most samples of a client; they take 0.5 GB."""
 
 Size = Annotated[int, Field(ge=2, le=LARGEST)]
+Spread = Annotated[float, Field(ge=0, le=1e6)]
 STD = np.arange(1, FEATURES + 1) ** -0.6
 """[60] square roots of Sigma's diagonal, Sigma_jj = j^-1.2."""
 
@@ -55,8 +56,8 @@ class Synthetic(DrawnSource):
         seed: seed of the samples; independent of the run's seed.
     """
 
-    alpha: NonNegativeFloat
-    beta: NonNegativeFloat
+    alpha: Spread
+    beta: Spread
     iid: bool
     size_mean: Annotated[float, Field(ge=0, le=12)]
     size_std: Annotated[float, Field(ge=0, le=4)]

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from pydantic import NonNegativeInt
 
 from fedexp.core.description import Description
 from fedexp.data.classes import Classes, encode_classes, encode_users
@@ -16,7 +15,14 @@ from fedexp.data.dataset import Dataset, Source, Split
 from fedexp.data.features import Features, Missing
 from fedexp.data.named_columns import check_column
 from fedexp.data.table_file import check_cells, read_table
-from fedexp.data.train_test import TestFraction, UserSplit, check_user_column, check_users, divide
+from fedexp.data.train_test import (
+    SplitSeed,
+    TestFraction,
+    UserSplit,
+    check_user_column,
+    check_users,
+    divide,
+)
 from fedexp.errors import InputError
 
 
@@ -51,7 +57,7 @@ class Tabular(Source):
     test_path: Path | None
     test_fraction: TestFraction
     split: UserSplit
-    split_seed: NonNegativeInt
+    split_seed: SplitSeed
     drop: list[str]
     categorical: list[str]
     missing: Missing

@@ -8,14 +8,14 @@ from typing import Literal
 
 import numpy as np
 import torch
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import PositiveInt
 from torch import Tensor
 
 from fedexp.core.description import Description
 from fedexp.core.randomness import numpy_generator
-from fedexp.data.characters import Alphabet, each_next, overlapping, windows
+from fedexp.data.characters import Alphabet, SequenceLength, each_next, overlapping, windows
 from fedexp.data.dataset import Dataset, Source, Split
-from fedexp.data.train_test import TestFraction, UserSplit, draw_users
+from fedexp.data.train_test import SplitSeed, TestFraction, UserSplit, draw_users
 from fedexp.errors import InputError
 
 _ROLE = re.compile(r"(?:\A|\n[ \t]*\n)([^\n:]*[^\s:][^\n:]*):[ \t]*(?=\n|\Z)")
@@ -51,13 +51,13 @@ class Text(Source):
     """
 
     path: Path
-    sequence_length: PositiveInt
+    sequence_length: SequenceLength
     stride: PositiveInt
     targets: Literal["next", "each"]
     min_samples: PositiveInt
     split: UserSplit
     test_fraction: TestFraction
-    split_seed: NonNegativeInt
+    split_seed: SplitSeed
 
     def __post_init__(self) -> None:
         self.path = self.path.expanduser()

@@ -3,15 +3,14 @@
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 import torch
-from pydantic import Field, PositiveFloat
 
 from fedexp.core.description import Description
-from fedexp.data.dataset import Dataset, Source, Split, check_constants
-from fedexp.data.image_decoding import Fit, decoded
+from fedexp.data.dataset import Dataset, Deviations, Means, Source, Split, check_constants
+from fedexp.data.image_decoding import Fit, ImageSize, decoded
 from fedexp.data.image_tree import images_below, readable
 from fedexp.errors import InputError
 
@@ -47,9 +46,9 @@ class TinyImageNet(Source):
 
     root: Path
     class_order: Literal["sorted", "wnids"]
-    image_size: Annotated[int, Field(gt=0, le=1024)]  # a larger number is a typo
-    mean: tuple[float, ...]
-    std: tuple[PositiveFloat, ...]
+    image_size: ImageSize
+    mean: Means
+    std: Deviations
 
     def __post_init__(self) -> None:
         check_constants(self.mean, self.std, channels=3)

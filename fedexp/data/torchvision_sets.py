@@ -1,6 +1,10 @@
 """CIFAR-10, CIFAR-100, Fashion-MNIST and SVHN, read and downloaded by torchvision."""
 
-from collections.abc import Callable
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from http.client import HTTPException
@@ -8,13 +12,15 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from pydantic import PositiveFloat
 from torchvision.datasets import CIFAR10, CIFAR100, SVHN, FashionMNIST
 
 from fedexp.core.description import Description
 from fedexp.data.cifar100_classes import CLASSES, SUPERCLASSES
-from fedexp.data.dataset import Dataset, Source, Split, check_constants
+from fedexp.data.dataset import Dataset, Deviations, Means, Source, Split, check_constants
 from fedexp.errors import InputError
+from fedexp.state.abandoned import try_lock
+
+LOGGER = logging.getLogger(__name__)
 
 CIFAR10_CLASSES = "airplane automobile bird cat deer dog frog horse ship truck"
 
@@ -26,8 +32,20 @@ def _cifar(kind: type[CIFAR10], root: Path, train: bool, download: bool) -> Spli
 
 
 def _fashion_mnist(root: Path, train: bool, download: bool) -> Split:
+    raw = root / "FashionMNIST" / "raw"
+    if download:  # torchvision takes any unpacked file for whole; the packed ones have checksums
+        for path in filter(_is_cut_short, raw.glob("*-ubyte")):
+            path.unlink()
     found = FashionMNIST(root, train=train, download=download)
     return Split(found.data.unsqueeze(1), found.targets)
+
+
+def _is_cut_short(path: Path) -> bool:
+    """Whether an IDX file has another size than its header says."""
+    with path.open("rb") as file:
+        *_, dimensions = file.read(4) or b"\0"
+        sizes = [int.from_bytes(file.read(4), "big") for _ in range(dimensions)]
+    return path.stat().st_size != 4 + 4 * dimensions + math.prod(sizes)
 
 
 def _svhn(root: Path, train: bool, download: bool) -> Split:
@@ -53,7 +71,7 @@ class _Known:
     read: Callable[[Path, bool, bool], Split]
     input_shape: tuple[int, int, int]
     classes: tuple[str, ...]
-    mean: tuple[float, ...]
+    mean: Means
     std: tuple[float, ...]
     files: tuple[str, ...]
     by_hand: str
@@ -138,8 +156,8 @@ class TorchvisionDataset(Source):
     name: Literal["cifar10", "cifar100", "fashion_mnist", "svhn"]
     root: Path
     download: bool
-    mean: tuple[float, ...] | None
-    std: tuple[PositiveFloat, ...] | None
+    mean: Means | None
+    std: Deviations | None
 
     def __post_init__(self) -> None:
         self.root = self.root.expanduser()
@@ -174,12 +192,30 @@ class TorchvisionDataset(Source):
             if not self.download:
                 raise self._error(f"damaged ({_brief(error)}); set data.download=true") from error
         try:
-            return self._known.read(self.root, train, True)
+            with self._only_downloader():
+                return self._downloaded(train)
         except _UNREADABLE as error:
             raise self._error(
                 f"absent or damaged, and downloading it failed ({_brief(error)}); "
                 "set data.root to its folder"
             ) from error
+
+    def _downloaded(self, train: bool) -> Split:
+        """Read the split again, because another process may have downloaded it, or download it."""
+        with suppress(*_UNREADABLE):
+            return self._known.read(self.root, train, False)
+        return self._known.read(self.root, train, True)
+
+    @contextmanager
+    def _only_downloader(self) -> Iterator[None]:
+        """Wait until no other process downloads into ``root``."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        with (self.root / ".fedexp-download.lock").open("wb") as file:
+            if try_lock(file) is False:
+                LOGGER.info("data.root=%s: another process downloads; waiting for it", self.root)
+                while try_lock(file) is False:
+                    time.sleep(0.2)
+            yield
 
     def _error(self, problem: str) -> InputError:
         """An error with the dataset's folder, the problem and the remedies."""

@@ -13,6 +13,9 @@ from fedexp.errors import InputError
 UserSplit = Literal["within", "users"]
 """``within``: split the samples of each user; ``users``: each user is in one split only."""
 
+SplitSeed = Annotated[int, Field(ge=0, lt=2**32)]
+"""Seed of a split; scikit-learn, which draws some of them, allows 32 bits."""
+
 TestFraction = Annotated[float, Field(gt=0, lt=1)]
 
 Positions = tuple[np.ndarray, np.ndarray]

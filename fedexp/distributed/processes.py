@@ -37,6 +37,7 @@ from fedexp.config.schema import Engine
 from fedexp.distributed import launcher
 from fedexp.distributed.wire import decode, encode
 from fedexp.errors import InputError, Interrupted
+from fedexp.state.abandoned import hold
 
 LOGGER = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -155,7 +156,8 @@ def spawn(work: Callable[..., T], size: int, *arguments: Any) -> T:
     """
     records = get_context("spawn").Queue()
     listener = QueueListener(records, _ReplayRecords())
-    with TemporaryDirectory(prefix="fedexp-ranks-") as name:  # only this user may enter it
+    # Only this user may enter the folder.
+    with TemporaryDirectory(prefix="fedexp-ranks-") as name, hold(Path(name)):
         folder = Path(name)
         listener.start()
         started = start_processes(  # type: ignore[no-untyped-call]

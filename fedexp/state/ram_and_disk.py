@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedexp.core.messages import Tensors
 from fedexp.errors import InputError
+from fedexp.state.abandoned import hold
 from fedexp.state.atomic import write_atomically
 
 K = TypeVar("K", bound=Hashable)
@@ -164,6 +165,8 @@ class _Files(Generic[K, V]):
         if self._created is None:
             folder = self._folder or Path(tempfile.mkdtemp(prefix="fedexp-clients-"))
             folder.mkdir(parents=True, exist_ok=True)
+            if self._folder is None:
+                self._lock = hold(folder)
             self._removal = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
             self._created = folder
         return self._created / f"{key}.pt"

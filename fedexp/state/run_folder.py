@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from fedexp.config.keys import differences
 from fedexp.errors import InputError
+from fedexp.state.abandoned import try_lock
 
 if TYPE_CHECKING:
     from fedexp.config.schema import Config
@@ -86,7 +87,7 @@ def claim(
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder / FILE_NAME, os.O_RDWR | os.O_CREAT, 0o666)
     with os.fdopen(descriptor, "rb+", buffering=0) as file:
-        if not _lock(file):
+        if try_lock(file) is False:
             raise InputError(f"{folder}: another process is using this folder")
         check(folder, config)
         content = file.read()
@@ -105,7 +106,7 @@ def claim(
 def is_busy(folder: Path) -> bool:
     """Whether a process is using the folder."""
     with (folder / FILE_NAME).open("rb") as file:
-        return not _lock(file)
+        return try_lock(file) is False
 
 
 def rounds_finished(folder: Path) -> int:
@@ -164,18 +165,3 @@ def _parse(content: bytes) -> Identity | None:
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
-
-
-def _lock(file: BinaryIO) -> bool:
-    """Lock the file until this process ends; False if another process has locked it."""
-    try:
-        import fcntl
-    except ImportError:  # not a POSIX system
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system without locks
-        return True
-    return True

@@ -1,10 +1,14 @@
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedexp.data.cache import Images, cached_images
+from fedexp.data.cache import Images, cached_images, remove_leftovers
 from fedexp.errors import InputError
 
 SHAPE = (2, 3)
@@ -97,3 +101,45 @@ def test_a_disk_without_room_is_an_error_before_anything_is_decoded(tmp_path: Pa
     with pytest.raises(InputError, match=r"needs 1,000,000,000,000,000 bytes"):
         cached_images(tmp_path / "b.npy", (10**15,), fill)
     assert fill.calls == 0
+
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from fedexp.data.cache import cached_images
+
+def fill(array):
+    array[:] = 1
+    print("writing", flush=True)
+    time.sleep(60)
+
+cached_images(Path(sys.argv[1]), (2, 3), fill, int(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("map_above", [MAPPED, IN_MEMORY])
+def test_what_a_killed_process_left_is_removed_but_nothing_of_a_living_one(
+    tmp_path: Path, map_above: int
+) -> None:
+    folder = tmp_path / "images"
+    command = [sys.executable, "-c", WRITER, str(folder / "a.npy"), str(map_above)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        (left,) = folder.iterdir()
+        others = [folder / "kept.npy", folder / ".note", tmp_path / ".0a1b2c3d.x.npy"]
+        for path in [*others, left]:
+            path.touch()
+            os.utime(path, (0, 0))
+        remove_leftovers(tmp_path)
+        assert left.exists()
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+    assert left.exists()
+    os.utime(left)
+    remove_leftovers(tmp_path)
+    assert left.exists()  # young: a process may be about to lock it
+    os.utime(left, (0, 0))
+    remove_leftovers(tmp_path)
+    assert not left.exists()
+    assert all(path.exists() for path in others)

@@ -144,11 +144,23 @@ def test_absent_files_are_one_line_that_says_what_to_do(name: str, tmp_path: Pat
         ("femnist", {"user_data": {}}, "it has no 'users'"),
         ("femnist", {"users": ["a"], "user_data": {}}, "it has no 'a'"),
         ("femnist", {"a": ([[0.5] * 784], [1, 2])}, "user a has 1 x and 2 y"),
-        ("femnist", {"a": ([[0.5] * 783], [1])}, "an x of FEMNIST is 784 numbers"),
-        ("femnist", {"a": ([[1.5] * 784], [1])}, "an x of FEMNIST is 784 numbers from 0 to 1"),
-        ("shakespeare", {"a": (["a" * 79], ["b"])}, "an x of Shakespeare is a text of 80"),
-        ("shakespeare", {"a": (["a" * 80], ["bc"])}, "a y of Shakespeare is one character"),
-        ("shakespeare", {"a": ([[0.5] * 784], [1])}, "an x of Shakespeare is a text of 80"),
+        ("femnist", {"a": ([[0.5] * 783], [1])}, "user a: an x of FEMNIST is 784 numbers"),
+        (
+            "femnist",
+            {"a": ([[1.5] * 784], [1])},
+            "user a: an x of FEMNIST is 784 numbers from 0 to 1",
+        ),
+        ("femnist", {"a": ([[float("nan")] * 784], [1])}, "user a: an x of FEMNIST is 784"),
+        ("femnist", {"a": ([[0.5] * 784], [1e30])}, r"user a: a y of FEMNIST .* not 1e\+30"),
+        ("femnist", {"a": ([[0.5] * 784], [2**70])}, f"user a: a y of FEMNIST .* not {2**70}"),
+        ("femnist", {"a": ([[0.5] * 784], [1.5])}, "user a: a y of FEMNIST .* not 1.5"),
+        ("femnist", {"a": ([[0.5] * 784], [None])}, "user a: a y of FEMNIST .* not None"),
+        ("femnist", {"a": ([[0.5] * 784], [[1]])}, r"user a: a y of FEMNIST .* not \[1\]"),
+        ("femnist", {"users": ["a", "a"], "user_data": {}}, "it lists a user twice"),
+        ("femnist", "[" * 100_000, "maximum recursion depth exceeded"),
+        ("shakespeare", {"a": (["a" * 79], ["b"])}, "user a: an x of Shakespeare is a text of 80"),
+        ("shakespeare", {"a": (["a" * 80], ["bc"])}, "user a: a y of Shakespeare is one character"),
+        ("shakespeare", {"a": ([[0.5] * 784], [1])}, "user a: an x of Shakespeare is a text of 80"),
     ],
 )
 def test_a_file_that_is_not_leaf_s_is_one_line(
@@ -168,7 +180,7 @@ def test_a_file_that_is_not_leaf_s_is_one_line(
 def test_labels_beyond_the_classes_are_refused(tmp_path: Path) -> None:
     write_femnist(tmp_path)
     write_json(tmp_path / "train" / "z.json", {"odd": ([[0.5] * 784], [62])})
-    with pytest.raises(InputError, match="femnist has the label 62; labels are 0 to 61"):
+    with pytest.raises(InputError, match=r"z\.json .*: user odd: a y of .* not 62$"):
         femnist(tmp_path).load(tmp_path / "cache")
 
 

@@ -1,3 +1,6 @@
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from urllib.error import URLError
 
@@ -126,20 +129,56 @@ def test_files_cut_short_are_an_error(tmp_path: Path) -> None:
         dataset_of("fashion_mnist", tmp_path, download=False).load(tmp_path / "unused")
 
 
+class Mirror:
+    """A folder stands in for torchvision's mirror; each file comes in two halves, slowly."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, seconds: float = 0) -> None:
+        WRITE["fashion_mnist"](folder)
+        self.folder, self.seconds = folder / "FashionMNIST" / "raw", seconds
+        self.fetched: list[str] = []
+        monkeypatch.setattr(torchvision.datasets.mnist, "download_and_extract_archive", self)
+
+    def __call__(self, url: str, download_root: str, filename: str, md5: str) -> None:
+        content = (self.folder / Path(filename).stem).read_bytes()
+        self.fetched.append(filename)
+        path = Path(download_root) / Path(filename).stem
+        path.write_bytes(content[: len(content) // 2])
+        time.sleep(self.seconds)
+        path.write_bytes(content)
+
+
 def test_the_download_puts_files_below_root(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder stands in for torchvision's mirror."""
-    source, root = tmp_path / "mirror", tmp_path / "data"
-    WRITE["fashion_mnist"](source)
-
-    def fetch(url: str, download_root: str, filename: str, md5: str) -> None:
-        raw = source / "FashionMNIST" / "raw" / Path(filename).stem
-        (Path(download_root) / raw.name).write_bytes(raw.read_bytes())
-
-    monkeypatch.setattr(torchvision.datasets.mnist, "download_and_extract_archive", fetch)
-    dataset = dataset_of("fashion_mnist", root, download=True).load(tmp_path / "unused")
+    Mirror(tmp_path / "mirror", monkeypatch)
+    dataset = dataset_of("fashion_mnist", tmp_path / "data", True).load(tmp_path / "unused")
     assert torch.equal(dataset.test.inputs, torch.from_numpy(images("fashion_mnist", 2, 1)))
+
+
+def test_two_jobs_download_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one waits: it reads no half of a file, and downloads nothing."""
+    mirror = Mirror(tmp_path / "mirror", monkeypatch, seconds=0.05)
+    source = partial(dataset_of, "fashion_mnist", tmp_path / "data", True)
+    with ThreadPoolExecutor(4) as pool:
+        found = [pool.submit(lambda: source().load(tmp_path / "unused")) for _ in range(4)]
+    for each in found:
+        expected = torch.from_numpy(images("fashion_mnist", 2, 0))
+        assert torch.equal(each.result().train.inputs, expected)
+    assert len(mirror.fetched) == 4
+
+
+@pytest.mark.parametrize("size", [0, 3, 16, 1000])
+@pytest.mark.parametrize("kind", ["train-images-idx3-ubyte", "t10k-labels-idx1-ubyte"])
+def test_a_raw_file_cut_short_is_fetched_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, size: int
+) -> None:
+    Mirror(tmp_path / "mirror", monkeypatch)
+    WRITE["fashion_mnist"](tmp_path)
+    path = tmp_path / "FashionMNIST" / "raw" / kind
+    path.write_bytes(path.read_bytes()[: min(size, path.stat().st_size - 1)])
+    dataset = dataset_of("fashion_mnist", tmp_path, True).load(tmp_path / "unused")
+    assert torch.equal(dataset.train.inputs, torch.from_numpy(images("fashion_mnist", 2, 0)))
+    assert dataset.test.labels.tolist() == [1, 1]
 
 
 def test_the_home_folder_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

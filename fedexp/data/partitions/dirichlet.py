@@ -1,11 +1,12 @@
 """Label skew: the clients' shares of each class follow a Dirichlet distribution."""
 
 import numpy as np
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import NonNegativeInt
 
 from fedexp.core.randomness import numpy_generator
 from fedexp.data.partitions.shares import (
     Concentration,
+    Tries,
     check_min_size,
     dirichlet_counts,
     draw_until,
@@ -22,7 +23,7 @@ def dirichlet(
     balance: bool = False,
     min_size: NonNegativeInt = 0,
     min_classes: NonNegativeInt = 0,
-    max_tries: PositiveInt = 100,
+    max_tries: Tries = 100,
 ) -> list[np.ndarray]:
     """Spread each class over the clients in shares drawn from Dir(beta).
 

@@ -4,10 +4,10 @@ from functools import partial
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from fedexp.core.randomness import numpy_generator
-from fedexp.data.partitions.shares import Concentration, dirichlet_counts, draw_until
+from fedexp.data.partitions.shares import Concentration, Tries, dirichlet_counts, draw_until
 from fedexp.data.split import apportion, deal
 from fedexp.errors import InputError
 
@@ -20,7 +20,7 @@ def multi_alpha(
     parts: Literal["random", "class_balanced"] = "random",
     balance: bool = False,
     min_share: Annotated[float, Field(ge=0, lt=1)] = 0.0,
-    max_tries: PositiveInt = 1000,
+    max_tries: Tries = 1000,
 ) -> list[np.ndarray]:
     """Blocks of clients with different degrees of heterogeneity (HiCS-FL).
 

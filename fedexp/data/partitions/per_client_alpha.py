@@ -30,7 +30,7 @@ def per_client_alpha(
         seed: seed of mixes, remainders and samples.
 
     Raises:
-        InputError: the first value is larger than the second.
+        InputError: the first value is larger than the second, or all shares of a class are zero.
     """
     first, last = alphas
     if first > last:
@@ -39,4 +39,10 @@ def per_client_alpha(
     classes = len(np.unique(labels))
     spaced = np.geomspace(first, last, num_clients)
     mixes = [generator.dirichlet(np.full(classes, alpha)) for alpha in spaced]
-    return share_by_weight(labels, np.stack(mixes), generator)
+    weights = np.stack(mixes)
+    if len(unwanted := np.flatnonzero(weights.sum(axis=0) == 0)):
+        raise InputError(
+            f"partition.alphas={alphas}: no mix of the {num_clients} clients has class "
+            f"{np.unique(labels)[unwanted[0]]}; use larger values or more clients"
+        )
+    return share_by_weight(labels, weights, generator)

@@ -9,8 +9,14 @@ from pydantic import Field
 from fedexp.data.split import apportion, deal
 from fedexp.errors import InputError
 
-Concentration = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-"""Parameter of a symmetric Dirichlet: near 0 one client gets a whole class; large: even shares."""
+Tries = Annotated[int, Field(gt=0, le=1_000_000)]
+"""Most draws before an error."""
+
+Concentration = Annotated[float, Field(gt=0, le=1e100)]
+"""Parameter of a symmetric Dirichlet: near 0 one client gets a whole class; large: even shares.
+
+With 1e306 the shares of numpy are NaN.
+"""
 
 
 def dirichlet_counts(

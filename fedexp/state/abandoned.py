@@ -1,0 +1,59 @@
+"""Find files and folders of killed processes: a lock ends with the process that holds it."""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+LOCK = ".lock"
+"""The locked file in a folder."""
+
+YOUNG = 60
+"""Seconds for which a file is left alone: its process may be about to lock it."""
+
+
+def try_lock(file: BinaryIO) -> bool | None:
+    """Lock the file until it is closed or this process ends.
+
+    Returns False if another process has locked it, and None if the system or the file system has no
+    locks.
+    """
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):
+        return None
+    return True
+
+
+def hold(folder: Path) -> BinaryIO:
+    """Lock a temporary folder: ``remove_abandoned`` keeps it while the returned file is open."""
+    file = (folder / LOCK).open("wb")
+    try_lock(file)
+    return file
+
+
+def remove_abandoned(paths: Iterable[Path]) -> None:
+    """Remove the files, and the folders with a ``LOCK``, that no living process has locked.
+
+    Each writer of these paths must hold a lock. What cannot be locked or removed stays.
+    """
+    for path in paths:
+        with suppress(OSError):
+            locked = path / LOCK if path.is_dir() else path
+            if time.time() - path.stat().st_mtime < YOUNG:
+                continue
+            with locked.open("rb+") as file:
+                if try_lock(file):
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def remove_abandoned_folders() -> None:
+    """Remove what killed processes of fedexp left in the folder of temporary files."""
+    remove_abandoned(Path(tempfile.gettempdir()).glob("fedexp-*"))
