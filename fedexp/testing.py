@@ -82,7 +82,7 @@ def check_part(
     5. ``engine=vectorized`` gives the weights of ``engine=serial``, or refuses in one line.
 
     Args:
-        overrides: as on the command line; ``TINY`` has the others.
+        overrides: changes of the overrides in ``TINY``, as on the command line.
         config_dir: a folder with config groups of your own, as ``--config-dir``.
         tolerance: largest difference of a weight between the two engines.
 
@@ -130,7 +130,7 @@ def check_measure(*overrides: str, config_dir: str | Path | None = None) -> None
     5. Each declared headline is measured in some round, and is always a finite number.
 
     Args:
-        overrides: as on the command line; in addition to ``TINY``. If they add no
+        overrides: changes of the overrides in ``TINY``, as on the command line. If they add no
             measure, the config's measures are checked.
         config_dir: a folder with config groups of your own, as ``--config-dir``.
 

@@ -16,7 +16,7 @@ class Average(Aggregator):
 
     Float buffers (BatchNorm statistics) are averaged like weights. Integer buffers are taken from
     the client with the most samples; ties go to the lowest client number. Sums are in
-    float64, so that the order of the updates hardly matters: by far less than a float32 rounding.
+    float64: reordering the updates changes the result by far less than a float32 rounding.
     """
 
     _total: int

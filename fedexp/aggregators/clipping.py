@@ -51,7 +51,7 @@ class NormClipped(Average):
         return replace(average, items=(average.items, self._norms))
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """Take over the sums over all processes, and the step lengths of all processes."""
+        """Replace this process's sums and lengths by the sums and lengths of all processes."""
         averages, norms = zip(*items, strict=True)
         super().set_reduced(sums, averages)
         self._norms = list(chain(*norms))

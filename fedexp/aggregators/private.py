@@ -121,7 +121,7 @@ class Private(Aggregator):
         return Contribution(self._sums, self._norms)
 
     def set_reduced(self, sums: Tensors, items: Sequence[list[float]]) -> None:
-        """Take over the sums over all processes, and the step lengths of all processes."""
+        """Replace this process's sums and lengths by the sums and lengths of all processes."""
         self._sums, self._norms = sums, list(chain(*items))
 
     def merge(self, current: Tensors) -> Tensors:
@@ -146,7 +146,7 @@ class Private(Aggregator):
         }
 
     def server_state(self) -> dict[str, Any]:
-        """The number of releases."""
+        """The number of noised averages released so far, which determines epsilon."""
         return {"releases": self.releases}
 
     def load_server_state(self, state: dict[str, Any]) -> None:

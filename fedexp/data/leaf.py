@@ -139,7 +139,8 @@ class Femnist(Leaf):
     """Handwritten digits and letters of 28x28, 62 classes; some 3,500 writers are the users.
 
     The grey values, multiples of 1/255 in LEAF's files, become uint8. If the files are not
-    yet split (folder all_data/), a share of each writer's samples is drawn for testing, as in LEAF.
+    yet split (folder all_data/), ``split=within`` draws a share of each writer's samples for
+    testing, as in LEAF.
 
     Args:
         root: see ``Leaf``.

@@ -97,7 +97,7 @@ class Exchange:
         return Contribution(items=(self.upload_bytes, self.receipts))
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """Take over the uploads of all processes; the wait for them counts as training."""
+        """Take over uploads and updates of all processes; the wait for them counts as training."""
         self.seconds["train"] += time.perf_counter() - self._reduced_at
         uploads, accepted = zip(*items, strict=True)
         self.upload_bytes, self.receipts = sum(uploads), list(chain(*accepted))

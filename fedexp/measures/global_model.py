@@ -34,7 +34,11 @@ class GlobalModel(Measure):
         self.every, self.targets = every, targets
 
     def check(self, outline: Outline) -> None:
-        """Drop the headlines if nothing can be measured; targets then raise InputError."""
+        """Drop the headlines if the run has no global model or no test classes to score.
+
+        Raises:
+            InputError: these are missing, but ``targets`` need them.
+        """
         lacking = sorted({Need.GLOBAL_MODEL, Need.TEST_CLASSES} - outline.given)
         if lacking and self.targets:
             raise InputError(

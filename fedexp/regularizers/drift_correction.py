@@ -24,7 +24,7 @@ class CorrectedSteps(ControlVariates):
 
 
 class LastSteps(ControlVariates):
-    """g_k <- the mean step."""
+    """g_k <- the client's mean local step in this round; see ``DriftCorrection``."""
 
     def _expected_step(self, client: Client, memory: Memory) -> Tensors:
         return with_prefix("variate", memory)

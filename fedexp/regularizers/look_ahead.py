@@ -78,7 +78,7 @@ class StepMatching:
         return now, metrics
 
     def remember(self, memory: Memory, weights: Tensors) -> Tensors:
-        """Store w^t in place of the oldest of m stored models, and return that one; empty at first."""
+        """Store w^t and return the stored model that it replaces, w^(t-m); empty at first."""
         seen = int(memory.get("seen", 0))
         slot = str(seen % self.lag)
         past = with_prefix(slot, memory)

@@ -83,7 +83,7 @@ class RunInfo:
 
     @property
     def rounds_done(self) -> int:
-        """The number of a resumed run's last round; 0 if there is none."""
+        """The number of rounds that a resumed run has already done; 0 in a new run."""
         return self.past[-1].round if self.past else 0
 
 
