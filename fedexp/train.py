@@ -81,7 +81,7 @@ def _run_job(
     from fedexp.config.schema import validate
 
     config = validate(to_dict(cfg, overrides))  # before torch is imported: finds most errors
-    summary = run_folder.read_summary(folder) if config.resume else None
+    summary = run_folder.finished_summary(folder) if config.resume else None
     stopped = None
     if summary and summary["rounds"] == config.rounds:
         run_folder.check(folder, config)

@@ -11,12 +11,24 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from fedexp.config.keys import differences
 from fedexp.config.launch import Launch
 from fedexp.config.schema import Config
 from fedexp.distributed.ranks import Ranks
 from fedexp.errors import InputError
+from fedexp.state.atomic import write_atomically, write_durably
 from fedexp.state.checkpoint import Checkpoint, Checkpoints
-from fedexp.state.run_folder import SUMMARY, Identity, claim, rounds_finished
+from fedexp.state.run_folder import (
+    FILE_NAME,
+    LOCK,
+    METRICS,
+    SUMMARY,
+    Identity,
+    claim,
+    locked,
+    read_identity,
+    rounds_finished,
+)
 from fedexp.tracking.follow import History, follow
 from fedexp.tracking.jsonl import parse_records
 from fedexp.tracking.tracker import Tracker, Trackers
@@ -29,7 +41,7 @@ _CLIENTS = "clients_{}"
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 
-@dataclass(frozen=True)
+@dataclass
 class OpenRun:
     """The contents of a run's folder that the run works with.
 
@@ -40,6 +52,7 @@ class OpenRun:
         history: the metrics of every round so far.
         tracker: writes each round to the history and to ``recorder``.
         recorder: the trackers that the config asks for; the summary finishes it.
+        identity: the content of ``run.json``; None in ranks other than the first.
     """
 
     folder: Path
@@ -48,6 +61,45 @@ class OpenRun:
     history: History
     tracker: Tracker
     recorder: Tracker
+    identity: Identity | None
+    _stack: ExitStack
+    _is_new: bool = False
+
+    @property
+    def lines(self) -> bytes:
+        """The content of ``metrics.jsonl``."""
+        return b"".join(self.history.lines)
+
+    def has_folder(self) -> bool:
+        """Whether the run's folder can be written; call it in the first rank, before writing.
+
+        If the folder was deleted or moved, it is made again, with ``run.json`` and the metrics so
+        far. The first time gives a warning.
+        """
+        assert self.identity is not None
+        try:
+            found = read_identity(self.folder)
+            if found and found.wandb_id != self.identity.wandb_id:
+                raise InputError("another run is there now")
+            if not found:
+                self._make_again(self.identity)
+            if self._is_new:  # metrics.jsonl grows in the old folder
+                write_atomically(self.folder / METRICS, self.lines)
+        except (OSError, InputError) as error:
+            LOGGER.warning("%s: is gone (%s); nothing is saved any more", self.folder, error)
+            return False
+        return True
+
+    def _make_again(self, identity: Identity) -> None:
+        if not self._is_new:
+            LOGGER.warning(
+                "%s: was deleted or moved; what follows is written to a new folder", self.folder
+            )
+        self._is_new = True
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not (self.folder / LOCK).exists():
+            self._stack.enter_context(locked(self.folder))
+        write_durably(self.folder / FILE_NAME, identity.content)
 
 
 @contextmanager
@@ -78,7 +130,7 @@ def open_run(
         clients = folder / _CLIENTS.format(ranks.rank)
         stack.callback(shutil.rmtree, clients, ignore_errors=True)
         tracker = Trackers([history, recorder])
-        yield OpenRun(folder, clients, checkpoint, history, tracker, recorder)
+        yield OpenRun(folder, clients, checkpoint, history, tracker, recorder, run, stack)
 
 
 def _agree_on_folder(folder: Path, ranks: Ranks) -> Path:
@@ -97,11 +149,18 @@ def _resume_point(
     """The checkpoint to resume from, if any; logs how the run starts.
 
     Raises:
-        InputError: the run is finished and has no checkpoint.
+        InputError: the run is finished and has no checkpoint, or the checkpoint cannot be read or
+            belongs to another run.
     """
     if config.resume is None:
         return None
     checkpoint = Checkpoints(folder, config.checkpoint.keep).latest()
+    writer = checkpoint.identity if checkpoint else None
+    if writer and (changed := differences(writer.config, config.model_dump(mode="json"))):
+        raise InputError(
+            f"{checkpoint.folder}: belongs to another run, which had {', '.join(changed)}; "
+            "move it away"
+        )
     if checkpoint and checkpoint.round > config.rounds:
         raise InputError(f"rounds={config.rounds}: {folder} has {checkpoint.round} already")
     if not checkpoint and rounds_finished(folder):
