@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import shutil
 from collections.abc import Iterator, Mapping
@@ -18,6 +17,7 @@ from fedexp.distributed.ranks import Ranks
 from fedexp.errors import InputError
 from fedexp.state.atomic import write_atomically, write_durably
 from fedexp.state.checkpoint import Checkpoint, Checkpoints
+from fedexp.state.disk_errors import disk_errors_in_one_line
 from fedexp.state.run_folder import (
     FILE_NAME,
     LOCK,
@@ -37,8 +37,6 @@ LOGGER = logging.getLogger(__name__)
 
 _CLIENTS = "clients_{}"
 """A rank's folder for client states and server tensors that exceed the RAM bound."""
-
-_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 
 @dataclass
@@ -64,6 +62,7 @@ class OpenRun:
     identity: Identity | None
     _stack: ExitStack
     _is_new: bool = False
+    _is_lost: bool = False
 
     @property
     def lines(self) -> bytes:
@@ -77,24 +76,26 @@ class OpenRun:
         far. The first time gives a warning.
         """
         assert self.identity is not None
+        consequence = ""
         try:
             found = read_identity(self.folder)
             if found and found.wandb_id != self.identity.wandb_id:
                 raise InputError("another run is there now")
             if not found:
-                self._make_again(self.identity)
+                self._make_folder_again(self.identity)
+                consequence = "what follows is written to a new folder"
             if self._is_new:  # metrics.jsonl grows in the old folder
                 write_atomically(self.folder / METRICS, self.lines)
         except (OSError, InputError) as error:
-            LOGGER.warning("%s: is gone (%s); nothing is saved any more", self.folder, error)
-            return False
-        return True
+            consequence, is_there = f"nothing is saved any more ({error})", False
+        else:
+            is_there = True
+        if consequence and not self._is_lost:
+            LOGGER.warning("%s: was deleted or moved; %s", self.folder, consequence)
+            self._is_lost = True
+        return is_there
 
-    def _make_again(self, identity: Identity) -> None:
-        if not self._is_new:
-            LOGGER.warning(
-                "%s: was deleted or moved; what follows is written to a new folder", self.folder
-            )
+    def _make_folder_again(self, identity: Identity) -> None:
         self._is_new = True
         self.folder.mkdir(parents=True, exist_ok=True)
         if not (self.folder / LOCK).exists():
@@ -121,7 +122,7 @@ def open_run(
     """
     folder = _agree_on_folder(folder, ranks)
     with ExitStack() as stack:
-        stack.enter_context(_report_full_disk(folder))
+        stack.enter_context(disk_errors_in_one_line(folder))
         run = stack.enter_context(claim(folder, config, headlines)) if ranks.is_first else None
         checkpoint = ranks.from_first(partial(_resume_point, config, folder, run, launch))
         past = parse_records(checkpoint.metrics) if checkpoint else []
@@ -175,17 +176,3 @@ def _resume_point(
         shutil.rmtree(left, ignore_errors=True)
     (folder / SUMMARY).unlink(missing_ok=True)  # the run is no longer finished
     return checkpoint
-
-
-@contextmanager
-def _report_full_disk(folder: Path) -> Iterator[None]:
-    """Raise InputError if the disk is full or fails."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _DISK_ERRORS:
-            raise
-        raise InputError(
-            f"{folder}: cannot be written ({error.strerror}); free some space and resume with "
-            f"resume={folder}"
-        ) from error

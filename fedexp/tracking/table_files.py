@@ -1,8 +1,11 @@
 """The tracker that saves tables as files."""
 
+import logging
 from pathlib import Path
 
 from fedexp.tracking.tracker import Record, RunInfo, Tracker
+
+LOGGER = logging.getLogger(__name__)
 
 
 class TableFiles(Tracker):
@@ -27,9 +30,17 @@ class TableFiles(Tracker):
 
 
 def _delete_rounds_after(round: int, path: Path) -> None:
-    """Delete the rows of later rounds from a table that ``TableFiles`` wrote."""
+    """Delete the rows of later rounds from a table that ``TableFiles`` wrote.
+
+    A file that is no table, perhaps after a power loss, is renamed with a warning.
+    """
     import pandas as pd
 
-    frame = pd.read_csv(path, dtype=str, keep_default_na=False)  # every digit stays
-    if frame.columns[0] == "round":
-        frame[frame["round"].astype(int) <= round].to_csv(path, index=False)
+    try:
+        frame = pd.read_csv(path, dtype=str, keep_default_na=False)  # every digit stays
+        if frame.columns[0] == "round":
+            frame[frame["round"].astype(int) <= round].to_csv(path, index=False)
+    except ValueError as error:
+        aside = path.with_name(f"{path.name}.damaged")
+        path.replace(aside)
+        LOGGER.warning("%s is damaged (%s), now named %s", path, error, aside.name)

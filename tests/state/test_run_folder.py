@@ -173,9 +173,7 @@ def test_the_file_of_another_program_is_not_overwritten(name: str, tmp_path: Pat
     STRAY[name](tmp_path / "run.json")
     for override in ("resume=null", f"resume={tmp_path}"):
         with (
-            pytest.raises(
-                InputError, match=r"run\.json: is no file of fedexp; name another"
-            ),
+            pytest.raises(InputError, match=r"run\.json: is no file of fedexp; name another"),
             claim(tmp_path, compose(override)),
         ):
             pass
