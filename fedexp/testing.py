@@ -45,7 +45,6 @@ from fedexp.measures.measure import Measure
 from fedexp.runtime.assembly import assemble
 from fedexp.runtime.plan import plan
 from fedexp.state.checkpoint import Checkpoints
-from fedexp.state.run_folder import METRICS
 from fedexp.tracking.tracker import Record, Tracker
 from fedexp.train import compose
 
@@ -265,7 +264,6 @@ def _train_with_a_break(config: Config) -> Message:
 def _resumed(config: Config, first: Federation) -> Iterator[Federation]:
     """A new federation with what a checkpoint keeps of ``first`` after its first round."""
     with tempfile.TemporaryDirectory() as folder, _federation(config) as second:
-        Path(folder, METRICS).touch()  # a checkpoint has a copy of it
         checkpoints = Checkpoints(Path(folder), keep=1)
         checkpoints.save(1, 0.0, first.server, first.measures, first.store.states())
         saved = checkpoints.latest()

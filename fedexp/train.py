@@ -28,6 +28,7 @@ from fedexp.runtime.interrupts import exit_on_interrupt
 from fedexp.runtime.limits import end_job_or_sweep, how_to_go_on, reason_to_stop_sweep
 from fedexp.runtime.sweep_interrupts import record_interrupt, unblock_interrupts, was_interrupted
 from fedexp.state import run_folder
+from fedexp.state.disk_errors import disk_errors_in_one_line
 
 if TYPE_CHECKING:
     from fedexp.config.schema import Config
@@ -81,7 +82,7 @@ def _run_job(
     from fedexp.config.schema import validate
 
     config = validate(to_dict(cfg, overrides))  # before torch is imported: finds most errors
-    summary = run_folder.read_summary(folder) if config.resume else None
+    summary = run_folder.finished_summary(folder) if config.resume else None
     stopped = None
     if summary and summary["rounds"] == config.rounds:
         run_folder.check(folder, config)
@@ -124,8 +125,9 @@ def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> 
         del cfg["hydra"]
     config = validate(to_dict(cfg, overrides))
     check_run(folder, config)
-    OmegaConf.save(cfg, make_folder("hydra.run.dir", folder / ".hydra") / "config.yaml")
-    OmegaConf.save(list(overrides), folder / ".hydra" / "overrides.yaml")
+    with disk_errors_in_one_line(folder):
+        OmegaConf.save(cfg, make_folder("hydra.run.dir", folder / ".hydra") / "config.yaml")
+        OmegaConf.save(list(overrides), folder / ".hydra" / "overrides.yaml")
     return _execute(config, folder, overrides, choices)
 
 

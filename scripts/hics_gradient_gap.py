@@ -137,7 +137,7 @@ def draw(table: pd.DataFrame, envelopes: Sequence[Envelope]) -> Figure:
     grid = np.linspace(0, math.log(num_classes), 200)
     for envelope, color in zip(envelopes, ("tab:blue", "tab:green", "tab:orange"), strict=False):
         beta, rho, kappa = envelope
-        label = f"β = {beta:.2g}, ρ = {rho:.2g}, κ = {kappa:.2g}"
+        label = f"β = {beta:.2g}, \N{GREEK SMALL LETTER RHO} = {rho:.2g}, κ = {kappa:.2g}"
         axes.plot(grid, envelope(grid, num_classes), color=color, label=label)
     axes.set_ylim(bottom=0)
     axes.set(xlabel="entropy of the labels (nats)", ylabel="squared gap to the union's step")

@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from fedexp.cli.resume import register_resolvers
 from fedexp.cli.sweeps import check_in_jobs
 from fedexp.errors import InputError
 from fedexp.runtime.interrupts import exit_on_interrupt
+from fedexp.state.disk_errors import disk_errors_in_one_line
 
 # A random suffix, so that two runs started in the same second do not share a folder.
 OmegaConf.register_new_resolver(
@@ -46,10 +48,13 @@ def run_command(job: Callable[[], object]) -> None:
         sys.argv[1:] = _sweep_flag_first(sys.argv[1:])
         _check_dashes(sys.argv[1:])
         sys.argv[1:] = check_in_jobs(sys.argv[1:], Path(config_folder()))
-        with one_line(sys.argv[1:], Path(config_folder())):
+        with one_line(sys.argv[1:], Path(config_folder())), disk_errors_in_one_line():
             job()
     except InputError as error:
         raise SystemExit(f"fedexp: {error}") from None
+    except KeyboardInterrupt:  # before the job began
+        print("fedexp: interrupted", file=sys.stderr)
+        raise SystemExit(128 + signal.SIGINT) from None
 
 
 def _sweep_flag_first(arguments: Sequence[str]) -> list[str]:

@@ -25,6 +25,7 @@ from fedexp.runtime.open_run import OpenRun, open_run
 from fedexp.runtime.plan import plan
 from fedexp.runtime.result import RunResult
 from fedexp.runtime.training import train
+from fedexp.state.atomic import sync
 from fedexp.state.checkpoint import save_weights
 from fedexp.state.run_folder import METRICS, check
 from fedexp.tracking.failed_figures import leaving_out
@@ -85,7 +86,8 @@ def _run(config: Config, folder: Path, launch: Launch) -> tuple[RunResult, Messa
             torch.get_num_threads(),
             clock.seconds,
         )
-        if ranks.is_first:
+        if ranks.is_first and run.has_folder():
+            sync(run.folder / METRICS)
             save_weights(model.state_dict(), run.folder)
             write_summary(run.folder, summary)
         run.recorder.finish(summary)
@@ -97,17 +99,17 @@ def _run_in_processes(config: Config, folder: Path, launch: Launch) -> RunResult
     """Start several processes on this machine, and run in them."""
     check(folder, config)
     plan(config)  # raises errors before the processes start
-    summary, stopped, message = spawn(_run_as_rank, config.engine.processes, config, folder, launch)
-    model = partial(_rebuild_model, config, message)
-    return RunResult(folder, (folder / METRICS).read_bytes(), summary, model, stopped)
+    size = config.engine.processes
+    lines, summary, stopped, message = spawn(_run_as_rank, size, config, folder, launch)
+    return RunResult(folder, lines, summary, partial(_rebuild_model, config, message), stopped)
 
 
 def _run_as_rank(
     config: Config, folder: Path, launch: Launch
-) -> tuple[dict[str, Any], str | None, Message]:
-    """Run in one of several processes; return (summary, why it stopped, final message)."""
+) -> tuple[bytes, dict[str, Any], str | None, Message]:
+    """Run in one of several processes; return (metrics, summary, why it stopped, final message)."""
     result, message = _run(config, folder, launch)
-    return result.summary, result.stopped, message
+    return result.lines, result.summary, result.stopped, message
 
 
 def _rebuild_model(config: Config, message: Message) -> ClientModule:
@@ -124,7 +126,7 @@ def _result(
     run: OpenRun, ranks: Ranks, summary: dict[str, Any], model: ClientModule, stopped: str | None
 ) -> RunResult:
     """Return the first process's result in every process."""
-    lines, first = ranks.from_first(lambda: ((run.folder / METRICS).read_bytes(), summary))
+    lines, first = ranks.from_first(lambda: (run.lines, summary))
     return RunResult(run.folder, lines, first, lambda: model, stopped)
 
 

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from fedexp.runtime.parent import parent_has_ended
+
 STOPPING = tuple(
     signal.Signals[name]
     for name in ("SIGTERM", "SIGUSR1", "SIGUSR2")
@@ -49,6 +51,8 @@ class Clock:
 
     def reason_to_stop(self) -> str | None:
         """Why the run should end after this round; None if it should go on."""
+        if parent_has_ended():
+            return signal.SIGTERM.name
         if _STOP_FILE in os.environ:
             return reason_to_stop_sweep()
         if self._minutes is not None and time.monotonic() - self._start >= 60 * self._minutes:
@@ -89,8 +93,11 @@ def reason_to_stop_sweep() -> str | None:
 
 
 def stop_sweep(reason: str) -> None:
-    """End every job of this process's sweep, if any, after its round."""
-    if name := os.environ.get(_STOP_FILE):
+    """End every job of this process's sweep, if any, after its round.
+
+    Does nothing if the sweep's process has ended: another sweep may be using the folder by now.
+    """
+    if (name := os.environ.get(_STOP_FILE)) and not parent_has_ended():
         Path(name).write_text(reason, encoding="utf-8")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import shutil
 from collections.abc import Iterator, Mapping
@@ -11,12 +10,25 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from fedexp.config.keys import differences
 from fedexp.config.launch import Launch
 from fedexp.config.schema import Config
 from fedexp.distributed.ranks import Ranks
 from fedexp.errors import InputError
+from fedexp.state.atomic import write_atomically, write_durably
 from fedexp.state.checkpoint import Checkpoint, Checkpoints
-from fedexp.state.run_folder import SUMMARY, Identity, claim, rounds_finished
+from fedexp.state.disk_errors import disk_errors_in_one_line
+from fedexp.state.run_folder import (
+    FILE_NAME,
+    LOCK,
+    METRICS,
+    SUMMARY,
+    Identity,
+    claim,
+    locked,
+    read_identity,
+    rounds_finished,
+)
 from fedexp.tracking.follow import History, follow
 from fedexp.tracking.jsonl import parse_records
 from fedexp.tracking.tracker import Tracker, Trackers
@@ -26,10 +38,8 @@ LOGGER = logging.getLogger(__name__)
 _CLIENTS = "clients_{}"
 """A rank's folder for client states and server tensors that exceed the RAM bound."""
 
-_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
-
-@dataclass(frozen=True)
+@dataclass
 class OpenRun:
     """The contents of a run's folder that the run works with.
 
@@ -40,6 +50,7 @@ class OpenRun:
         history: the metrics of every round so far.
         tracker: writes each round to the history and to ``recorder``.
         recorder: the trackers that the config asks for; the summary finishes it.
+        identity: the content of ``run.json``; None in ranks other than the first.
     """
 
     folder: Path
@@ -48,6 +59,48 @@ class OpenRun:
     history: History
     tracker: Tracker
     recorder: Tracker
+    identity: Identity | None
+    _stack: ExitStack
+    _is_new: bool = False
+    _is_lost: bool = False
+
+    @property
+    def lines(self) -> bytes:
+        """The content of ``metrics.jsonl``."""
+        return b"".join(self.history.lines)
+
+    def has_folder(self) -> bool:
+        """Whether the run's folder can be written; call it in the first rank, before writing.
+
+        If the folder was deleted or moved, it is made again, with ``run.json`` and the metrics so
+        far. The first time gives a warning.
+        """
+        assert self.identity is not None
+        consequence = ""
+        try:
+            found = read_identity(self.folder)
+            if found and found.wandb_id != self.identity.wandb_id:
+                raise InputError("another run is there now")
+            if not found:
+                self._make_folder_again(self.identity)
+                consequence = "what follows is written to a new folder"
+            if self._is_new:  # metrics.jsonl grows in the old folder
+                write_atomically(self.folder / METRICS, self.lines)
+        except (OSError, InputError) as error:
+            consequence, is_there = f"nothing is saved any more ({error})", False
+        else:
+            is_there = True
+        if consequence and not self._is_lost:
+            LOGGER.warning("%s: was deleted or moved; %s", self.folder, consequence)
+            self._is_lost = True
+        return is_there
+
+    def _make_folder_again(self, identity: Identity) -> None:
+        self._is_new = True
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not (self.folder / LOCK).exists():
+            self._stack.enter_context(locked(self.folder))
+        write_durably(self.folder / FILE_NAME, identity.content)
 
 
 @contextmanager
@@ -69,7 +122,7 @@ def open_run(
     """
     folder = _agree_on_folder(folder, ranks)
     with ExitStack() as stack:
-        stack.enter_context(_report_full_disk(folder))
+        stack.enter_context(disk_errors_in_one_line(folder))
         run = stack.enter_context(claim(folder, config, headlines)) if ranks.is_first else None
         checkpoint = ranks.from_first(partial(_resume_point, config, folder, run, launch))
         past = parse_records(checkpoint.metrics) if checkpoint else []
@@ -78,7 +131,7 @@ def open_run(
         clients = folder / _CLIENTS.format(ranks.rank)
         stack.callback(shutil.rmtree, clients, ignore_errors=True)
         tracker = Trackers([history, recorder])
-        yield OpenRun(folder, clients, checkpoint, history, tracker, recorder)
+        yield OpenRun(folder, clients, checkpoint, history, tracker, recorder, run, stack)
 
 
 def _agree_on_folder(folder: Path, ranks: Ranks) -> Path:
@@ -97,11 +150,18 @@ def _resume_point(
     """The checkpoint to resume from, if any; logs how the run starts.
 
     Raises:
-        InputError: the run is finished and has no checkpoint.
+        InputError: the run is finished and has no checkpoint, or the checkpoint cannot be read or
+            belongs to another run.
     """
     if config.resume is None:
         return None
     checkpoint = Checkpoints(folder, config.checkpoint.keep).latest()
+    writer = checkpoint.identity if checkpoint else None
+    if writer and (changed := differences(writer.config, config.model_dump(mode="json"))):
+        raise InputError(
+            f"{checkpoint.folder}: belongs to another run, which had {', '.join(changed)}; "
+            "move it away"
+        )
     if checkpoint and checkpoint.round > config.rounds:
         raise InputError(f"rounds={config.rounds}: {folder} has {checkpoint.round} already")
     if not checkpoint and rounds_finished(folder):
@@ -116,17 +176,3 @@ def _resume_point(
         shutil.rmtree(left, ignore_errors=True)
     (folder / SUMMARY).unlink(missing_ok=True)  # the run is no longer finished
     return checkpoint
-
-
-@contextmanager
-def _report_full_disk(folder: Path) -> Iterator[None]:
-    """Raise InputError if the disk is full or fails."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _DISK_ERRORS:
-            raise
-        raise InputError(
-            f"{folder}: cannot be written ({error.strerror}); free some space and resume with "
-            f"resume={folder}"
-        ) from error

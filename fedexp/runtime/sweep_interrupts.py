@@ -1,7 +1,8 @@
-"""Ctrl-C in a sweep whose jobs share several processes (``hydra/launcher=joblib``).
+"""Ctrl-C and SIGTERM in a sweep whose jobs share several processes (``hydra/launcher=joblib``).
 
 joblib kills its processes at a Ctrl-C. With this module each running job finishes and saves its
-round, waiting jobs do not start, and then the sweep ends like a single run.
+round, waiting jobs do not start, and then the sweep ends like a single run. The jobs also end like
+this if the parent is killed.
 """
 
 import _thread
@@ -12,12 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from pathlib import Path
+from types import FrameType
 
 from fedexp.errors import Interrupted
-from fedexp.runtime.interrupts import NOTICE, exit_on_interrupt
+from fedexp.runtime.interrupts import NOTICE, exit_on_interrupt, in_worker
 from fedexp.runtime.limits import STOPPING, stop_sweep
+from fedexp.runtime.parent import follow_parent, parent_has_ended
 
-_CTRL_C = {signal.SIGINT}
 _BLOCKED = {signal.SIGINT, *STOPPING}
 _MASKS = hasattr(signal, "pthread_sigmask")  # a POSIX system
 
@@ -39,8 +41,8 @@ def block_interrupts() -> None:
 
     A terminal or SLURM sends these signals to every process. They would end the pool if they
     reached the parent, or a worker that is idle or starting. So the parent blocks them, and the
-    workers inherit this. Each job unblocks Ctrl-C (``unblock_interrupts``). The third Ctrl-C also
-    interrupts the parent. At the other signals the parent stops the sweep.
+    workers inherit this. Each job unblocks Ctrl-C and SIGTERM (``unblock_interrupts``). The third
+    Ctrl-C also interrupts the parent. At the other signals the parent stops the sweep.
     """
     if _MASKS:
         resource_tracker.ensure_running()  # starting it later would unblock the signal
@@ -71,16 +73,30 @@ def _count_interrupts() -> None:
 
 @contextmanager
 def unblock_interrupts() -> Iterator[None]:
-    """Let Ctrl-C interrupt the block; an earlier, blocked Ctrl-C interrupts its start."""
+    """Let Ctrl-C interrupt the block; an earlier, blocked Ctrl-C interrupts its start.
+
+    In a worker SIGTERM does the same, and it arrives when the worker's parent ends.
+    """
     if not _MASKS:
         yield
         return
+    unblocked, handlers = {signal.SIGINT}, {}
+    if in_worker():
+        follow_parent()
+        unblocked.add(signal.SIGTERM)
+        handlers[signal.SIGTERM] = signal.signal(signal.SIGTERM, _interrupt)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _CTRL_C)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, unblocked)
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise Interrupted(signal.Signals(number))
 
 
 def record_interrupt() -> None:
@@ -89,5 +105,5 @@ def record_interrupt() -> None:
 
 
 def was_interrupted() -> bool:
-    """Whether a job of this worker was interrupted; then the worker starts no other job."""
-    return _State.interrupted
+    """Whether a job or the parent of this worker was; then the worker starts no other job."""
+    return _State.interrupted or parent_has_ended()

@@ -2,7 +2,6 @@
 
 import signal
 from contextlib import closing, nullcontext
-from pathlib import Path
 
 from fedexp.config.schema import Config
 from fedexp.errors import InputError, Interrupted
@@ -39,7 +38,7 @@ def train(
             done = run.checkpoint.round
         announce = federation.ranks.is_first
         with Interrupts(announce) if saves else nullcontext() as interrupts:
-            save_or_stop = _SaveOrStop(federation, config, run.folder, clock, interrupts)
+            save_or_stop = _SaveOrStop(federation, config, run, clock, interrupts)
             last = federation.run(config.rounds, done, save_or_stop)
     return last, save_or_stop.stopped
 
@@ -70,13 +69,15 @@ class _SaveOrStop:
         self,
         federation: Federation,
         config: Config,
-        folder: Path,
+        run: OpenRun,
         clock: Clock,
         interrupts: Interrupts | None,
     ) -> None:
         self._federation, self._rounds = federation, config.rounds
         self._every = config.checkpoint.every
-        self._checkpoints = Checkpoints(folder, config.checkpoint.keep)
+        self._run = run
+        identity = run.identity.content if run.identity else b""
+        self._checkpoints = Checkpoints(run.folder, config.checkpoint.keep, identity)
         self._clock, self._interrupts = clock, interrupts
         self._most_idle, self._folder = config.limits.idle_rounds, folder
         self.stopped: str | None = None
@@ -129,5 +130,6 @@ class _SaveOrStop:
             federation.server,
             federation.measures,
             ranks.iterate_gathered(store.states()),
-            ranks.is_first,
+            self._run.lines,
+            write=ranks.is_first and self._run.has_folder(),
         )

@@ -1,4 +1,4 @@
-"""Atomic writing of files: a reader never sees a half-written file."""
+"""Writing of files that are complete at any time, also after a kill or a power loss."""
 
 import os
 import secrets
@@ -23,6 +23,28 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, content: bytes | memoryview) -> None:
-    """Replace the content of ``path``, or leave the file as it was if writing fails (OSError)."""
+    """Replace the content of ``path``, or leave the file as it was if writing fails (OSError).
+
+    A power loss may undo it; ``write_durably`` is safe from that, but waits for the disk.
+    """
     with atomic_path(path) as temporary:
         temporary.write_bytes(content)
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """``write_atomically``; the new content is on disk when this function returns."""
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(content)
+        sync(temporary)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Flush a file, or the list of files in a folder, to disk."""
+    if os.name == "nt" and path.is_dir():  # Windows cannot open folders
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

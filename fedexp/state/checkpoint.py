@@ -8,7 +8,11 @@ A checkpoint is a folder, ``checkpoints/round_0010``:
 * ``fixed/<socket>/<name>.pt``: server tensors of a part that never change, if it has any; all
   checkpoints share one file through hard links, if the disk allows them;
 * ``metrics.jsonl``: the rounds so far;
+* ``identity.json``: a copy of the run's ``run.json``;
 * ``checkpoint.json``: the round and the digests of these files.
+
+A checkpoint whose files do not fit their digests is renamed to ``round_0010.damaged``. One that
+cannot be read is left as it is: the disk may be away for a time only.
 
 ``torch.load`` reads the ``.pt`` files with ``weights_only=True``. No state of random
 generators is needed: every draw is keyed by the seed, its purpose, the round and the client.
@@ -17,9 +21,10 @@ generators is needed: every draw is keyed by the seed, its purpose, the round an
 import logging
 import os
 import shutil
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,18 +34,26 @@ from pydantic import BaseModel
 from fedexp.core.messages import Tensors
 from fedexp.core.server import Server
 from fedexp.errors import InputError
-from fedexp.state.atomic import write_atomically
+from fedexp.state.atomic import sync, write_durably
 from fedexp.state.client_state import ClientState
 from fedexp.state.client_store import ClientStore
-from fedexp.state.files import digest, dump, link_file, load, sync, write_file
-from fedexp.state.run_folder import CHECKPOINTS, METRICS, final_weights
+from fedexp.state.files import digest, dump, link_file, load, write_file
+from fedexp.state.run_folder import (
+    CHECKPOINTS,
+    IDENTITY,
+    METRICS,
+    Identity,
+    checkpoint_folders,
+    final_weights,
+    parse_identity,
+)
 
 LOGGER = logging.getLogger(__name__)
 
 _MANIFEST, _SERVER, _CLIENTS = "checkpoint.json", "server.pt", "clients"
 _FIXED = "fixed"
 _MEASURES = "measures.pt"
-_UNFINISHED = ".tmp"
+_UNFINISHED, _DAMAGED = ".tmp", ".damaged"
 
 
 class _Manifest(BaseModel):
@@ -69,16 +82,25 @@ class Checkpoint:
         folder: its folder.
         round: the last round in it.
         seconds: the run's time up to that round.
+        files: names of its files; others in the folder are not part of it.
     """
 
     folder: Path
     round: int
     seconds: float
+    files: tuple[str, ...]
 
     @property
     def metrics(self) -> bytes:
         """``metrics.jsonl`` up to this round."""
         return (self.folder / METRICS).read_bytes()
+
+    @property
+    def identity(self) -> Identity | None:
+        """The run that wrote it; None if it is older than this file."""
+        if IDENTITY not in self.files:
+            return None
+        return parse_identity((self.folder / IDENTITY).read_bytes())
 
     def restore(
         self,
@@ -98,13 +120,23 @@ class Checkpoint:
             local_clients: selects this rank's clients from the given ones.
         """
         server.load_state_dict(load(self.folder / _SERVER, torch.device("cpu")))
-        fixed = (self.folder / _FIXED).glob("*")
-        server.load_fixed_state({path.name: _FixedState(path) for path in fixed})
-        if (self.folder / _MEASURES).exists():
+        server.load_fixed_state(
+            {socket: _FixedState(paths) for socket, paths in self._fixed().items()}
+        )
+        if _MEASURES in self.files:
             measures.load_state_dict(load(self.folder / _MEASURES, device))
-        files = {int(path.stem): path for path in (self.folder / _CLIENTS).iterdir()}
+        paths = [self.folder / name for name in self.files if name.startswith(f"{_CLIENTS}/")]
+        files = {int(path.stem): path for path in paths}
         for client in local_clients(sorted(files)):
             store.put(client, ClientState(**load(files[client], device)))
+
+    def _fixed(self) -> dict[str, dict[str, Path]]:
+        """Socket -> name -> file of its part's fixed state."""
+        found: dict[str, dict[str, Path]] = defaultdict(dict)
+        for path in (Path(name) for name in self.files):
+            if path.parts[0] == _FIXED:
+                found[path.parts[1]][path.stem] = self.folder / path
+        return found
 
 
 class Checkpoints:
@@ -113,10 +145,11 @@ class Checkpoints:
     Args:
         folder: the run's folder.
         keep: number of checkpoints to keep, the newest ones.
+        identity: the content of the run's ``run.json``; every checkpoint gets a copy.
     """
 
-    def __init__(self, folder: Path, keep: int) -> None:
-        self._run, self._keep = folder, keep
+    def __init__(self, folder: Path, keep: int, identity: bytes = b"") -> None:
+        self._run, self._keep, self._identity = folder, keep, identity
         self._folder = folder / CHECKPOINTS
 
     def save(
@@ -126,9 +159,10 @@ class Checkpoints:
         server: Server,
         measures: Stateful,
         states: Iterable[tuple[int, ClientState]],
+        lines: bytes = b"",
         write: bool = True,
     ) -> None:
-        """Write a checkpoint, completely or not at all.
+        """Write a checkpoint, completely or not at all; it is on disk when this returns.
 
         Args:
             round: the last round in it.
@@ -136,6 +170,7 @@ class Checkpoints:
             server: its weights and the parts' state are saved.
             measures: their state is saved, if they have any.
             states: (client, state), one at a time, so that they need not all fit into RAM.
+            lines: the content of ``metrics.jsonl``.
             write: whether this rank writes; others only iterate over ``states``.
 
         Raises:
@@ -151,37 +186,59 @@ class Checkpoints:
             (unfinished / _CLIENTS).mkdir(parents=True)
             digests = {
                 name: write_file(unfinished / name, content)
-                for name, content in self._contents(server, measures, states)
+                for name, content in self._contents(server, measures, states, lines)
             }
             digests |= self._write_fixed(unfinished, server)
             manifest = _Manifest(round=round, seconds=seconds, files=digests)
             _seal(unfinished, manifest)
             os.replace(unfinished, final)
-            sync(self._folder)
+            for folder in (self._folder, self._run):
+                sync(folder)
         except OSError as error:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise InputError(self._why_not(final, error)) from error
-        for name in self._names()[self._keep :]:
-            self._discard(self._folder / name)
+        try:
+            for path in checkpoint_folders(self._run)[self._keep :]:
+                self._discard(path)
+        except OSError as error:
+            LOGGER.warning("%s: old checkpoints cannot be deleted (%s)", self._folder, error)
 
     def latest(self) -> Checkpoint | None:
-        """The newest complete checkpoint; a damaged one is reported in a warning and deleted."""
-        self._clear()
-        for name in self._names():
-            try:
-                return _verified(self._folder / name)
-            except (OSError, ValueError) as error:
-                reason = str(error).partition("\n")[0]
-                LOGGER.warning(
-                    "%s is damaged (%s); going back to the one before", self._folder / name, reason
-                )
-                self._discard(self._folder / name)
+        """The newest complete checkpoint; damaged ones are renamed, with a warning.
+
+        Raises:
+            InputError: a checkpoint cannot be read; nothing is changed.
+        """
+        try:
+            self._clear()
+            for folder in checkpoint_folders(self._run):
+                try:
+                    return _verified(folder)
+                except ValueError as error:
+                    aside = _set_aside(folder)
+                    LOGGER.warning(
+                        "%s is damaged (%s), now named %s; going back to the one before",
+                        folder,
+                        str(error).partition("\n")[0],
+                        aside.name,
+                    )
+        except OSError as error:
+            raise InputError(
+                f"{error.filename or self._folder}: cannot be read ({error.strerror}); nothing was "
+                f"deleted; resume with resume={self._run} when the disk works again"
+            ) from error
         return None
 
     def _contents(
-        self, server: Server, measures: Stateful, states: Iterable[tuple[int, ClientState]]
+        self,
+        server: Server,
+        measures: Stateful,
+        states: Iterable[tuple[int, ClientState]],
+        lines: bytes,
     ) -> Iterator[tuple[str, bytes]]:
-        yield METRICS, (self._run / METRICS).read_bytes()
+        yield METRICS, lines
+        if self._identity:
+            yield IDENTITY, self._identity
         yield _SERVER, dump(server.state_dict())
         if state := measures.state_dict():
             yield _MEASURES, dump(state)
@@ -193,7 +250,7 @@ class Checkpoints:
 
         Returns name -> digest.
         """
-        newest = self._folder / next(iter(self._names()), "")
+        newest = next(iter(checkpoint_folders(self._run)), self._folder)
         written = _files(newest)
         digests = {}
         for socket, state in server.fixed_state().items():
@@ -208,35 +265,32 @@ class Checkpoints:
 
     def _why_not(self, path: Path, error: OSError) -> str:
         """The error line for a failed write, with the checkpoint to resume from."""
-        saved = self._names()
-        before = f"; {self._folder / saved[0]} is complete" if saved else ""
+        saved = checkpoint_folders(self._run)
+        before = f"; {saved[0]} is complete" if saved else ""
         return (
             f"checkpoint: {path} cannot be written ({error}){before}; free some space and resume "
             f"with resume={self._run}"
         )
 
-    def _names(self) -> list[str]:
-        """Names of the complete checkpoints, the newest first."""
-        found = [path.name for path in self._folder.glob("round_*") if not path.suffix]
-        return sorted(found, key=lambda name: int(name.removeprefix("round_")), reverse=True)
-
     def _discard(self, path: Path) -> None:
         """Delete a checkpoint; an interrupted deletion leaves no complete-looking one."""
         renamed = path.with_suffix(_UNFINISHED)
         os.replace(path, renamed)
+        sync(self._folder)
         shutil.rmtree(renamed)
 
     def _clear(self) -> None:
         """Delete unfinished checkpoints of killed processes."""
-        for path in self._folder.glob(f"*{_UNFINISHED}"):
-            shutil.rmtree(path)
+        for path in self._folder.glob(f"round_*{_UNFINISHED}"):
+            if path.stem.removeprefix("round_").isdecimal():
+                shutil.rmtree(path)
 
 
 class _FixedState(Mapping[str, Tensors]):
-    """Name -> tensors of one part's fixed state; read from ``folder`` when accessed."""
+    """Name -> tensors of one part's fixed state; read from its file when accessed."""
 
-    def __init__(self, folder: Path) -> None:
-        self._files = {path.stem: path for path in folder.iterdir()}
+    def __init__(self, files: Mapping[str, Path]) -> None:
+        self._files = files
 
     def __getitem__(self, name: str) -> Tensors:
         tensors: Tensors = load(self._files[name], torch.device("cpu"))
@@ -253,7 +307,8 @@ def save_weights(weights: Tensors, folder: Path) -> Path:
     """Write the global model's state dict to ``folder/checkpoints/final.pt``."""
     path = final_weights(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, dump({name: value.cpu() for name, value in weights.items()}))
+    write_durably(path, dump({name: value.cpu() for name, value in weights.items()}))
+    sync(folder)
     return path
 
 
@@ -266,8 +321,8 @@ def load_weights(path: Path) -> Tensors:
 def _seal(folder: Path, manifest: _Manifest) -> None:
     """Write the manifest of a checkpoint, and flush all of its files and folders to disk."""
     write_file(folder / _MANIFEST, manifest.model_dump_json().encode())
-    folders = {str(Path(name).parent) for name in manifest.files} | {_CLIENTS, "."}
-    for name in (*manifest.files, _MANIFEST, *sorted(folders)):
+    folders = {str(each) for name in manifest.files for each in Path(name).parents} | {_CLIENTS}
+    for name in (*manifest.files, _MANIFEST, *sorted(folders, reverse=True)):
         sync(folder / name)
 
 
@@ -280,14 +335,31 @@ def _files(folder: Path) -> dict[str, str]:
 
 
 def _verified(folder: Path) -> Checkpoint:
-    """The checkpoint in ``folder``. Raises ValueError or OSError if it is damaged."""
-    manifest = _Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
-    for name, expected in manifest.files.items():
-        if digest((folder / name).read_bytes()) != expected:
-            raise ValueError(f"{name} has changed")
+    """The checkpoint in ``folder``.
+
+    Raises:
+        ValueError: it is damaged.
+        OSError: it cannot be read, perhaps only now.
+    """
+    try:
+        manifest = _Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
+        for name, expected in manifest.files.items():
+            if digest((folder / name).read_bytes()) != expected:
+                raise ValueError(f"{name} has changed")
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        raise ValueError(f"{Path(error.filename).name} is missing") from error
     if folder.name != _name(manifest.round):
         raise ValueError(f"{_MANIFEST} has changed")
-    return Checkpoint(folder, manifest.round, manifest.seconds)
+    return Checkpoint(folder, manifest.round, manifest.seconds, tuple(manifest.files))
+
+
+def _set_aside(folder: Path) -> Path:
+    """Rename a damaged checkpoint; returns its new path."""
+    names = (f"{folder.name}{_DAMAGED}{number or ''}" for number in count())
+    aside = next(path for path in map(folder.with_name, names) if not path.exists())
+    os.replace(folder, aside)
+    sync(folder.parent)
+    return aside
 
 
 def _name(round: int) -> str:

@@ -1,4 +1,4 @@
-"""Files of a checkpoint: tensors, digests, hard links and flushing to disk."""
+"""Files of a checkpoint: tensors, digests and hard links."""
 
 import hashlib
 import io
@@ -40,12 +40,3 @@ def link_file(existing: Path, path: Path) -> bool:
     except OSError:
         return False
     return True
-
-
-def sync(path: Path) -> None:
-    """Flush a file, or the list of files in a folder, to disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

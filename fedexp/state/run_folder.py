@@ -6,11 +6,13 @@ The command line uses this module before the job begins, so it imports nothing s
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
+import re
 import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -19,15 +21,22 @@ from typing import TYPE_CHECKING, Any
 from fedexp.config.keys import differences
 from fedexp.errors import InputError
 from fedexp.state.abandoned import try_lock
+from fedexp.state.atomic import sync, write_durably
 
 if TYPE_CHECKING:
     from fedexp.config.schema import Config
 
+LOGGER = logging.getLogger(__name__)
+
 FILE_NAME = "run.json"
+IDENTITY = "identity.json"
+"""The copy of ``run.json`` in a checkpoint; another name, as a checkpoint is not a run."""
+LOCK = ".lock"
 CHECKPOINTS = "checkpoints"
 SUMMARY = "summary.json"
 METRICS = "metrics.jsonl"
 AUTO = "auto"
+_ROUND = re.compile(r"round_\d{4,}")
 
 
 @dataclass(frozen=True)
@@ -46,18 +55,41 @@ class Identity:
     headlines: Mapping[str, str] = field(default_factory=dict)
     known: bool = True
 
+    @property
+    def content(self) -> bytes:
+        """The content of the file."""
+        values = {name: value for name, value in vars(self).items() if name != "known"}
+        return json.dumps(values).encode()
+
 
 def read(folder: Path) -> Identity | None:
-    """The folder's ``run.json``; None if it is absent or incomplete."""
-    try:
-        return _parse((folder / FILE_NAME).read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+    """The folder's ``run.json``; None if it is absent, damaged, or of another program.
+
+    If a checkpoint has a copy, the copy takes the place of an absent or damaged file. Raises
+    OSError if the file cannot be read.
+    """
+    if found := read_identity(folder):
+        return found
+    copies = (_content(each / IDENTITY) for each in checkpoint_folders(folder))
+    return next(filter(None, map(parse_identity, copies)), None)
+
+
+def read_identity(folder: Path) -> Identity | None:
+    """Like ``read``, without the copies in checkpoints."""
+    return parse_identity(_content(folder / FILE_NAME))
 
 
 def check(folder: Path, config: Config) -> None:
     """Raise InputError unless a run of ``config`` may start or resume in ``folder``."""
-    found = read(folder)
+    try:
+        found = read(folder)
+        foreign = _is_foreign(folder / FILE_NAME)
+    except OSError as error:
+        raise InputError(f"{folder / FILE_NAME}: cannot be read ({error.strerror})") from error
+    if foreign:
+        raise InputError(
+            f"{folder / FILE_NAME}: is no file of fedexp; name another folder, or move it away"
+        )
     if config.resume is None:
         if found or _size(folder / METRICS):
             raise InputError(
@@ -85,38 +117,71 @@ def claim(
         InputError: ``check`` fails, or another process is using the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder / FILE_NAME, os.O_RDWR | os.O_CREAT, 0o666)
+    with locked(folder):
+        check(folder, config)
+        now, known = config.model_dump(mode="json") | {"resume": None}, read(folder)
+        found = Identity(now, secrets.token_hex(4), dict(headlines), known=False)
+        if known:
+            found = replace(found, wandb_id=known.wandb_id, known=True)
+        write_durably(folder / FILE_NAME, found.content)
+        for parent in folder.resolve().parents[:3]:  # new folders, such as outputs/DATE
+            with suppress(OSError):
+                sync(parent)
+        yield found
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Lock ``folder`` for this process. Raises InputError if another process has locked it."""
+    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
     with os.fdopen(descriptor, "rb+", buffering=0) as file:
         if try_lock(file) is False:
-            raise InputError(f"{folder}: another process is using this folder")
-        check(folder, config)
-        content = file.read()
-        now = config.model_dump(mode="json") | {"resume": None}
-        known = _parse(content)
-        new = Identity(now, secrets.token_hex(4), headlines, known=False)
-        found = replace(known, config=now, headlines=headlines) if known else new
-        kept = {"config": now, "wandb_id": found.wandb_id, "headlines": dict(headlines)}
-        text = json.dumps(kept).encode()
-        file.seek(0)
-        # One write, padded with spaces over a longer old text: a kill still leaves valid JSON.
-        file.write(text.ljust(len(content)))
-        yield found
+            pid = file.read(20).decode(errors="replace").strip()
+            raise InputError(f"{folder}: process {pid or '(unknown)'} is using this folder")
+        file.truncate()
+        with suppress(OSError):  # the number is only for messages; the disk may be full
+            file.write(f"{os.getpid()}\n".encode())
+        yield
 
 
 def is_busy(folder: Path) -> bool:
     """Whether a process is using the folder."""
-    with (folder / FILE_NAME).open("rb") as file:
-        return try_lock(file) is False
+    try:
+        with (folder / LOCK).open("rb") as file:
+            return try_lock(file) is False
+    except FileNotFoundError:
+        return False
 
 
 def rounds_finished(folder: Path) -> int:
     """The number of rounds of a finished run; 0 if it is not finished."""
-    summary = read_summary(folder)
+    summary = finished_summary(folder)
     return int(summary["rounds"]) if summary else 0
 
 
+def finished_summary(folder: Path) -> dict[str, Any] | None:
+    """The summary of a finished run; None if the run is not finished, or its summary is damaged.
+
+    A summary belongs to as many rounds as ``metrics.jsonl`` has. Raises InputError if one of the
+    files cannot be read.
+    """
+    if not (folder / SUMMARY).exists():
+        return None
+    try:
+        summary = read_summary(folder) or {}
+        lines = _content(folder / METRICS).count(b"\n")
+        if summary["rounds"] == lines and "metrics" in summary:
+            return summary
+    except OSError as error:
+        raise InputError(f"{folder}: its {SUMMARY} cannot be read ({error.strerror})") from error
+    except (ValueError, KeyError, TypeError):
+        pass
+    LOGGER.warning("%s is damaged: the run counts as not finished", folder / SUMMARY)
+    return None
+
+
 def read_summary(folder: Path) -> dict[str, Any] | None:
-    """The run's ``summary.json``; None if the run is not finished."""
+    """The run's ``summary.json``; None if it is absent. Raises ValueError or OSError."""
     try:
         summary: dict[str, Any] = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -133,16 +198,21 @@ def objective(summary: Mapping[str, Any], metric: str) -> float:
 def find_unfinished(root: Path, config: Config) -> Path | None:
     """The newest run of this config with rounds left to train, two levels below ``root``.
 
-    Skips runs in use by another process, and finished runs without a checkpoint.
+    Skips runs in use by another process, finished runs without a checkpoint and, with a warning,
+    files of this name that cannot be read or are no run's.
     """
     values = config.model_dump(mode="json")
     for path in sorted(root.glob(f"*/*/{FILE_NAME}"), reverse=True):
-        folder, found = path.parent, read(path.parent)
-        if found is None or differences(found.config, values) or is_busy(folder):
-            continue
-        finished = rounds_finished(folder)
-        if not finished or (finished < config.rounds and has_checkpoint(folder)):
-            return folder
+        try:
+            found = None if _is_foreign(path) else read(path.parent)
+            if found is None:
+                LOGGER.warning("%s: is damaged or no file of fedexp; skipped", path)
+            elif not differences(found.config, values) and not is_busy(path.parent):
+                finished = rounds_finished(path.parent)
+                if not finished or (finished < config.rounds and has_checkpoint(path.parent)):
+                    return path.parent
+        except (OSError, InputError) as error:
+            LOGGER.warning("%s: cannot be read (%s); skipped", path, error)
     return None
 
 
@@ -153,14 +223,44 @@ def final_weights(folder: Path) -> Path:
 
 def has_checkpoint(folder: Path) -> bool:
     """Whether there is a checkpoint, complete or damaged."""
-    return any((folder / CHECKPOINTS).glob("round_*"))
+    return bool(checkpoint_folders(folder))
 
 
-def _parse(content: bytes) -> Identity | None:
+def checkpoint_folders(folder: Path) -> list[Path]:
+    """The folders of the run's checkpoints, the newest first; other names are ignored."""
+    found = [p for p in (folder / CHECKPOINTS).glob("round_*") if _ROUND.fullmatch(p.name)]
+    return sorted(found, key=lambda path: int(path.name.removeprefix("round_")), reverse=True)
+
+
+def parse_identity(content: bytes) -> Identity | None:
+    """The identity in the content of ``run.json``; None if it has none."""
     try:
-        return Identity(**json.loads(content))
-    except ValueError:  # the process was killed while writing
+        values = json.loads(content)
+        found = Identity(values["config"], values["wandb_id"], values.get("headlines", {}))
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
+    of_right_types = isinstance(found.config, dict) and isinstance(found.headlines, dict)
+    return found if of_right_types and isinstance(found.wandb_id, str) else None
+
+
+def _is_foreign(path: Path) -> bool:
+    """Whether another program has made this ``run.json``: it is a folder, or JSON but not ours."""
+    if path.is_dir():
+        return True
+    content = _content(path)
+    try:
+        json.loads(content)
+    except ValueError:  # absent or damaged
+        return False
+    return parse_identity(content) is None
+
+
+def _content(path: Path) -> bytes:
+    """The content of the file; empty if there is no such file."""
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return b""
 
 
 def _size(path: Path) -> int:

@@ -11,7 +11,7 @@ from fedexp.config.launch import Launch
 from fedexp.config.schema import Config, TrackerOption
 from fedexp.errors import InputError
 from fedexp.state.run_folder import Identity
-from fedexp.tracking.jsonl import JsonLines
+from fedexp.tracking.jsonl import JsonLines, line
 from fedexp.tracking.tracker import Record, RunInfo, Tracker, Trackers
 
 LOGGER = logging.getLogger(__name__)
@@ -106,15 +106,24 @@ class Guarded(Tracker):
 
 
 class History(Tracker):
-    """Keeps the metrics of every round, beginning with the rounds in ``past``."""
+    """Keeps the metrics of every round, beginning with the rounds in ``past``.
+
+    Attributes:
+        metrics: the metrics of each round.
+        lines: the lines of ``metrics.jsonl``.
+    """
 
     def __init__(self, past: Sequence[Record] = ()) -> None:
-        self.metrics: list[Mapping[str, float]] = [record.metrics for record in past]
+        self.metrics: list[Mapping[str, float]] = []
+        self.lines: list[bytes] = []
+        for record in past:
+            self.log(record)
 
     def log(self, record: Record) -> None:
         """Append the metrics of one round."""
         if record.metrics:
             self.metrics.append(record.metrics)
+            self.lines.append(line(record))
 
 
 def _enabled(

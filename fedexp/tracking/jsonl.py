@@ -31,12 +31,12 @@ class JsonLines(Tracker):
 
     def __init__(self, run: RunInfo) -> None:
         path = run.folder / FILE_NAME
-        write_atomically(path, b"".join(map(_line, run.past)))
+        write_atomically(path, b"".join(map(line, run.past)))
         self._file = path.open("ab", buffering=0)
 
     def log(self, record: Record) -> None:
         """Write one line."""
-        rest = _line(record)
+        rest = line(record)
         while rest:  # a disk that fills up takes a part, and raises an error for the rest
             rest = rest[self._file.write(rest) :]
 
@@ -45,7 +45,7 @@ class JsonLines(Tracker):
         self._file.close()
 
 
-def _line(record: Record) -> bytes:
+def line(record: Record) -> bytes:
     """The record as a line of JSON; empty if it has no metrics."""
     if not record.metrics:
         return b""

@@ -12,7 +12,7 @@ import torch
 
 from fedexp.config.keys import RECORDS
 from fedexp.core.messages import Tensors
-from fedexp.state.atomic import write_atomically
+from fedexp.state.atomic import write_durably
 from fedexp.state.run_folder import SUMMARY as FILE_NAME
 from fedexp.tracking.jsonl import as_bytes
 from fedexp.tracking.statistics import best_round, headline_statistics, rounds_to
@@ -93,7 +93,7 @@ def digest(weights: Tensors) -> str:
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
     """Write ``folder/summary.json``, completely or not at all; NaN and infinities become null."""
-    write_atomically(folder / FILE_NAME, as_bytes(summary, indent=2))
+    write_durably(folder / FILE_NAME, as_bytes(summary, indent=2))
 
 
 def _total(history: Iterable[Mapping[str, float]], name: str) -> int:

@@ -1,11 +1,14 @@
 """The tracker that saves tables as files."""
 
 import csv
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from fedexp.tracking.tracker import Record, RunInfo, Tracker
+
+LOGGER = logging.getLogger(__name__)
 
 
 class TableFiles(Tracker):
@@ -37,10 +40,19 @@ def _write(path: Path, mode: str, rows: Iterable[Iterable[Any]]) -> None:
 
 
 def _delete_rounds_after(round: int, path: Path) -> None:
-    """Delete the rows of later rounds from a table that ``TableFiles`` wrote."""
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = csv.reader(file)
-        heading = next(rows)
-        kept = [row for row in rows if int(row[0]) <= round] if heading[0] == "round" else None
+    """Delete the rows of later rounds from a table that ``TableFiles`` wrote.
+
+    A file that is no table, perhaps after a power loss, is renamed with a warning.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = csv.reader(file)
+            heading = next(rows, [""])
+            kept = [row for row in rows if int(row[0]) <= round] if heading[0] == "round" else None
+    except (ValueError, IndexError, csv.Error) as error:
+        aside = path.with_name(f"{path.name}.damaged")
+        path.replace(aside)
+        LOGGER.warning("%s is damaged (%s), now named %s", path, error, aside.name)
+        return
     if kept is not None:
         _write(path, "w", [heading, *kept])

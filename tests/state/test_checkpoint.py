@@ -1,8 +1,11 @@
 """Checkpoints: their content, damaged ones, and a full disk."""
 
+import errno
 import json
 import logging
+import os
 import resource
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,10 +58,10 @@ DROPPING = [
 def save(folder: Path, federation: Federation, round: int, keep: int = 2) -> None:
     """A checkpoint of this state, as if the run had written a line a round."""
     lines = "".join(json.dumps({"round": each}) + "\n" for each in range(1, round + 1))
-    (folder / "metrics.jsonl").write_text(lines)
     server, measures = federation.server, federation.measures
     states = federation.store.states()
-    Checkpoints(folder, keep).save(round, 10.0 * round, server, measures, states)
+    checkpoints = Checkpoints(folder, keep, b'{"config": {}, "wandb_id": "0"}')
+    checkpoints.save(round, 10.0 * round, server, measures, states, lines.encode())
 
 
 def restored(folder: Path, *overrides: str) -> tuple[Federation, int]:
@@ -225,7 +228,9 @@ def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     found = Checkpoints(tmp_path, 2).latest()
     assert found is not None
     assert (found.round, found.seconds) == (10_000, 100_000.0)
-    assert found.metrics == (tmp_path / "metrics.jsonl").read_bytes()
+    assert len(found.metrics.splitlines()) == 10_000
+    assert found.identity is not None
+    assert found.identity.wandb_id == "0"
 
 
 def flip(path: Path) -> None:
@@ -247,7 +252,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_checkpoint_is_skipped_and_deleted(
+def test_a_damaged_checkpoint_is_skipped_and_set_aside(
     damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     federation = federate(*SMALL)
@@ -262,6 +267,85 @@ def test_a_damaged_checkpoint_is_skipped_and_deleted(
     assert found.round == 1
     assert f"{newest} is damaged" in caplog.text
     assert not newest.exists()  # or it would count as one of the newest two
+    aside = newest.with_name("round_0002.damaged")
+    assert aside.is_dir()
+    assert f"now named {aside.name}" in caplog.text
+    save(tmp_path, federation, 2)
+    DAMAGE[damage](newest)
+    assert Checkpoints(tmp_path, 2).latest() == found
+    assert aside.is_dir()
+    assert newest.with_name("round_0002.damaged1").is_dir()
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ESTALE, errno.EIO, errno.ENXIO])
+@pytest.mark.parametrize("name", ["checkpoint.json", "server.pt", "round_0002"])
+def test_what_cannot_be_read_is_not_touched(
+    number: int, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk may be away for a time only: an intact checkpoint must outlast that."""
+    federation = federate(*SMALL)
+    for round in (1, 2):
+        save(tmp_path, federation, round)
+    before = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*"))
+    read = Path.read_bytes
+
+    def fail(path: Path) -> bytes:
+        if name in path.parts:
+            raise OSError(number, os.strerror(number), str(path))
+        return read(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", fail)
+        with pytest.raises(InputError, match=rf"cannot be read \({os.strerror(number)}\)") as error:
+            Checkpoints(tmp_path, 2).latest()
+    assert "nothing was deleted" in str(error.value)
+    assert "\n" not in str(error.value)
+    assert sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*")) == before
+    found = Checkpoints(tmp_path, 2).latest()
+    assert found is not None
+    assert found.round == 2
+
+
+def test_foreign_files_beside_and_in_checkpoints_are_ignored(tmp_path: Path) -> None:
+    overrides = [*SMALL, *CROSS_ROUND]
+    federation = federate(*overrides)
+    federation.run_round(1)
+    save(tmp_path, federation, 1)
+    checkpoints, newest = tmp_path / "checkpoints", tmp_path / "checkpoints" / "round_0001"
+    shutil.copytree(newest, checkpoints / "round_0001 (copy)")
+    shutil.copytree(newest, checkpoints / "round_x")
+    for folder in (checkpoints, newest, *(path for path in newest.rglob("*") if path.is_dir())):
+        (folder / ".DS_Store").write_bytes(b"Bud1")
+        (folder / "notes.pt").write_text("mine")
+    (checkpoints / "round_0009").mkdir()  # empty: damaged
+    (checkpoints / "thesis.tmp").mkdir()
+    resumed, round = restored(tmp_path, *overrides)
+    assert round == 1
+    assert numbers(resumed, 2) == numbers(federation, 2)
+    save(tmp_path, resumed, 2, keep=1)
+    left = {path.name for path in checkpoints.iterdir()}
+    assert left == {
+        *("round_0002", "round_0009.damaged", "round_0001 (copy)", "round_x"),
+        *("thesis.tmp", "notes.pt", ".DS_Store"),
+    }
+
+
+def test_old_checkpoints_that_cannot_be_deleted_are_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    federation = federate(*SMALL)
+    save(tmp_path, federation, 1)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, "not yours")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", refuse)
+        save(tmp_path, federation, 2, keep=1)
+    assert "old checkpoints cannot be deleted" in caplog.text
+    found = Checkpoints(tmp_path, 1).latest()
+    assert found is not None
+    assert found.round == 2
 
 
 def test_there_may_be_no_complete_checkpoint(tmp_path: Path) -> None:

@@ -1,6 +1,9 @@
 """A run's folder: which runs may start or resume there."""
 
 import json
+import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,9 +16,12 @@ from fedexp.state.run_folder import (
     check,
     claim,
     find_unfinished,
+    finished_summary,
     is_busy,
+    locked,
     objective,
     read,
+    rounds_finished,
 )
 
 
@@ -24,6 +30,7 @@ def begin(folder: Path, config: Config, rounds: int = 0) -> None:
     with claim(folder, config):
         pass
     if rounds:
+        (folder / "metrics.jsonl").write_text("{}\n" * rounds)
         (folder / "summary.json").write_text(json.dumps({"rounds": rounds, "metrics": {}}))
         (folder / "checkpoints" / f"round_{rounds:04d}").mkdir(parents=True)
 
@@ -58,7 +65,7 @@ def test_a_claimed_folder_is_locked_and_later_known(tmp_path: Path) -> None:
 def test_two_processes_cannot_work_in_one_folder(tmp_path: Path) -> None:
     with (
         claim(tmp_path, compose()),
-        pytest.raises(InputError, match="another process is using this folder"),
+        pytest.raises(InputError, match=f"process {os.getpid()} is using this folder$"),
         claim(tmp_path, compose("resume=auto")),
     ):
         pass
@@ -110,6 +117,149 @@ def test_the_newest_run_with_rounds_left(tmp_path: Path) -> None:
         assert find_unfinished(tmp_path, config) == tmp_path / "1" / "a"
     (tmp_path / "1" / "b" / "checkpoints" / "round_0003").rmdir()
     assert find_unfinished(tmp_path, config) == tmp_path / "1" / "a"
+
+
+STRAY: dict[str, Callable[[Path], object]] = {
+    "a list": lambda path: path.write_text("[]"),
+    "a number": lambda path: path.write_text("1"),
+    "another program's": lambda path: path.write_text('{"name": "x"}'),
+    "an odd config": lambda path: path.write_text('{"config": [], "wandb_id": "1"}'),
+    "an odd id": lambda path: path.write_text('{"config": {}, "wandb_id": 1}'),
+    "odd headlines": lambda path: path.write_text(
+        '{"config": {}, "wandb_id": "1", "headlines": 3}'
+    ),
+    "half": lambda path: path.write_text('{"config": {"see'),
+    "no text": lambda path: path.write_bytes(b"\xff\xfe\0"),
+    "zeros": lambda path: path.write_bytes(bytes(500)),
+    "a folder": Path.mkdir,
+}
+FOREIGN = ("a list", "a number", "another program's", "an odd config", "an odd id", "a folder")
+
+
+@pytest.mark.parametrize("name", STRAY)
+def test_a_stray_run_file_stops_no_search(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = compose("rounds=5")
+    begin(tmp_path / "1" / "a", config)
+    (tmp_path / "2" / "x").mkdir(parents=True)
+    STRAY[name](tmp_path / "2" / "x" / "run.json")
+    assert find_unfinished(tmp_path, config) == tmp_path / "1" / "a"
+    assert caplog.text.count("skipped") == 1
+    assert str(tmp_path / "2" / "x" / "run.json") in caplog.text
+
+
+def test_a_run_file_that_cannot_be_read_stops_no_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    config, read_bytes = compose("rounds=5"), Path.read_bytes
+    begin(tmp_path / "1" / "a", config)
+    begin(tmp_path / "2" / "b", config)
+
+    def refuse(path: Path) -> bytes:
+        if path.parent.name == "b":
+            raise PermissionError(13, "Permission denied", str(path))
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    assert find_unfinished(tmp_path, config) == tmp_path / "1" / "a"
+    assert "Permission denied" in caplog.text
+    with pytest.raises(InputError, match=r"run\.json: cannot be read \(Permission denied\)$"):
+        check(tmp_path / "2" / "b", compose(f"resume={tmp_path}"))
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_the_file_of_another_program_is_not_overwritten(name: str, tmp_path: Path) -> None:
+    STRAY[name](tmp_path / "run.json")
+    for override in ("resume=null", f"resume={tmp_path}"):
+        with (
+            pytest.raises(InputError, match=r"run\.json: is no file of fedexp; name another"),
+            claim(tmp_path, compose(override)),
+        ):
+            pass
+
+
+def test_a_checkpoints_copy_replaces_a_damaged_run_file(tmp_path: Path) -> None:
+    begin(tmp_path, compose("rounds=3"), rounds=3)
+    before = read(tmp_path)
+    shutil.copy(tmp_path / "run.json", tmp_path / "checkpoints" / "round_0003" / "identity.json")
+    for content in (b"", b'{"config"', bytes(99)):
+        (tmp_path / "run.json").write_bytes(content)
+        assert read(tmp_path) == before
+    (tmp_path / "run.json").unlink()
+    assert read(tmp_path) == before
+    with claim(tmp_path, compose("rounds=3", f"resume={tmp_path}")) as run:
+        assert before is not None
+        assert run.wandb_id == before.wandb_id
+    with pytest.raises(InputError, match="already holds a run"):
+        check(tmp_path, compose())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "{}",
+        "null",
+        "7",
+        '{"rounds": 3',
+        '{"rounds": "3"}',
+        '{"rounds": 2, "metrics": {}}',
+    ],
+)
+def test_an_unreadable_summary_means_not_finished(
+    content: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    begin(tmp_path / "1" / "a", compose("rounds=3"), rounds=3)
+    summary = tmp_path / "1" / "a" / "summary.json"
+    assert rounds_finished(summary.parent) == 3
+    summary.write_text(content)
+    assert finished_summary(summary.parent) is None
+    assert f"{summary} is damaged" in caplog.text
+    assert find_unfinished(tmp_path, compose("rounds=3")) == summary.parent
+    summary.write_bytes(b"\xff\0")
+    assert finished_summary(summary.parent) is None
+
+
+def test_a_summary_that_cannot_be_read_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(tmp_path, compose("rounds=3"), rounds=3)
+
+    def refuse(*_: object, **__: object) -> str:
+        raise OSError(116, "Stale file handle")
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(InputError, match=r"summary\.json cannot be read \(Stale file handle\)$"):
+        rounds_finished(tmp_path)
+
+
+def test_a_full_disk_leaves_the_old_run_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with claim(tmp_path, compose("rounds=5")):
+        pass
+    before = (tmp_path / "run.json").read_bytes()
+
+    def fill_up(path: Path, content: bytes) -> int:
+        with path.open("wb") as file:
+            file.write(content[:100])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", fill_up)
+    with pytest.raises(OSError, match="No space left"), claim(tmp_path, compose("resume=auto")):
+        pass
+    assert (tmp_path / "run.json").read_bytes() == before
+
+
+def test_the_holder_of_a_lock_need_not_be_known(tmp_path: Path) -> None:
+    with locked(tmp_path):
+        (tmp_path / ".lock").write_bytes(b"")
+        with pytest.raises(InputError, match=r"process \(unknown\) is using"), locked(tmp_path):
+            pass
+    with locked(tmp_path):
+        pass
 
 
 def test_the_newest_sweep_of_the_same_overrides(tmp_path: Path) -> None:
