@@ -156,12 +156,13 @@ def _resume_point(
     if config.resume is None:
         return None
     checkpoint = Checkpoints(folder, config.checkpoint.keep).latest()
-    writer = checkpoint.identity if checkpoint else None
-    if writer and (changed := differences(writer.config, config.model_dump(mode="json"))):
-        raise InputError(
-            f"{checkpoint.folder}: belongs to another run, which had {', '.join(changed)}; "
-            "move it away"
-        )
+    if checkpoint and checkpoint.identity:
+        changed = differences(checkpoint.identity.config, config.model_dump(mode="json"))
+        if changed:
+            raise InputError(
+                f"{checkpoint.folder}: belongs to another run, which had {', '.join(changed)}; "
+                "move it away"
+            )
     if checkpoint and checkpoint.round > config.rounds:
         raise InputError(f"rounds={config.rounds}: {folder} has {checkpoint.round} already")
     if not checkpoint and rounds_finished(folder):

@@ -79,7 +79,7 @@ class _SaveOrStop:
         identity = run.identity.content if run.identity else b""
         self._checkpoints = Checkpoints(run.folder, config.checkpoint.keep, identity)
         self._clock, self._interrupts = clock, interrupts
-        self._most_idle, self._folder = config.limits.idle_rounds, folder
+        self._most_idle = config.limits.idle_rounds
         self.stopped: str | None = None
 
     def __call__(self, round: int) -> bool:
@@ -113,7 +113,7 @@ class _SaveOrStop:
         return next((each for each in self._federation.ranks.all_gather(own) if each), None)
 
     def _why_idle(self, round: int, idle: int) -> str:
-        saved = f", which is saved in {self._folder}" if self._interrupts else ""
+        saved = f", which is saved in {self._run.folder}" if self._interrupts else ""
         return (
             f"limits.idle_rounds={self._most_idle}: no update was accepted in the last {idle} "
             f"rounds up to round {round}{saved}; use a smaller optimizer.lr, a robust aggregator, "
