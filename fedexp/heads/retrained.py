@@ -102,7 +102,7 @@ def retrained_classifier(
     # The bias is the last column, whose input is 1. The gradient is computed by its formula: for
     # such small steps, autograd takes several times as long.
     start = (2 * torch.rand(classes, dim + 1, generator=generator) - 1) / dim**0.5
-    weight = start.to(device)
+    weight: Tensor = start.to(device)
     inputs = F.pad(features.flatten(0, 1), (0, 1), value=1.0)
     targets = torch.eye(classes, device=device).repeat_interleave(count, dim=0)
     for _ in range(epochs):
