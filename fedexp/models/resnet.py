@@ -24,7 +24,7 @@ def _residual_sum(block: BasicBlock | Bottleneck, x: Tensor) -> Tensor:
     if isinstance(block, Bottleneck):
         out = block.bn3(block.conv3(block.relu(out)))
     shortcut: Tensor = x if block.downsample is None else block.downsample(x)
-    return out + shortcut
+    return shortcut + out
 
 
 class LevelResNet(ResNet):  # type: ignore[misc]
