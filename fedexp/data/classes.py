@@ -27,12 +27,20 @@ def encode_classes(keys: Sequence[str], columns: Sequence[pd.Series]) -> Classes
         columns: the targets of each split, [n].
 
     Raises:
-        InputError: a target is missing or is not a class.
+        InputError: a target is missing or is not a class, or all rows are of one class.
     """
     for key, column in zip(keys, columns, strict=True):
         refuse_missing(key, column)
         if is_float_dtype(column):
             _check_whole(key, column)
+    names, labels = _numbered(columns)
+    if len(names) < 2:
+        raise InputError(f"{keys[0]} has rows of one class only, {names[0]}")
+    return names, labels
+
+
+def _numbered(columns: Sequence[pd.Series]) -> Classes:
+    """Names and labels, in numerical or alphabetical order."""
     both = pd.concat(columns, ignore_index=True)
     if is_numeric_dtype(both) and not is_bool_dtype(both):
         classes = np.unique(both)

@@ -306,7 +306,7 @@ class HuggingFace(Source):
         found = []
         for split, part in self._used_splits.items():
             shape = (len(part), *self._image_shape)
-            state = fingerprint("hf", part._fingerprint, name, shape, fit)
+            state = fingerprint("hf, one mode", part._fingerprint, name, shape, fit)
 
             def fill(images: Images, split: Any = split, part: Any = part) -> None:
                 with quiet():

@@ -22,6 +22,10 @@ _FORMATS = {
 }
 
 
+_UNREADABLE = (OSError, ValueError, LookupError, NotImplementedError)
+"""Errors of the library for missing, damaged and empty files, besides its own."""
+
+
 def import_datasets(key: str) -> Any:
     """Import the library. Raises InputError, which names ``key``, if it is not installed."""
     try:
@@ -78,7 +82,7 @@ def open_splits(name: str, config: str | None, revision: str | None) -> Mapping[
             else:
                 LOGGER.info("data.name=%s: from the Hugging Face hub or the library's cache", name)
                 found = library.load_dataset(name, config, revision=revision)
-    except (OSError, ValueError, library.exceptions.DatasetsError) as error:
+    except (*_UNREADABLE, library.exceptions.DatasetsError) as error:
         reason = " ".join(str(error).split())
         problem = "cannot be read" if is_local else "no such folder or file, and the hub fails"
         raise InputError(f"data.name={name}: {problem} ({reason})") from error

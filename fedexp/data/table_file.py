@@ -59,15 +59,19 @@ def _read_text(path: Path, separator: str) -> pd.DataFrame:
 
 
 def check_cells(place: str, table: pd.DataFrame, categorical: Collection[str]) -> pd.DataFrame:
-    """Raise InputError if a column of numbers has a cell that is none, or an infinite one.
+    """Refuse columns of numbers with a cell that is no number or infinite, and unnamed columns.
 
     Args:
         place: the key and the path, for the message.
         table: the rows.
-        categorical: columns to leave as they are.
+        categorical: columns whose cells may have any value.
 
     Returns:
         The table. Whole numbers beyond 64 bits, which pandas keeps as objects, become float64.
+
+    Raises:
+        InputError: a cell or a column is refused; the message names the column, the value and the
+            row.
     """
     for name in table.columns.difference(list(categorical), sort=False):
         if re.fullmatch(r"Unnamed: \d+", name):
@@ -76,19 +80,28 @@ def check_cells(place: str, table: pd.DataFrame, categorical: Collection[str]) -
                 f"it a name, or use data.drop=['{name}']"
             )
         column = table[name]
-        numbers = pd.to_numeric(column, errors="coerce") if _is_mixed(column) else column
-        if broken := column[numbers.isna() & column.notna()].to_list():
-            row = row_of(numbers.isna() & column.notna())
-            raise InputError(
-                f"{place}: the column {name} holds numbers, but {broken[0]!r} in {row}; correct "
-                f"it, or use data.categorical=[{name}] if its values are categories"
-            )
-        if is_numeric_dtype(numbers):
-            table = table.assign(**{name: numbers})
-            if (infinite := np.isinf(numbers.to_numpy(np.float64, na_value=np.nan))).any():
-                row = row_of(pd.Series(infinite, numbers.index))
+        if _is_mixed(column):
+            column = _numbers(place, column)
+            table = table.assign(**{name: column})
+        if is_numeric_dtype(column):
+            infinite = np.isinf(column.to_numpy(np.float64, na_value=np.nan))
+            if infinite.any():
+                row = row_of(pd.Series(infinite, column.index))
                 raise InputError(f"{place}: the column {name} holds an infinite number in {row}")
     return table
+
+
+def _numbers(place: str, column: pd.Series) -> pd.Series:
+    """The column as numbers. Raises InputError if a cell that is not missing is no number."""
+    numbers = pd.to_numeric(column, errors="coerce")
+    broken = numbers.isna() & column.notna()
+    if broken.any():
+        raise InputError(
+            f"{place}: the column {column.name} holds numbers, but {column[broken].iloc[0]!r} in "
+            f"{row_of(broken)}; correct it, or use data.categorical=[{column.name}] if its values "
+            "are categories"
+        )
+    return numbers
 
 
 def _is_mixed(column: pd.Series) -> bool:

@@ -112,12 +112,9 @@ class Tabular(Source):
     def _encode(self, tables: Sequence[pd.DataFrame]) -> Classes:
         key = f"data.target={self.target}"
         files = [self.path, self.test_path or self.path][: len(tables)]
-        classes = encode_classes(
+        return encode_classes(
             [f"{key}: {file}" for file in files], [table[self.target] for table in tables]
         )
-        if len(classes[0]) < 2:
-            raise InputError(f"{key}: all rows are of one class, {classes[0][0]}")
-        return classes
 
     def _inputs(self, table: pd.DataFrame) -> pd.DataFrame:
         return table.drop(columns=[self.target, *([] if self.user is None else [self.user])])

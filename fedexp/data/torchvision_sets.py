@@ -144,7 +144,8 @@ class TorchvisionDataset(Source):
     Args:
         name: the dataset.
         root: torchvision's folder of the dataset; ``~`` is expanded.
-        download: download missing files into ``root``; nothing else writes there.
+        download: download missing or damaged files into ``root``, together with an empty lock file;
+            nothing else writes there.
         mean: mean of each channel, inputs in [0, 1]; None for the dataset's usual constants.
         std: standard deviation of each channel, inputs in [0, 1]; None for the dataset's usual
             constants.

@@ -1,8 +1,10 @@
 import numpy as np
+import pytest
 from partition_checks import assert_complete
 from scipy.stats import entropy
 
 from fedexp.data.partitions import per_client_alpha
+from fedexp.errors import InputError
 
 
 def test_entropies_go_from_one_class_to_balanced() -> None:
@@ -28,3 +30,11 @@ def test_a_class_is_split_in_proportion_to_the_mixes() -> None:
 def test_one_client_has_everything() -> None:
     (index,) = per_client_alpha(np.arange(7) % 3, 1, [0.5, 0.5], seed=0)
     assert index.tolist() == list(range(7))
+
+
+def test_a_class_that_no_mix_has_is_one_line() -> None:
+    """With a tiny concentration a mix is one class, and the shares of the others are 0."""
+    with pytest.raises(
+        InputError, match=r"^partition\.alphas=.*: no mix of the 2 clients has class"
+    ):
+        per_client_alpha(np.arange(100) % 10, 2, [1e-9, 1e-9], seed=0)
