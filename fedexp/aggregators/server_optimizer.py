@@ -47,7 +47,7 @@ class ServerOptimizer(Average):
             for moments in self.server_state().values():
                 direction = direction.where(moments[name].isfinite(), torch.nan)
             merged[name] = current[name] + self.lr * direction
-        if not all(value.isfinite().all() for value in merged.values()):
+        if not torch.stack([value.isfinite().all() for value in merged.values()]).all():
             self.load_server_state(before)
         return merged
 

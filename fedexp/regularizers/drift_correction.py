@@ -37,8 +37,8 @@ class DriftCorrection(Dynamic):
     server adds drifts to the mean of the cohort's models. g_k is a client's mean step in its last
     round, (w^t - w_k) / (steps * learning rate), and g the mean of g_k over the population. (The
     paper uses the updates -g_k * steps * learning rate instead, so its sign is opposite.) The first
-    term and the server work like FedDyn, the second term like SCAFFOLD: the remarks on optimizers
-    and aggregators in ``Dynamic`` and ``ControlVariates`` apply here too.
+    term and the server work like FedDyn, the second term like SCAFFOLD: the remarks on optimizers,
+    aggregators and released tables in ``Dynamic`` and ``ControlVariates`` apply here too.
 
     ``estimate=corrected`` and ``last`` handle momentum like SCAFFOLD's option II, and warn once if
     the local optimizer is not SGD. ``gradient``, SCAFFOLD's option I, is in neither the paper nor

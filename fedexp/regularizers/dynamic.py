@@ -46,6 +46,9 @@ class Dynamic(Regularizer):
     is the optimum of the objective weighted by samples; with smaller cohorts it is the optimum of
     no particular objective. Do not use an aggregator with a server optimizer.
 
+    The tables of the released code score the mean of the cohort's models, without the mean drift:
+    ``measure=mean_model`` (``global/accuracy_mean_model``). ``global/accuracy`` scores w^(t+1).
+
     alpha = 0 switches off all terms and gives exactly FedAvg. A small alpha differs: the server
     still adds the mean drift.
 

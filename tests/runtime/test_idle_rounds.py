@@ -10,7 +10,7 @@ from federations import federate
 
 import fedexp
 from fedexp.errors import InputError
-from fedexp.state.checkpoint import Checkpoints
+from fedexp.state.checkpoint import Checkpoints, load_weights
 
 TINY = ["algorithm=fedavg", "clients.count=4", "clients.per_round=2", "local.epochs=1"]
 TINY += ["measure.personal=null", "tracking.wandb.mode=disabled", "data.subset=300"]
@@ -101,6 +101,18 @@ def test_a_merged_model_that_is_not_finite_is_refused(
     after = federation.server.weights
     assert all(value.isfinite().all() for value in after.values())
     assert not any(torch.equal(after[name], value) for name, value in before.items())
+
+
+@pytest.mark.parametrize("ranks", [[], ["engine.devices=2", "engine.device=cpu"]])
+def test_the_final_model_of_an_attacked_run_is_finite(ranks: list[str], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    options = ["aggregator=yogi", *ATTACK, "faults.byzantine=0.5", "rounds=3", *ranks]
+    run(folder, *options, "limits.minutes=0.00001")
+    done = run(folder, *options, f"resume={folder}")
+    assert done.metrics["server/quarantined"].tolist() == [1, 1, 1]
+    final = load_weights(folder / "checkpoints" / "final.pt")
+    assert all(value.isfinite().all() for value in final.values())
+    assert done.metrics["global/loss"].nunique() == 1  # the initial model
 
 
 def test_a_merged_model_that_is_not_finite_can_end_the_run() -> None:
