@@ -12,6 +12,7 @@ from pydantic import AfterValidator
 
 from fedexp.config.schema import Wandb
 from fedexp.drawing.data_figure import pixels
+from fedexp.drawing.texts import printable
 from fedexp.errors import InputError
 from fedexp.state.run_folder import final_weights
 from fedexp.tracking.failed_figures import leaving_out
@@ -178,9 +179,8 @@ def _row(record: Record, saved: Mapping[str, Path] = MappingProxyType({})) -> di
 def _table(per_class: Mapping[str, float]) -> "wandb.Table":
     import wandb
 
-    return wandb.Table(
-        columns=["class", "accuracy"], data=[list(pair) for pair in per_class.items()]
-    )
+    rows: list[Any] = [[printable(name), value] for name, value in per_class.items()]
+    return wandb.Table(columns=["class", "accuracy"], data=rows)
 
 
 def _flatten(summary: Mapping[str, Any]) -> dict[str, float]:
