@@ -57,7 +57,7 @@ class PlainFigure(Figure):
         """Called by Matplotlib to draw the figure into a file or window."""
         with rc_context({"text.parse_math": False}):  # drawing makes the tick labels
             for text in self.findobj(Text):
-                text.set_parse_math(False)  # type: ignore[attr-defined]
+                text.set_parse_math(False)
             super().draw(renderer)
 
 
