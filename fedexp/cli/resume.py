@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -74,12 +75,10 @@ def check_run_folder(config: DictConfig) -> None:
     if launcher.this_process().rank > 0:  # it uses the folder of rank 0
         return
     folder, checked = Path(config.hydra.run.dir), _valid_config(config)
-    try:
+    with _exit_in_one_line():
         if checked is not None:  # otherwise the job reports the error
             check_run(folder, checked)
         make_folder("hydra.run.dir", folder)
-    except InputError as error:
-        _exit(str(error))
 
 
 def check_sweep_folder(config: DictConfig) -> None:
@@ -91,16 +90,15 @@ def check_sweep_folder(config: DictConfig) -> None:
             "engine.devices"
         )
     folder, resume = Path(config.hydra.sweep.dir), OmegaConf.select(config, "resume")
-    exists = (folder / _SWEEP).exists()
+    with _exit_in_one_line(), _usable("hydra.sweep.dir", folder):
+        exists = (folder / _SWEEP).exists()
     if exists and resume is None:
         _exit(
             f"hydra.sweep.dir={folder}: already holds a sweep; name another folder, or resume "
             f"the sweep with resume={folder}"
         )
-    try:
+    with _exit_in_one_line():
         make_folder("hydra.sweep.dir", folder)
-    except InputError as error:
-        _exit(str(error))
     if resume is None:
         return
     if exists:
@@ -113,9 +111,10 @@ def check_sweep_folder(config: DictConfig) -> None:
 
 def check_run(folder: Path, config: Any) -> None:
     """Raise InputError unless a launch with ``config`` may use ``folder``."""
-    if config.resume not in (None, run_folder.AUTO) and run_folder.read(folder) is None:
-        raise InputError(f"resume={folder}: has no run")
-    run_folder.check(folder, config)
+    with _usable("hydra.run.dir", folder):
+        if config.resume not in (None, run_folder.AUTO) and run_folder.read(folder) is None:
+            raise InputError(f"resume={folder}: has no run")
+        run_folder.check(folder, config)
 
 
 def make_folder(key: str, folder: Path) -> Path:
@@ -125,6 +124,25 @@ def make_folder(key: str, folder: Path) -> Path:
     except OSError as error:
         raise InputError(f"{key}={folder}: cannot be made ({error.strerror})") from error
     return folder
+
+
+@contextmanager
+def _exit_in_one_line() -> Iterator[None]:
+    """Exit with one line after an InputError: Hydra only warns of errors in its callbacks."""
+    try:
+        yield
+    except InputError as error:
+        _exit(str(error))
+
+
+@contextmanager
+def _usable(key: str, folder: Path) -> Iterator[None]:
+    """Raise InputError if the folder's name is too long, or is a circle of links."""
+    try:
+        yield
+    except OSError as error:
+        line = f"{key}={folder}: cannot be used ({error.strerror}); name another folder"
+        raise InputError(line) from error
 
 
 def _valid_config(cfg: DictConfig) -> Any:

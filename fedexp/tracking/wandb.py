@@ -6,10 +6,14 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator
 
 from fedexp.config.schema import Wandb
 from fedexp.drawing.data_figure import pixels
+from fedexp.drawing.texts import printable
+from fedexp.errors import InputError
 from fedexp.state.run_folder import final_weights
 from fedexp.tracking.failed_figures import leaving_out
 from fedexp.tracking.figure_files import saved_figures
@@ -21,7 +25,21 @@ if TYPE_CHECKING:
     import wandb
 
 _TAG_LENGTH = 64
+_LONGEST_PROJECT = 128
+_NOT_IN_PROJECTS = "/\\#?%:"
+"""W&B's rule for the names of projects."""
 _LOGGER = logging.getLogger(__name__)
+
+
+def _checked(settings: Wandb) -> Wandb:
+    """The settings. Raises InputError if W&B would refuse the project, before data are read."""
+    refused = {*_NOT_IN_PROJECTS} & {*settings.project}
+    if refused or not 1 <= len(settings.project) <= _LONGEST_PROJECT:
+        raise InputError(
+            f"tracking.wandb.project={settings.project}: should have 1 to {_LONGEST_PROJECT} "
+            f"characters, without any of {' '.join(_NOT_IN_PROJECTS)}"
+        )
+    return settings
 
 
 class WandbTracker(Tracker):
@@ -37,7 +55,7 @@ class WandbTracker(Tracker):
         settings: mode, project, names and so on.
     """
 
-    def __init__(self, run: RunInfo, settings: Wandb) -> None:
+    def __init__(self, run: RunInfo, settings: Annotated[Wandb, AfterValidator(_checked)]) -> None:
         self._run: wandb.Run | None = None
         self._per_class: Mapping[str, float] = {}
         self._weights = final_weights(run.folder) if settings.artifact else None
@@ -161,9 +179,8 @@ def _row(record: Record, saved: Mapping[str, Path] = MappingProxyType({})) -> di
 def _table(per_class: Mapping[str, float]) -> "wandb.Table":
     import wandb
 
-    return wandb.Table(
-        columns=["class", "accuracy"], data=[list(pair) for pair in per_class.items()]
-    )
+    rows: list[Any] = [[printable(name), value] for name, value in per_class.items()]
+    return wandb.Table(columns=["class", "accuracy"], data=rows)
 
 
 def _flatten(summary: Mapping[str, Any]) -> dict[str, float]:

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import wandb_log
 from federations import compose
 from matplotlib.figure import Figure
 from PIL import Image
@@ -33,6 +34,7 @@ from fedexp.tracking.summary import write_summary
 from fedexp.tracking.table_files import TableFiles
 from fedexp.tracking.tensorboard import TensorBoardTracker
 from fedexp.tracking.tracker import Record, RunInfo, Tracker
+from fedexp.tracking.wandb import WandbTracker
 
 HOSTILE = {
     "mathtext": r"$\frac{$",
@@ -125,6 +127,31 @@ def test_one_figure_that_fails_costs_that_figure(
     assert warnings == [
         "figure some/figure: cannot be drawn, left out (ValueError: cannot be drawn)"
     ]
+
+
+@pytest.mark.filterwarnings("ignore:Glyph", "ignore:constrained_layout")
+def test_wandb_stays_on_from_round_0(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DIR", "CACHE_DIR", "DATA_DIR", "CONFIG_DIR"):
+        monkeypatch.setenv(f"WANDB_{name}", str(tmp_path / "elsewhere"))
+    names = [name for name in NAMES if "\udcff" not in name]
+    config = {"seed": 0, "data": {"name": names}}
+    settings = compose("tracking.wandb.mode=offline").tracking.wandb.model_copy(
+        update={"tags": names, "group": HOSTILE["formula"]}
+    )
+    tracker = WandbTracker(RunInfo(tmp_path, config=config), settings)
+    per_class = dict.fromkeys(NAMES, 0.5)
+    tracker.log(Record(0, figures={"broken": Broken({}), **figures()}))
+    tracker.log(Record(1, {"global/accuracy": 0.5}, per_class, figures()))
+    tracker.finish({"metrics": {}})
+    assert [each.message for each in caplog.records if each.levelno == logging.WARNING] == [
+        "figure broken: cannot be drawn, left out (ValueError: cannot be drawn)"
+    ]
+    first, last = wandb_log.history(*wandb_log.run_files(tmp_path))
+    for row in (first, last):
+        assert {f"{name}/_type" for name in figures()} <= row.keys()
+    assert last["global/accuracy"] == 0.5
 
 
 def test_json_and_csv_give_names_back_as_they_were(tmp_path: Path) -> None:

@@ -7,9 +7,12 @@ import pytest
 import torch
 import wandb
 import wandb_log
+from federations import compose
 from matplotlib.figure import Figure
 
 from fedexp.config.schema import Wandb
+from fedexp.errors import InputError
+from fedexp.runtime.plan import plan
 from fedexp.state.checkpoint import save_weights
 from fedexp.tracking.figure_files import FigureFiles
 from fedexp.tracking.jsonl import JsonLines, read_metrics
@@ -49,6 +52,21 @@ def figure() -> Figure:
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.message for each in caplog.records if each.name == "fedexp.tracking.wandb"]
+
+
+@pytest.mark.parametrize("project", ["a/b", "a\\b", "a#b", "a?b", "a%b", "a:b", "", "x" * 129])
+def test_a_project_that_wandb_refuses_is_named_before_data(
+    project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedexp.data.digits.Digits.load", lambda *_: pytest.fail("data was loaded"))
+    if project:
+        with pytest.raises(wandb.errors.UsageError):
+            wandb.Settings(project=project)
+    config = compose(f"tracking.wandb.project='{project}'")
+    with pytest.raises(InputError) as caught:
+        plan(config)
+    line = f"tracking.wandb.project={project}: should have 1 to 128 characters, without any of "
+    assert str(caught.value) == line + r"/ \ # ? % :"
 
 
 def test_offline_record_equals_metrics_jsonl(tmp_path: Path) -> None:
