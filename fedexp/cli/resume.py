@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from fedexp.config.composed import to_dict
 from fedexp.config.keys import may_change, override_key
@@ -17,6 +19,8 @@ from fedexp.config.schema import validate
 from fedexp.distributed import launcher
 from fedexp.errors import InputError
 from fedexp.state import run_folder
+
+LOGGER = logging.getLogger(__name__)
 
 _SWEEP = "multirun.yaml"
 _JOBS = ("hydra.sweeper.", "hydra/sweeper=")  # overrides that determine the jobs of a sweep
@@ -60,8 +64,14 @@ def choose_sweep_folder(
     if resume is not None:
         wanted = _identifying(overrides, of_hydra)
         for path in sorted(Path(root).glob(f"*/*/{_SWEEP}"), reverse=True):
-            found = OmegaConf.load(path).hydra.overrides
-            if _identifying(found.task, found.hydra) == wanted:
+            try:
+                found = OmegaConf.load(path).hydra.overrides
+                same = _identifying(found.task, found.hydra) == wanted
+            except (OSError, ValueError, AttributeError, TypeError, YAMLError) as error:
+                reason = str(error).partition("\n")[0]
+                LOGGER.warning("%s: is damaged or no file of Hydra (%s); skipped", path, reason)
+                continue
+            if same:
                 return str(path.parent)
     return str(Path(root, new))
 

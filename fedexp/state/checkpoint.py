@@ -23,6 +23,7 @@ import os
 import shutil
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -54,6 +55,8 @@ _MANIFEST, _SERVER, _CLIENTS = "checkpoint.json", "server.pt", "clients"
 _FIXED = "fixed"
 _MEASURES = "measures.pt"
 _UNFINISHED, _DAMAGED = ".tmp", ".damaged"
+_FLUSHED_AT_ONCE = 8
+"""Number of files that are flushed at the same time; a disk writes them together."""
 
 
 class _Manifest(BaseModel):
@@ -322,8 +325,9 @@ def _seal(folder: Path, manifest: _Manifest) -> None:
     """Write the manifest of a checkpoint, and flush all of its files and folders to disk."""
     write_file(folder / _MANIFEST, manifest.model_dump_json().encode())
     folders = {str(each) for name in manifest.files for each in Path(name).parents} | {_CLIENTS}
-    for name in (*manifest.files, _MANIFEST, *sorted(folders, reverse=True)):
-        sync(folder / name)
+    paths = [folder / name for name in (*manifest.files, _MANIFEST, *folders)]
+    with ThreadPoolExecutor(_FLUSHED_AT_ONCE) as threads:
+        list(threads.map(sync, paths))
 
 
 def _files(folder: Path) -> dict[str, str]:

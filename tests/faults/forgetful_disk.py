@@ -2,6 +2,7 @@
 
 import os
 import stat
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,7 @@ class ForgetfulDisk:
         self.flushes = 0
         self._contents: dict[int, bytes] = {}  # inode -> content on the disk
         self._entries: dict[int, dict[str, int]] = {}  # inode of a folder -> its list on the disk
+        self._lock = threading.Lock()
         self._open: list[int] = []  # so that no inode is used again for another file
         self._remember()
 
@@ -48,6 +50,10 @@ class ForgetfulDisk:
             os.close(handle)
 
     def _flush(self, handle: int) -> None:
+        with self._lock:  # several threads flush at once
+            self._flush_one(handle)
+
+    def _flush_one(self, handle: int) -> None:
         self.flushes += 1
         self._open.append(os.dup(handle))
         status = os.fstat(handle)

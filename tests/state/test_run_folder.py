@@ -285,6 +285,25 @@ def test_the_newest_sweep_of_the_same_overrides(tmp_path: Path) -> None:
     assert found("seed=0,1", resume="there") == "there"
 
 
+@pytest.mark.parametrize(
+    "content", ["[]", "{}", "1", "a: [", "hydra: 3", "hydra: {overrides: {}}", "\0", None]
+)
+def test_a_stray_sweep_file_stops_no_search(
+    content: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stray = tmp_path / "1" / "b" / "multirun.yaml"
+    stray.mkdir(parents=True)
+    if content is not None:
+        stray.rmdir()
+        stray.write_text(content)
+    sweep = {"hydra": {"overrides": {"task": ["seed=0,1"], "hydra": []}}}
+    (tmp_path / "1" / "a").mkdir()
+    (tmp_path / "1" / "a" / "multirun.yaml").write_text(json.dumps(sweep))
+    found = choose_sweep_folder(str(tmp_path), "3/a", "auto", ["seed=0,1"], [])
+    assert found == str(tmp_path / "1/a")
+    assert caplog.text.count("skipped") == 1
+
+
 def test_objective_of_a_summary() -> None:
     summary = {"metrics": {"a": {"final": 0.5}, "b": {"final": None}}}
     assert objective(summary, "a") == 0.5
