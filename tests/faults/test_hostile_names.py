@@ -171,8 +171,8 @@ def test_json_and_csv_give_names_back_as_they_were(tmp_path: Path) -> None:
 
 
 def write_images(root: Path) -> list[str]:
-    """A folder of images whose classes have hostile names; returns these."""
-    names = [name.replace("/", "_").lstrip(".")[:200] for name in NAMES]
+    """A folder of images whose classes have hostile names, all of them in UTF-8; returns these."""
+    names = [name.replace("/", "_").replace("\udcff", "").lstrip(".")[:200] for name in NAMES]
     for split, count in (("train", 6), ("test", 2)):
         for number, name in enumerate(names):
             folder = root / split / name
@@ -194,8 +194,7 @@ def test_the_preview_of_a_folder_with_hostile_classes(
     assert picture.read_bytes().startswith(b"\x89PNG")
     with table.open(newline="") as file:
         heading = next(csv.reader(file))
-    escaped = [name.replace("\udcff", r"\udcff") for name in names]
-    assert set(heading) == {"client", *escaped}
+    assert set(heading) == {"client", *names}
 
     broken = Broken({})
     monkeypatch.setattr("fedexp.runtime.execution.partition_picture", lambda data: broken)

@@ -19,7 +19,7 @@ from torchvision_files import WRITE, accept_any_checksum
 from fedexp.cli.command import config_folder
 from fedexp.config.build import build
 from fedexp.data.configured_partition import partition_indices
-from fedexp.data.dataset import Source, Split
+from fedexp.data.dataset import Describer, Source, Split
 from fedexp.data.drawn import DrawnSource
 from fedexp.errors import InputError
 
@@ -122,7 +122,7 @@ DATA: dict[str, tuple[Callable[[Path], object], dict[str, Any]]] = {
 
 def check_dataset(node: dict[str, Any], folder: Path) -> None:
     """Load the dataset; its inputs and constants are finite."""
-    source = build("data", node)
+    source = build("data", node, Describer)
     if isinstance(source, DrawnSource):
         split = source.draw(0, int(source.totals(10)[0]))
         assert split.inputs.isfinite().all()

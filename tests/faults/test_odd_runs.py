@@ -79,7 +79,7 @@ ODD: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "headlines of text": (
         replace("run.json", identity(headlines="all")),
-        "run.json cannot be read: headlines should be higher or lower",
+        "its run.json is damaged or another program's",
     ),
     "a list": (replace("run.json", "[]"), "its run.json is damaged or another program's"),
     "a name": (
