@@ -39,8 +39,8 @@ class ServerOptimizer(Average):
     def merge(self, current: Tensors) -> Tensors:
         """The current weights after one server step."""
         merged = super().merge(current)
-        if merged is current:
-            return current
+        if not merged or merged is current:  # nothing shared, or no samples
+            return merged
         before = {kind: dict(moments) for kind, moments in self.server_state().items()}
         for name in self.parameters & merged.keys():
             direction = self.step(name, merged[name] - current[name])
