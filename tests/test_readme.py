@@ -26,7 +26,8 @@ from fedexp.runtime.plan import plan
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-PAGES = [README, ROOT / "scripts" / "results" / "README.md", ROOT / "CONTRIBUTING.md"]
+RESULTS = ROOT / "scripts" / "results"
+PAGES = [README, RESULTS / "README.md", RESULTS / "archive.md", ROOT / "CONTRIBUTING.md"]
 ALL_PAGES = [*PAGES, ROOT / "conf" / "experiment" / "README.md"]
 TOP = ("conf", "fedexp", "notebooks", "scripts", "tests")
 """Folders of the repository, with which a path on a page begins."""
