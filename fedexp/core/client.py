@@ -1,32 +1,26 @@
 """The client: a LightningModule that every engine, and a stock Trainer, can train."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Self
 
 import torch
-from lightning import LightningModule
 from torch import Generator, Tensor, nn
 from torch.optim import Optimizer
 
 from fedexp.core.client_protocol import Batch, Functional, LocalData
-from fedexp.core.fixed_weights import fixed_buffers, fixed_layers, fixed_parameters
 from fedexp.core.forward import (
     Forward,
-    Outputs,
     classify,
     cross_entropy,
     features_and_levels,
     full_precision,
-    outputs,
 )
 from fedexp.core.frozen_copies import FrozenCopies
-from fedexp.core.functional import call_in_eval_mode, functional
+from fedexp.core.functional import functional
+from fedexp.core.local_model import LocalModel
 from fedexp.core.messages import Message, Tensors
 from fedexp.core.part import Part
-from fedexp.core.sockets import Head, Loss, Personalization, Phase, Regularizer
-from fedexp.core.tensor_index import TensorIndex
+from fedexp.core.sockets import Head, Loss, Personalization, Regularizer
 from fedexp.core.token_rows import by_token, scored_rows
 from fedexp.core.turn import Turn
 
@@ -34,16 +28,13 @@ OptimizerFactory = Callable[[Iterable[nn.Parameter], int], Optimizer]
 """(parameters, round) -> a fresh local optimizer."""
 
 
-class ClientModule(LightningModule):
+class ClientModule(LocalModel):
     """Backbone, head, loss, regularizer and personalization: the objective of local training.
 
     A process has one such module, the resident module, and trains its clients one after another.
     For each client it copies the weights in, ``begin_turn`` sets the client, and the parts'
     ``begin`` sets their buffers. So the objective is a pure function of (parameters, buffers,
     batch).
-
-    A parameter without ``requires_grad`` at construction is fixed: ``weights`` leaves it out. See
-    ``core.fixed_weights``.
 
     Attributes:
         turn: the record of the current client's turn.
@@ -61,34 +52,20 @@ class ClientModule(LightningModule):
         optimizer: OptimizerFactory,
         parts: Mapping[str, Part] = MappingProxyType({}),
     ) -> None:
-        super().__init__()
-        self.backbone, self.head = backbone, head
+        super().__init__(backbone, head)
         self.loss, self.regularizer = loss, regularizer
         self.personalization = personalization
         self.optimizer = optimizer
         self.parts = parts
         self.frozen_copies = FrozenCopies((), backbone, head)
-        self._trainable: tuple[str, ...] = ("",)
-        self._plain_sgd = False
-        self._derived = {f"head.{name}" for name in head.derived}
         self._features: tuple[Tensor, Tensor] | None = None
         self._begin_client = getattr(backbone, "begin_client", None)
-        self._fixed_layers = tuple(fixed_layers(backbone).values())
-        self._fixed = fixed_parameters(self) | {f"backbone.{n}" for n in fixed_buffers(backbone)}
-        self.tensor_index = TensorIndex(self, self._fixed)
+        self.index_weights()
 
     def finish_setup(self) -> None:
         """Make the frozen copies that the loss needs; call it once, after the parts' ``setup``."""
         self.frozen_copies = FrozenCopies(self.loss.reference_models, self.backbone, self.head)
-        self.tensor_index = TensorIndex(self, self._fixed)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Logits [B, C]."""
-        return self.outputs(inputs).logits
-
-    def outputs(self, inputs: Tensor) -> Outputs:
-        """Features and logits of ``inputs`` [B, ...]."""
-        return outputs(self.backbone, self.head, inputs)
+        self.index_weights()
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The local objective on one batch, a scalar."""
@@ -288,33 +265,6 @@ class ClientModule(LightningModule):
         measured = {name: part.measure(forward) for name, part in self.parts.items()}
         return {name: tensors for name, tensors in measured.items() if tensors}
 
-    def trained_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """(name, parameter) pairs that the current phase trains."""
-        # Selected by name: under ``torch.func`` parameters do not keep their ``requires_grad``.
-        return ((n, p) for n, p in self.tensor_index.parameters() if n.startswith(self._trainable))
-
-    def logits_with(self, weights: Tensors, inputs: Tensor) -> Tensor:
-        """Logits [B, C] in eval mode with ``weights`` in place of the model's own.
-
-        The module itself does not change.
-        """
-        return call_in_eval_mode(self, weights, inputs)
-
-    @property
-    def weights(self) -> Tensors:
-        """Name -> parameter or persistent buffer, except fixed ones; memory is shared."""
-        return self.tensor_index.weights()
-
-    @property
-    def stored_parameters(self) -> int:
-        """Count of numbers that local training holds: model, frozen copies, the parts' buffers."""
-        held = chain(self.tensor_index.everything(), self.tensor_index.fixed())
-        return sum(value.numel() for _, value in held)
-
-    def is_sent(self, name: str) -> bool:
-        """Whether this weight may be sent: every weight except the head's derived buffers."""
-        return name not in self._derived
-
     def features(
         self, batch_size: int = 1000, augment: Generator | None = None
     ) -> tuple[Tensor, Tensor]:
@@ -338,35 +288,7 @@ class ClientModule(LightningModule):
         labels, z = zip(*rows, strict=True)
         return torch.cat(z), torch.cat(labels)
 
-    @torch.no_grad()
     def load(self, weights: Mapping[str, Tensor]) -> None:
         """Copy ``weights`` into the module in place; weights of other names do not change."""
         self._features = None
-        if not weights:
-            return
-        current = self.weights
-        for name, value in weights.items():
-            current[name].copy_(value)
-
-    def train(self, mode: bool = True) -> Self:
-        """Train mode, except for layers with fixed buffers."""
-        super().train(mode)
-        for layer in self._fixed_layers:
-            layer.training = False
-        return self
-
-    def begin_phase(self, phase: Phase) -> None:
-        """Train mode, except for the modules that the phase keeps in eval mode."""
-        self.train()
-        if phase.eval_mode:
-            for name, module in self.named_modules():
-                if f"{name}.".startswith(phase.eval_mode):
-                    module.eval()
-        self._plain_sgd = phase.plain_sgd
-        self.train_only(phase.trainable)
-
-    def train_only(self, prefixes: tuple[str, ...]) -> None:
-        """Train only the parameters whose name starts with one of ``prefixes``."""
-        self._trainable = prefixes
-        for name, value in self.tensor_index.parameters():
-            value.requires_grad_(name.startswith(prefixes))
+        super().load(weights)

@@ -1,0 +1,16 @@
+"""Checks of your own part (``fedexp.core.part``) or measure (``fedexp.measures.measure``)::
+
+    from fedexp.testing import check_measure, check_part
+
+    def test_the_contract() -> None:
+        check_part("loss=robust", config_dir="conf")
+        check_measure("+measure=drift", config_dir="conf")
+
+They train a few tiny clients on the digits for two or three rounds, several times, and compare.
+That takes seconds. It checks the contract, not whether the idea is good.
+"""
+
+from fedexp.testing.comparison import ContractError as ContractError
+from fedexp.testing.federations import TINY as TINY
+from fedexp.testing.measures import check_measure as check_measure
+from fedexp.testing.parts import check_part as check_part

@@ -1,0 +1,59 @@
+"""Compares what two runs found."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedexp.errors import InputError
+
+
+class ContractError(AssertionError):
+    """A part or a measure breaks a rule of its contract."""
+
+
+def compare(
+    expected: Mapping[str, Any],
+    run: Callable[[], Mapping[str, Any]],
+    rule: str,
+    tolerance: float = 0.0,
+) -> None:
+    """Raise ContractError with the rule if ``run`` fails or returns other values."""
+    try:
+        found = run()
+    except InputError:
+        raise
+    except Exception as error:
+        raise ContractError(f"{rule} ({type(error).__name__}: {error})") from error
+    for name in sorted(expected.keys() | found.keys()):
+        if name not in expected or name not in found:
+            raise ContractError(f"{rule} ({name} is absent once)")
+        if difference := _difference(expected[name], found[name], tolerance):
+            raise ContractError(f"{rule} ({name} {difference})")
+
+
+def _difference(one: Any, other: Any, tolerance: float) -> str | None:
+    """How two values differ, in words; None if they do not.
+
+    The tolerance is absolute for tensors, and relative for numbers.
+    """
+    if not isinstance(one, Tensor):
+        return None if _alike(one, other, tolerance) else f"is {one} and {other}"
+    if one.shape != other.shape:
+        return f"has the shapes {tuple(one.shape)} and {tuple(other.shape)}"
+    if torch.equal(one, other):
+        return None
+    gap = (one.double() - other.double()).abs().max().item()
+    return None if gap <= tolerance else f"differs by {gap:.2g}"
+
+
+def _alike(one: Any, other: Any, tolerance: float) -> bool:
+    """Whether both are equal, or lists of such values; NaN is equal to itself."""
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        return all(_alike(*pair, tolerance) for pair in zip(one, other, strict=True))
+    if isinstance(one, float) and isinstance(other, float):
+        both_nan = math.isnan(one) and math.isnan(other)
+        return both_nan or math.isclose(one, other, rel_tol=tolerance)
+    return bool(one == other)

@@ -1,0 +1,86 @@
+"""Small federations for the checks."""
+
+import copy
+import random
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import torch
+from lightning.fabric import Fabric
+from omegaconf import open_dict
+
+from fedexp.config.composed import to_dict
+from fedexp.config.keys import flatten, override_key
+from fedexp.config.schema import Config, validate
+from fedexp.core.messages import Message, Tensors
+from fedexp.data.load import load_data
+from fedexp.federation import Federation
+from fedexp.runtime.assembly import assemble
+from fedexp.runtime.plan import plan
+from fedexp.state.checkpoint import Checkpoints
+from fedexp.tracking.tracker import Tracker
+from fedexp.train import compose
+
+_T = TypeVar("_T")
+
+TINY = (
+    *("algorithm=fedavg", "rounds=4", "clients.count=4", "clients.per_round=2"),
+    *("local.epochs=1", "local.batch_size=16", "data=digits", "data.subset=120", "model=mlp"),
+    *("measure.personal.of=all", "measure.prototypes.every=1000", "tracking.wandb.mode=disabled"),
+)
+"""The overrides of the tiny experiment; the caller's overrides replace them."""
+
+
+def configure(overrides: Sequence[str], config_dir: str | Path | None) -> Config:
+    """The checked config of the tiny experiment with these overrides. Raises InputError."""
+    given = {override_key(each) for each in overrides}
+    all_ = [*(each for each in TINY if override_key(each) not in given), *overrides]
+    composed = compose(all_, config_dir)
+    with open_dict(composed):
+        del composed["hydra"]
+    return validate(to_dict(composed, all_))
+
+
+@contextmanager
+def federation_of(config: Config) -> Iterator[Federation]:
+    """A new federation on the CPU, with new parts; closed when the block ends."""
+    planned, fabric = plan(config), Fabric(accelerator="cpu", devices=1)
+    data = load_data(config, planned.source, fabric.device)
+    federation = assemble(planned, fabric, data, Tracker())
+    with closing(federation.store):
+        yield federation
+
+
+@contextmanager
+def resumed(config: Config, first: Federation) -> Iterator[Federation]:
+    """A new federation with what a checkpoint keeps of ``first`` after its first round."""
+    with tempfile.TemporaryDirectory() as folder, federation_of(config) as second:
+        checkpoints = Checkpoints(Path(folder), keep=1)
+        checkpoints.save(1, 0.0, first.server, first.measures, first.store.states())
+        saved = checkpoints.latest()
+        assert saved is not None
+        device = second.engine.resources.fabric.device
+        clients = second.placement.local_clients
+        saved.restore(second.server, second.measures, second.store, device, clients)
+        second.placement.synchronize()
+        yield second
+
+
+def sent(value: _T) -> _T:
+    """A copy that shares no memory, as after sending."""
+    return copy.deepcopy(value)
+
+
+def scramble() -> None:
+    """Set the global random states to anything."""
+    for seed in (random.seed, np.random.seed, torch.manual_seed):
+        seed(random.SystemRandom().randrange(2**31))
+
+
+def tensors_of(message: Message) -> Tensors:
+    """Every tensor of the message, by name."""
+    return flatten({"weights": message.weights, **message.extras})

@@ -1,0 +1,136 @@
+"""The check of a part."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from fedexp.config.schema import Config
+from fedexp.core.messages import Message, Tensors, Update
+from fedexp.errors import InputError
+from fedexp.federation import Federation
+from fedexp.testing.comparison import compare
+from fedexp.testing.federations import configure, federation_of, resumed, scramble, sent, tensors_of
+
+_ROUNDS = 2
+_Run = Callable[[Config], Message]
+"""Trains ``_ROUNDS`` rounds in some way; returns what the server would send after them."""
+
+
+def check_part(
+    *overrides: str, config_dir: str | Path | None = None, tolerance: float = 1e-4
+) -> None:
+    """Check the parts that these overrides choose, such as ``"loss=robust"``.
+
+    The rules, in this order:
+
+    1. Two runs with the same seed are the same to the bit: every random draw has a key.
+    2. The halves of the part share only what they send, so all bytes are counted: the result is
+       the same if the server's half and the clients' half are different objects.
+    3. A client's update does not depend on the client that trained before it.
+    4. A run that is resumed after a round ends with the same bits as an uninterrupted run: the
+       server's state is in ``server_state``, a client's state in its memory.
+    5. ``engine=vectorized`` gives the weights of ``engine=serial``, or refuses in one line.
+
+    Args:
+        overrides: changes of the overrides in ``TINY``, as on the command line.
+        config_dir: a folder with config groups of your own, as ``--config-dir``.
+        tolerance: largest difference of a weight between the two engines.
+
+    Raises:
+        ContractError: the first rule that is broken, and by what.
+        InputError: the config is invalid.
+    """
+    config = configure(overrides, config_dir)
+    expected = _sent_after(_train, config)
+    for run, rule in (
+        (_train, "two runs with the same seed differ: a random draw has no key (core.randomness)"),
+        (
+            _train_apart,
+            "one half of the part uses data that the other half did not send: return them from "
+            "broadcast or report",
+        ),
+        (_train_among_others, "a client's update depends on the client that trained before it"),
+        (
+            _train_with_a_break,
+            "a resumed run differs: keep the server's state in server_state, and a client's state "
+            "in its memory",
+        ),
+    ):
+        compare(expected, partial(_sent_after, run, config), rule)
+    try:
+        vectorized = configure([*overrides, "engine=vectorized"], config_dir)
+        run_stacked = partial(_sent_after, _train, vectorized)
+        compare(expected, run_stacked, "engine=vectorized differs from serial", tolerance)
+    except InputError:
+        return  # refused, in one line
+
+
+def _train(config: Config) -> Message:
+    with federation_of(config) as federation:
+        for round in range(1, _ROUNDS + 1):
+            federation.run_round(round)
+        return sent(federation.server.broadcast(_ROUNDS + 1))
+
+
+def _train_apart(config: Config) -> Message:
+    """Train the clients of one federation for the server of another."""
+    with federation_of(config) as far, federation_of(config) as clients:
+        for round in range(1, _ROUNDS + 1):
+            message = sent(far.server.broadcast(round))
+            cohort = _cohort(far, clients, message)
+            for update in clients.engine.train(cohort, message):
+                far.server.add(sent(update))
+            far.server.step()
+        return sent(far.server.broadcast(_ROUNDS + 1))
+
+
+def _train_among_others(config: Config) -> Message:
+    """Train some other client before each one, and discard its update."""
+    with federation_of(config) as federation:
+        for round in range(1, _ROUNDS + 1):
+            message = federation.server.broadcast(round)
+            updates: list[Update] = []
+            for client, draws in Counter(_cohort(federation, federation, message)).items():
+                _train_in_vain(federation, client, message)
+                updates += map(sent, federation.engine.train([client] * draws, message))
+            for update in updates:
+                federation.server.add(update)
+            federation.server.step()
+        return sent(federation.server.broadcast(_ROUNDS + 1))
+
+
+def _cohort(server: Federation, clients: Federation, message: Message) -> Sequence[int]:
+    """The cohort; the sampler may first ask clients for answers."""
+    sampler = server.sampler
+    asked = sampler.candidates(message.round)
+    sampler.observe({client: sent(a) for client, a in clients.engine.probe(asked, message)})
+    return list(server.placement.local_clients(sampler.select(message.round)))
+
+
+def _train_in_vain(federation: Federation, client: int, message: Message) -> None:
+    """Train a client other than this one, and put its state back."""
+    resources = federation.engine.resources
+    sizes = resources.data.sizes.tolist()
+    other = next(c for c, size in enumerate(sizes) if size and c != client)
+    before = sent(dict(resources.store.states()))
+    list(federation.engine.train([other], message))
+    resources.store.discard(other)
+    if other in before:
+        resources.store.put(other, before[other])
+
+
+def _train_with_a_break(config: Config) -> Message:
+    """After the first round everything is saved, and a new federation goes on from there."""
+    with federation_of(config) as first:
+        first.run_round(1)
+        with resumed(config, first) as second:
+            for round in range(2, _ROUNDS + 1):
+                second.run_round(round)
+            return sent(second.server.broadcast(_ROUNDS + 1))
+
+
+def _sent_after(run: _Run, config: Config) -> Tensors:
+    """Every tensor of the message, by name; each run begins with other global random states."""
+    scramble()
+    return tensors_of(run(config))

@@ -1,0 +1,39 @@
+"""The check of a part: bundled parts pass, and each broken rule is noticed."""
+
+import pytest
+
+from fedexp.errors import InputError
+from fedexp.testing import ContractError, check_part
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["algorithm=fednh"],
+        ["algorithm=scaffold"],
+        ["loss=moon", "sampler=power_of_choice"],
+    ],
+    ids=" ".join,
+)
+def test_parts_keep_the_contract(overrides: list[str]) -> None:
+    check_part(*overrides)
+
+
+@pytest.mark.parametrize(
+    ("part", "rule"),
+    [
+        ("WithoutKey", "two runs with the same seed differ"),
+        ("SideChannel", "one half of the part uses data that the other half did not send"),
+        ("LeftBehind", "depends on the client that trained before it"),
+        ("Forgetful", r"a resumed run differs.*\(loss.scale"),
+        ("Padded", "engine=vectorized differs from serial"),
+    ],
+)
+def test_a_broken_rule_is_noticed(part: str, rule: str) -> None:
+    with pytest.raises(ContractError, match=rule):
+        check_part(f"loss._target_=contract_breakers.{part}")
+
+
+def test_a_wrong_override_is_one_line() -> None:
+    with pytest.raises(InputError, match=r"regularizer\.mu=-1"):
+        check_part("regularizer=proximal", "regularizer.mu=-1")
