@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -121,10 +121,11 @@ def check_sweep_folder(config: DictConfig) -> None:
 
 def check_run(folder: Path, config: Any) -> None:
     """Raise InputError unless a launch with ``config`` may use ``folder``."""
-    with _usable("hydra.run.dir", folder):
-        if config.resume not in (None, run_folder.AUTO) and run_folder.read(folder) is None:
-            raise InputError(f"resume={folder}: has no run")
-        run_folder.check(folder, config)
+    with _usable("hydra.run.dir", folder), suppress(FileNotFoundError):
+        folder.stat()
+    run_folder.check(folder, config)
+    if config.resume not in (None, run_folder.AUTO) and run_folder.read(folder) is None:
+        raise InputError(f"resume={folder}: has no run")
 
 
 def make_folder(key: str, folder: Path) -> Path:
