@@ -1,5 +1,6 @@
 """Find files and folders of killed processes: a lock ends with the process that holds it."""
 
+import re
 import shutil
 import tempfile
 import time
@@ -8,11 +9,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-LOCK = ".lock"
-"""The locked file in a folder."""
+LOCK = ".fedexp-temporary"
+"""The locked file in a temporary folder; the folder of a run has none of this name."""
 
 YOUNG = 60
 """Seconds for which a file is left alone: its process may be about to lock it."""
+
+_NAME = re.compile(r"fedexp-(clients|ranks)-[a-z0-9_]{8}")
+"""The names of our temporary folders; a user's own folder may begin alike."""
 
 
 def try_lock(file: BinaryIO) -> bool | None:
@@ -56,4 +60,5 @@ def remove_abandoned(paths: Iterable[Path]) -> None:
 
 def remove_abandoned_folders() -> None:
     """Remove what killed processes of fedexp left in the folder of temporary files."""
-    remove_abandoned(Path(tempfile.gettempdir()).glob("fedexp-*"))
+    found = Path(tempfile.gettempdir()).glob("fedexp-*")
+    remove_abandoned(path for path in found if _NAME.fullmatch(path.name) and path.is_dir())

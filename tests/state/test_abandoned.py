@@ -7,6 +7,7 @@ import torch
 
 from fedexp.state.abandoned import LOCK, hold, remove_abandoned_folders
 from fedexp.state.ram_and_disk import RamAndDisk
+from fedexp.state.run_folder import locked
 
 
 @pytest.fixture
@@ -28,7 +29,8 @@ def made(folder: Path) -> Path:
 
 
 def test_folders_of_dead_processes_are_removed(temporary: Path) -> None:
-    dead, living = made(temporary / "fedexp-clients-a"), made(temporary / "fedexp-ranks-b")
+    dead = made(temporary / "fedexp-clients-aaaaaaaa")
+    living = made(temporary / "fedexp-ranks-bbbbbbbb")
     hold(dead).close()
     with hold(living):
         for folder in (dead, living):
@@ -39,14 +41,30 @@ def test_folders_of_dead_processes_are_removed(temporary: Path) -> None:
 
 
 def test_other_folders_stay(temporary: Path) -> None:
-    without_lock, foreign = made(temporary / "fedexp-mine"), made(temporary / "theirs")
+    without_lock, foreign = made(temporary / "fedexp-ranks-aaaaaaaa"), made(temporary / "theirs")
     (foreign / LOCK).touch()
-    young = made(temporary / "fedexp-young")
+    young = made(temporary / "fedexp-clients-bbbbbbbb")
     (young / LOCK).touch()
     for folder in (without_lock, foreign):
         old(folder)
     remove_abandoned_folders()
     assert all((each / "client.pt").exists() for each in (without_lock, foreign, young))
+
+
+def test_runs_and_files_of_a_user_stay(temporary: Path) -> None:
+    """They were deleted if their names began with fedexp-."""
+    runs = [made(temporary / name) for name in ("fedexp-cifar", "fedexp-clients-20260101")]
+    for run in runs:
+        with locked(run):
+            pass
+        old(run)
+    files = [temporary / name for name in ("fedexp-notes.txt", "fedexp-clients-cccccccc")]
+    for file in files:
+        file.write_text("mine")
+        old(file)
+    remove_abandoned_folders()
+    assert all((run / "client.pt").exists() for run in runs)
+    assert all(file.read_text() == "mine" for file in files)
 
 
 def test_the_states_of_a_living_process_stay(temporary: Path) -> None:
