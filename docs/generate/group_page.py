@@ -1,0 +1,50 @@
+"""The pages that list the options of a group, and the groups."""
+
+from generate.options import CONF, GROUPS, Option, options
+from generate.text import code, escape, sentence, table
+from generate.yaml_comments import read
+
+
+def group_page(group: str) -> str:
+    """A list of a group's options, and the keys that all of them share."""
+    found = options(group)
+    lines = [f"# `{group}=`", f"{GROUPS[group]}."]
+    if group == "algorithm":
+        lines.append("[All methods in one table](/options/gallery.md), to be sorted.")
+    rows = ((_link(each), escape(sentence(each.summary))) for each in found)
+    lines.append(":::{div} options\n" + table(("option", ""), rows) + ":::")
+    if shared := _shared_keys(group):
+        lines += ["## Keys of every option", shared]
+    names = "\n".join(each.name for each in found)
+    lines.append(f"```{{toctree}}\n:hidden:\n\n{names}\n```")
+    return "\n\n".join(lines) + "\n"
+
+
+def groups_page() -> str:
+    """The list of all groups."""
+    rows = [
+        (f"[`{group}=`]({group}/index.md)", about, str(len(options(group))))
+        for group, about in GROUPS.items()
+    ]
+    names = "\n".join(f"{group}/index" for group in GROUPS)
+    return (
+        "# All options\n\n"
+        "An experiment is one option of each group, and values. Every option has a page: what it "
+        "does, its keys, what it can be combined with, and a run on digits beside FedAvg's. "
+        "These pages are made from the configs, the code and the stored runs.\n\n"
+        + table(("group", "", "options"), rows)
+        + f"\n```{{toctree}}\n:hidden:\n\ngallery\n{names}\nexperiment/index\n```\n"
+    )
+
+
+def _link(option: Option) -> str:
+    return f"[`{option.name}`]({option.name}.md)"
+
+
+def _shared_keys(group: str) -> str:
+    """The keys that ``config.yaml`` sets for every option of the group."""
+    keys = [key for key in read(CONF / "config.yaml").keys if key.name.startswith(f"{group}.")]
+    if not keys:
+        return ""
+    rows = ((code(key.name), code(key.default), escape(key.meaning)) for key in keys)
+    return ":::{div} keys\n" + table(("key", "default", "meaning"), rows) + ":::"

@@ -1,0 +1,79 @@
+"""The part of an option's page with its runs on digits beside FedAvg's."""
+
+from generate.curve import svg
+from generate.measured import GLOBAL, PERSONAL, Runs, mean_and_spread, runs
+from generate.options import Option
+from generate.run_plan import reason_for_none
+from generate.text import escape, table
+
+BASELINE = ("algorithm", "fedavg")
+_SETTING = (
+    "20 clients hold scikit-learn's digits, by Dirichlet(0.1) unless the command says otherwise; "
+    "ten of them train in each of 30 rounds."
+)
+
+
+def measured_section(option: Option) -> str:
+    """Curve, command and numbers, or the reason why there are none."""
+    if reason := reason_for_none(option):
+        return f"Not measured on digits: {escape(reason)}."
+    own, fedavg = runs(option.group, option.name), runs(*BASELINE)
+    if isinstance(own, str) or isinstance(fedavg, str):
+        return f"Not measured on digits: {escape(own if isinstance(own, str) else str(fedavg))}."
+    is_baseline = (option.group, option.name) == BASELINE
+    both = {option.name: own} if is_baseline else {option.name: own, "fedavg": fedavg}
+    parts = [
+        _command(own),
+        _curves(both),
+        table(("", *both), _rows(both), classes="numbers"),
+        _remarks(own),
+    ]
+    return "\n\n".join(parts)
+
+
+def _command(own: Runs) -> str:
+    seeds = f" seed={','.join(map(str, own.seeds))}"
+    sweep = "-m " if len(own.seeds) > 1 else ""
+    return f"```bash\n{own.command.replace('fedexp ', f'fedexp {sweep}', 1)}{seeds}\n```"
+
+
+def _curves(both: dict[str, Runs]) -> str:
+    own, *_ = both.values()
+    metric = GLOBAL if own.final(GLOBAL) else PERSONAL
+    curves = {name: each.curve(metric) for name, each in both.items() if each.final(metric)}
+    return (
+        f"```{{raw}} html\n{svg(curves, metric)}\n```\n\n`{metric}` over rounds, mean over seeds."
+    )
+
+
+def _rows(both: dict[str, Runs]) -> list[list[str]]:
+    named = {
+        "accuracy of the global model": GLOBAL,
+        "mean accuracy of the clients' own models": PERSONAL,
+    }
+    rows = [
+        [f"[{name}](/numbers.md)", *(mean_and_spread(each.final(metric)) for each in both.values())]
+        for name, metric in named.items()
+    ]
+    costs = {
+        "bytes to clients": ("download_bytes", "{:,.0f}"),
+        "bytes to the server": ("upload_bytes", "{:,.0f}"),
+        "processor seconds": ("seconds", "{:.1f}"),
+    }
+    for name, (key, form) in costs.items():
+        rows.append([name, *(form.format(each.total(key)) for each in both.values())])
+    return rows
+
+
+def _remarks(own: Runs) -> str:
+    count = len(own.seeds)
+    seeds = (
+        f"mean ± standard deviation over {count} seeds"
+        if count > 1
+        else "one seed: no statement about which of the two is better"
+    )
+    return (
+        f"{_SETTING} Accuracies are those after the last round, {seeds}. Bytes and seconds are of "
+        "a whole run; seconds include the evaluation and leave out imports and figures. "
+        f"Measured with fedexp {own.release}."
+    )

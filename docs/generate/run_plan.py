@@ -1,0 +1,32 @@
+"""How each option is run on digits, from ``docs/measured/plan.yaml``."""
+
+from functools import cache
+from typing import Any
+
+import yaml
+
+from generate.measured import FOLDER
+from generate.options import Option
+
+
+@cache
+def _plan() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((FOLDER / "plan.yaml").read_text())
+    return found
+
+
+def reason_for_none(option: Option) -> str:
+    """Why the option is not run; empty if it is."""
+    reasons, name = _plan()["not_measured"], f"{option.group}/{option.name}"
+    if name in _plan()["measured"]:
+        return ""
+    return str(reasons.get(name) or reasons.get(option.group, ""))
+
+
+def overrides(option: Option) -> list[str]:
+    """The command line of its run, without the seed."""
+    plan = _plan()
+    base = plan["base"].get(option.group, plan["base"]["default"])
+    also = plan["also"].get(f"{option.group}/{option.name}", [])
+    chosen = [] if option.is_default_measure else [option.override]
+    return [*base, *chosen, *also, *plan["always"]]
