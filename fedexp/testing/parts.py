@@ -9,8 +9,10 @@ from fedexp.config.schema import Config
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.errors import InputError
 from fedexp.federation import Federation
+from fedexp.runtime.plan import plan
 from fedexp.testing.comparison import compare
 from fedexp.testing.federations import configure, federation_of, resumed, scramble, sent, tensors_of
+from fedexp.testing.interrupted import Interrupted, other_client
 
 _ROUNDS = 2
 _Run = Callable[[Config], Message]
@@ -30,7 +32,10 @@ def check_part(
     3. A client's update does not depend on the client that trained before it.
     4. A run that is resumed after a round ends with the same bits as an uninterrupted run: the
        server's state is in ``server_state``, a client's state in its memory.
-    5. ``engine=vectorized`` gives the weights of ``engine=serial``, or refuses in one line.
+    5. A client's local training reads nothing that ``begin`` of another client overwrites: what
+       differs between clients is a parameter or a registered buffer. Not checked if
+       ``engine=vectorized`` refuses the part.
+    6. ``engine=vectorized`` gives the weights of ``engine=serial``, or refuses in one line.
 
     Args:
         overrides: changes of the overrides in ``TINY``, as on the command line.
@@ -60,6 +65,13 @@ def check_part(
         compare(expected, partial(_sent_after, run, config), rule)
     try:
         vectorized = configure([*overrides, "engine=vectorized"], config_dir)
+        plan(vectorized)
+        compare(
+            expected,
+            partial(_sent_after, _train_interrupted, config),
+            "a client's training depends on the client whose begin was called last: what differs "
+            "between clients must be a parameter or a registered buffer, not an attribute",
+        )
         run_stacked = partial(_sent_after, _train, vectorized)
         compare(expected, run_stacked, "engine=vectorized differs from serial", tolerance)
     except InputError:
@@ -100,6 +112,15 @@ def _train_among_others(config: Config) -> Message:
         return sent(federation.server.broadcast(_ROUNDS + 1))
 
 
+def _train_interrupted(config: Config) -> Message:
+    """Begin some other client before each one trains; put back what a stack of clients keeps."""
+    with federation_of(config) as federation:
+        federation.engine = Interrupted(federation.engine.resources)
+        for round in range(1, _ROUNDS + 1):
+            federation.run_round(round)
+        return sent(federation.server.broadcast(_ROUNDS + 1))
+
+
 def _cohort(server: Federation, clients: Federation, message: Message) -> Sequence[int]:
     """The cohort; the sampler may first ask clients for answers."""
     sampler = server.sampler
@@ -111,8 +132,7 @@ def _cohort(server: Federation, clients: Federation, message: Message) -> Sequen
 def _train_in_vain(federation: Federation, client: int, message: Message) -> None:
     """Train a client other than this one, and put its state back."""
     resources = federation.engine.resources
-    sizes = resources.data.sizes.tolist()
-    other = next(c for c, size in enumerate(sizes) if size and c != client)
+    other = other_client(federation.engine, client)
     before = sent(dict(resources.store.states()))
     list(federation.engine.train([other], message))
     resources.store.discard(other)

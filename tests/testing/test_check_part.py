@@ -26,6 +26,7 @@ def test_parts_keep_the_contract(overrides: list[str]) -> None:
         ("SideChannel", "one half of the part uses data that the other half did not send"),
         ("LeftBehind", "depends on the client that trained before it"),
         ("Forgetful", r"a resumed run differs.*\(loss.scale"),
+        ("Attribute", "depends on the client whose begin was called last"),
         ("Padded", "engine=vectorized differs from serial"),
     ],
 )

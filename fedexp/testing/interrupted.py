@@ -1,0 +1,50 @@
+"""Serial training in which each client begins as in a stack of clients."""
+
+from collections.abc import Callable
+
+import torch
+
+from fedexp.core.client import ClientModule
+from fedexp.core.messages import Message
+from fedexp.engines.base import Engine
+from fedexp.engines.serial import Serial
+from fedexp.engines.stack import Stack
+from fedexp.state.client_state import ClientState
+from fedexp.testing.federations import sent
+
+
+class Interrupted(Serial):
+    """Trains one client after another; between the begin of each and its training, another begins.
+
+    Then this client's parameters and buffers are put back, which is all that a stack keeps of it.
+    """
+
+    def begin(self, client: int, message: Message, state: ClientState) -> ClientModule:
+        """Begin this client, then another one, and put back what a stack keeps."""
+        return self._interrupted(super().begin, client, message, state)
+
+    def begin_personal(self, client: int, message: Message, state: ClientState) -> ClientModule:
+        """As ``begin``, for the client's separate model."""
+        return self._interrupted(super().begin_personal, client, message, state)
+
+    def _interrupted(
+        self,
+        begin: Callable[[int, Message, ClientState], ClientModule],
+        client: int,
+        message: Message,
+        state: ClientState,
+    ) -> ClientModule:
+        module = begin(client, message, state)
+        row = Stack(module, 1)
+        row.save_row(0)
+        with torch.random.fork_rng(devices=()):
+            begin(other_client(self, client), message, sent(state))
+        row.load_row(0)
+        return module
+
+
+def other_client(engine: Engine, client: int) -> int:
+    """Another client with data, of another number of samples if there is one."""
+    sizes = engine.resources.data.sizes.tolist()
+    others = [c for c, size in enumerate(sizes) if size and c != client]
+    return next((c for c in others if sizes[c] != sizes[client]), others[0])
