@@ -1,0 +1,56 @@
+"""The mean of the last two global models."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from pydantic import PositiveInt
+
+from fedexp.compatibility.traits import Need
+from fedexp.core.messages import Message, Tensors
+from fedexp.measures.after_round import AfterRound
+from fedexp.measures.measure import Better, Measure, Measured
+from fedexp.measures.scoring.scorer import Scorer
+
+
+class LastTwo(Measure):
+    """``global/accuracy_last_two`` and ``global/loss_last_two`` on the test split.
+
+    The model is the mean of the global weights before and after the round; integer buffers are the
+    newest. After round 1 it is the model of round 1: the initial weights are left out, as in
+    FedExP's released code (Jhunjhunwala et al., ICLR 2023, Section 6). Clients never get this mean.
+
+    Args:
+        every: rounds between measurements; the last round is always measured.
+    """
+
+    headlines: Mapping[str, Better] = MappingProxyType({"global/accuracy_last_two": "higher"})
+    needs = frozenset({Need.GLOBAL_MODEL, Need.TEST_CLASSES})
+
+    def __init__(self, every: PositiveInt) -> None:
+        self.every = every
+
+    def begin_round(self, message: Message) -> None:
+        """Note the global weights before the round."""
+        self._before = message
+
+    def __call__(self, after: AfterRound) -> Measured:
+        """Accuracy and loss of the mean."""
+        if not after.ranks.is_first:
+            return Measured()
+        newest = after.message.weights
+        mean = newest if self._before.round == 1 else mean_of(self._before.weights, newest)
+        after.resources.load_global(replace(after.message, weights=mean))
+        found = Scorer(after.resources).predict(personal=False)
+        accuracy = found.correct.double().mean().item()
+        return Measured({"global/accuracy_last_two": accuracy, "global/loss_last_two": found.loss})
+
+
+def mean_of(before: Tensors, newest: Tensors) -> Tensors:
+    """The mean of two models' weights; integer tensors are the newest."""
+    return {
+        name: (before[name].double() + value).div(2).to(value.dtype)
+        if value.is_floating_point()
+        else value
+        for name, value in newest.items()
+    }
