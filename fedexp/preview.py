@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
+from fedexp.cli import hydra_api
 from fedexp.cli.command import config_folder, exit_in_one_line, run_command
 from fedexp.config.composed import to_dict
 
@@ -15,7 +15,7 @@ def main() -> None:
     run_command(job)
 
 
-@hydra.main(version_base="1.3", config_path=config_folder(), config_name="config")
+@hydra_api.command(config_folder())
 def job(cfg: DictConfig) -> None:
     """Write ``partition.png`` and ``partition.csv`` to the output folder and print where."""
     from fedexp.config.schema import validate

@@ -18,6 +18,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from fedexp.cli import hydra_api
 from fedexp.cli.command import config_folder, exit_in_one_line, remove_if_unused, run_command
 from fedexp.cli.hydra_errors import one_line
 from fedexp.cli.resume import check_run, make_folder
@@ -42,7 +43,7 @@ def main() -> None:
     run_command(job)
 
 
-@hydra.main(version_base="1.3", config_path=config_folder(), config_name="config")
+@hydra_api.command(config_folder())
 def job(cfg: DictConfig) -> float:
     """One job. Returns the objective, for Hydra's optimising sweepers.
 
@@ -134,8 +135,7 @@ def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> 
 def compose(overrides: Sequence[str], config_dir: str | Path | None = None) -> DictConfig:
     """The config of a run, with Hydra's node, not checked yet; see ``run``. Raises InputError."""
     found = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
-    here = hydra.initialize_config_dir(config_folder(), version_base="1.3", job_name="fedexp")
-    with one_line(overrides, Path(config_folder())), here:
+    with one_line(overrides, Path(config_folder())), hydra_api.initialize(config_folder()):
         return hydra.compose("config", [*found, *overrides], return_hydra_config=True)
 
 

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
@@ -22,6 +21,7 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
+from fedexp.cli.hydra_api import runs_one_by_one
 from fedexp.cli.sweeps import minutes
 from fedexp.errors import InputError
 from fedexp.papers.sweep import CELLS
@@ -142,7 +142,7 @@ class _TrialLauncher(Launcher):
     def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher
         self.succeeded = 0
-        self.runs_one_by_one = isinstance(launcher, BasicLauncher)
+        self.runs_one_by_one = runs_one_by_one(launcher)
 
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig

@@ -6,7 +6,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
@@ -17,6 +16,7 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
+from fedexp.cli.hydra_api import runs_one_by_one
 from fedexp.cli.sweeps import minutes
 from fedexp.errors import InputError
 from fedexp.papers.sweep import (
@@ -80,7 +80,7 @@ class TableSweeper(Sweeper):
 
     def _launch(self, jobs: Sequence[Sequence[str]], folder: Path) -> list[Sequence[JobReturn]]:
         """Launch the jobs until all are done or the sweep has to stop; name those not started."""
-        size = self._batch or (1 if isinstance(self.launcher, BasicLauncher) else len(jobs))
+        size = self._batch or (1 if runs_one_by_one(self.launcher) else len(jobs))
         results: list[Sequence[JobReturn]] = []
         begun = 0
         while begun < len(jobs) and not reason_to_stop_sweep():

@@ -48,7 +48,7 @@ class AdaptPlugins(Callback):
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Called by Hydra before it creates the sweeper and the launcher."""
-        with read_write(config):
+        with read_write(config), read_write(config.hydra):
             for node in (config.hydra.sweeper, config.hydra.launcher):
                 node._target_ = _OWN_PLUGINS.get(node._target_, node._target_)
             sampler = config.hydra.sweeper.get("sampler")

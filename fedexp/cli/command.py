@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from omegaconf import OmegaConf
-
 from fedexp.cli.help import register_help_resolver
+from fedexp.cli.hydra_api import register_resolver
 from fedexp.cli.hydra_errors import one_line
 from fedexp.cli.resume import register_resolvers
 from fedexp.cli.sweeps import check_in_jobs
@@ -24,9 +23,7 @@ from fedexp.runtime.interrupts import exit_on_interrupt
 from fedexp.state.disk_errors import disk_errors_in_one_line
 
 # A random suffix, so that two runs started in the same second do not share a folder.
-OmegaConf.register_new_resolver(
-    "run_id", lambda: secrets.token_hex(2), use_cache=True, replace=True
-)
+register_resolver("run_id", lambda: secrets.token_hex(2), use_cache=True)
 register_resolvers()
 register_help_resolver()
 

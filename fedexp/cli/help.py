@@ -4,8 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from omegaconf import OmegaConf
-
+from fedexp.cli.hydra_api import register_resolver
 from fedexp.papers.sweep import table_presets
 
 _ONLY = "default"
@@ -13,8 +12,8 @@ _ONLY = "default"
 
 def register_help_resolver() -> None:
     """Register the resolvers that ``hydra.help.template`` uses."""
-    OmegaConf.register_new_resolver("config_groups", config_groups, replace=True)
-    OmegaConf.register_new_resolver("paper_tables", paper_tables, replace=True)
+    register_resolver("config_groups", config_groups)
+    register_resolver("paper_tables", paper_tables)
 
 
 def config_groups(sources: Sequence[Mapping[str, str]], hidden: Collection[str]) -> str:

@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from fedexp.cli.hydra_api import register_resolver
 from fedexp.config.composed import to_dict
 from fedexp.config.keys import may_change, override_key
 from fedexp.config.schema import validate
@@ -28,11 +29,9 @@ _JOBS = ("hydra.sweeper.", "hydra/sweeper=")  # overrides that determine the job
 
 def register_resolvers() -> None:
     """Register the resolvers that ``hydra.run.dir`` and ``hydra.sweep.dir`` use."""
-    OmegaConf.register_new_resolver("run_folder", choose_run_folder, replace=True)
+    register_resolver("run_folder", choose_run_folder)
     # Cached, so that all jobs of a sweep get the same folder.
-    OmegaConf.register_new_resolver(
-        "sweep_folder", choose_sweep_folder, use_cache=True, replace=True
-    )
+    register_resolver("sweep_folder", choose_sweep_folder, use_cache=True)
 
 
 def choose_run_folder(root: str, new: str, *, _root_: DictConfig) -> str:
