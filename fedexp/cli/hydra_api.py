@@ -4,11 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 import hydra
+import omegaconf
 from hydra.plugins.launcher import Launcher
-from hydra.version import __version__
 from omegaconf import DictConfig, OmegaConf
 
-_IS_OLD = __version__.startswith("1.3.")
+_IS_OLD = hydra.__version__.startswith("1.3.")
+_HAS_OLD_NAMES = omegaconf.__version__.startswith("2.3.")  # register_resolver is another one there
 _BASE = {"version_base": "1.3"} if _IS_OLD else {}
 _EXECUTED = ("fedexp.*", "hydra_plugins.*", "logging.*", "colorlog.*", "optuna.*")
 """What Hydra 1.4 may call by a name in its own node: callbacks, log handlers, Optuna's samplers."""
@@ -30,8 +31,8 @@ def initialize(config_folder: str) -> Any:
 
 def register_resolver(name: str, resolver: Callable[..., Any], use_cache: bool = False) -> None:
     """Register a resolver of interpolations such as ``${name:argument}``, again if need be."""
-    register = getattr(OmegaConf, "register_resolver", None) or OmegaConf.register_new_resolver
-    register(name, resolver, use_cache=use_cache, replace=True)
+    current = "register_new_resolver" if _HAS_OLD_NAMES else "register_resolver"
+    getattr(OmegaConf, current)(name, resolver, use_cache=use_cache, replace=True)
 
 
 def runs_one_by_one(launcher: Launcher) -> bool:
