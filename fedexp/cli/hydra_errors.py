@@ -1,16 +1,14 @@
 """Turns Hydra's errors about a command line into one line."""
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
 from hydra.errors import HydraException, InstantiationException, OverrideParseException
-from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from fedexp.cli.suggestions import suggested_key
 from fedexp.config.renamed_keys import renamed
 from fedexp.errors import InputError
 
@@ -41,7 +39,9 @@ def one_line(overrides: Sequence[str], folder: Path) -> Iterator[None]:
         text = f"{error}\n{error.__cause__ or ''}"
         for advice in _FURTHER_ADVICE:
             text = text.partition(advice)[0]
-        said = _missing_option(text, folder) or " ".join(text.split()) + _suggestion(text, folder)
+        said = _missing_option(text, folder) or " ".join(text.split()) + _suggestion(
+            text, overrides, folder
+        )
         raise InputError(at + said) from error
     except ValueError as error:
         if _NO_OPTION not in str(error):
@@ -50,12 +50,13 @@ def one_line(overrides: Sequence[str], folder: Path) -> Iterator[None]:
         raise InputError(f"{' '.join(overrides)}: {error}") from error
 
 
-def _suggestion(text: str, folder: Path) -> str:
+def _suggestion(text: str, overrides: Sequence[str], folder: Path) -> str:
     """Advice after Hydra's message about an unknown key or a missing extra; may be empty."""
     if "missing EQUAL" in text:
         return " Write GROUP=OPTION or KEY=VALUE."
     if unknown := _quoted(text, "Could not override '"):
-        return f" It {words}" if (words := renamed(unknown)) else _similar_key(unknown, folder)
+        words = renamed(unknown)
+        return f" It {words}" if words else suggested_key(unknown, overrides, folder)
     if (missing := _quoted(text, "Could not find '")) in _EXTRAS:
         return f"; it comes with pip install 'fedexp[{_EXTRAS[missing]}]'."
     return ""
@@ -85,41 +86,3 @@ def _missing_option(text: str, folder: Path) -> str:
 def _quoted(text: str, before: str) -> str:
     """The text between ``before`` and the next quote; empty if there is none."""
     return text.partition(before)[2].partition("'")[0]
-
-
-def _similar_key(unknown: str, folder: Path) -> str:
-    """Advice: the options that have this key, or else a key with a similar name."""
-    keys = list(_keys(folder))
-    group = unknown.partition(".")[0]
-    options = sorted({option for key, option in keys if (key, option[0]) == (unknown, group)})
-    if options:
-        names = ", ".join(f"{group}={name}" for _, name in options)
-        return f" It is a key of {names}, not of the chosen option."
-    found = get_close_matches(unknown, [key for key, _ in keys], n=1)
-    if "." in unknown and not (found and "." in found[0]):  # only a group has a similar name
-        name = unknown.rpartition(".")[2]
-        elsewhere = Counter(key for key, _ in keys if key.split(".")[1:] == [name])
-        found = [key for key, _ in elsewhere.most_common(1)] or found
-    return f" Did you mean {found[0]}?" if found else ""
-
-
-def _keys(folder: Path) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Every key as typed on the command line, with the (group, option) of its file."""
-    for path in folder.glob("**/*.yaml"):
-        group = path.parent.relative_to(folder).parts
-        if group[:1] == ("hydra",):
-            continue
-        node = OmegaConf.to_container(OmegaConf.load(path))
-        is_global = path.read_text(encoding="utf-8").startswith("# @package _global_")
-        option = (group[0] if group else "", path.stem)
-        yield from ((key, option) for key in group[:1])
-        yield from ((key, option) for key in _flatten(node, () if is_global else group))
-
-
-def _flatten(node: Any, above: Sequence[str]) -> Iterator[str]:
-    if above:
-        yield ".".join(above)
-    if isinstance(node, Mapping):
-        for key, value in node.items():
-            if key != "defaults":
-                yield from _flatten(value, (*above, str(key)))

@@ -20,6 +20,8 @@ MISTAKES = {
     "experiment=hics/table1_fmnist or experiment=hics/fmnist_setting3 or "
     "experiment=hics/fmnist_setting2?",
     "local.lr=1": "Could not override 'local.lr'. Did you mean optimizer.lr?",
+    "batch_size=32": "Could not override 'batch_size'. Did you mean local.batch_size?",
+    "lr=0.1": "Could not override 'lr'. Did you mean optimizer.lr?",
     "clients.per_roun=3": "Could not override 'clients.per_roun'. Did you mean clients.per_round?",
     "optimizer.momentm=1": "Could not override 'optimizer.momentm'. "
     "Did you mean optimizer.momentum?",
@@ -30,6 +32,9 @@ MISTAKES = {
     "fedavg": "fedavg: Error parsing override 'fedavg' missing EQUAL at '<EOF>' "
     "Write GROUP=OPTION or KEY=VALUE.",
     "algoritm=fedprox": "Could not override 'algoritm'. Did you mean algorithm?",
+    "learning_rate=1": "Could not override 'learning_rate'. Did you mean optimizer.lr?",
+    "num_clients=9": "Could not override 'num_clients'. Did you mean clients.count?",
+    "epocs=2": "Could not override 'epocs'. Did you mean local.epochs?",
     "xyz=3": "Could not override 'xyz'.",
     "rounds=[": "rounds=[: no viable alternative at input '['",
     "evaluation.personal_every=1": "Could not override 'evaluation.personal_every'. "
