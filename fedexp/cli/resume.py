@@ -120,7 +120,7 @@ def check_sweep_folder(config: DictConfig) -> None:
 
 def check_run(folder: Path, config: Any) -> None:
     """Raise InputError unless a launch with ``config`` may use ``folder``."""
-    with _usable("hydra.run.dir", folder), suppress(FileNotFoundError):
+    with _usable("hydra.run.dir", folder), suppress(FileNotFoundError, NotADirectoryError):
         folder.stat()
     run_folder.check(folder, config)
     if config.resume not in (None, run_folder.AUTO) and run_folder.read(folder) is None:
