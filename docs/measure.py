@@ -12,6 +12,7 @@ import os
 import re
 import tempfile
 import time
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import cache
@@ -22,10 +23,12 @@ from typing import Any
 from generate.measured import FOLDER, path
 from generate.options import Option, all_options
 from generate.run_plan import overrides, reason_for_none
+from omegaconf import open_dict
 
 import fedexp
 from fedexp.config.composed import to_dict
 from fedexp.errors import InputError
+from fedexp.runtime.result import RunResult
 from fedexp.tracking.summary import config_hash
 from fedexp.train import compose
 
@@ -64,14 +67,16 @@ def main() -> None:
         for option in chosen:
             path(option.group, option.name).unlink(missing_ok=True)
     jobs = [Job(each, seed) for seed in SEEDS for each in chosen]
+    failed = 0
     with ProcessPoolExecutor(asked.jobs, get_context("spawn"), _warm_up) as pool:
         futures = {pool.submit(_measure, job): job for job in jobs}
         for done, future in enumerate(as_completed(futures), start=1):
-            job = futures[future]
-            print(
-                f"{done}/{len(jobs)} {_name(job.option)} seed={job.seed}: {future.result()}",
-                flush=True,
-            )
+            job, error = futures[future], future.exception()
+            failed += error is not None
+            what = f"failed: {error!r}" if error else future.result()
+            print(f"{done}/{len(jobs)} {_name(job.option)} seed={job.seed}: {what}", flush=True)
+    if failed:
+        raise SystemExit(f"{failed} runs failed")
 
 
 def _warm_up() -> None:
@@ -90,28 +95,34 @@ def _measure(job: Job) -> str:
     if any(run["seconds"] > LONG for run in stored["runs"]):
         return "one seed is enough"
     own = overrides(job.option)
-    digest = _digest(tuple(own))
-    if twin := _twin(digest, job.seed):
-        _add(job.option, twin)
-        return "as another option with the same config"
+    try:
+        digest = _digest(tuple(own))
+        if twin := _twin(digest, job.seed):
+            _add(job.option, twin)
+            return "as another option with the same config"
+        run = _run([*own, *_QUIET, f"seed={job.seed}"])
+    except InputError as error:
+        _write(job.option, {"not_measured": f"fedexp refuses it: {error}"})
+        return f"refused: {error}"
+    _add(job.option, {"config": digest, "seed": job.seed, **run})
+    return f"{run['seconds']:.1f} s"
+
+
+def _run(overrides: Sequence[str]) -> dict[str, Any]:
+    """Run the experiment; its numbers."""
     with tempfile.TemporaryDirectory() as folder:
         started = time.process_time()
-        try:
-            result = fedexp.run([*own, *_QUIET, f"seed={job.seed}", f"hydra.run.dir={folder}/run"])
-        except InputError as error:
-            _write(job.option, {"not_measured": f"fedexp refuses it: {error}"})
-            return f"refused: {error}"
-        seconds = time.process_time() - started
-    _add(job.option, {"config": digest, **_record(job.seed, seconds, result)})
-    return f"{seconds:.1f} s"
+        result = fedexp.run([*overrides, f"hydra.run.dir={folder}/run"])
+        return _record(time.process_time() - started, result)
 
 
 @cache
 def _digest(own: tuple[str, ...]) -> str:
     """The same for all command lines that compose to the same config."""
-    config = to_dict(compose(own), own)
-    del config["hydra"]
-    return config_hash(config)[:16]
+    config = compose(own)
+    with open_dict(config):
+        del config["hydra"]
+    return config_hash(to_dict(config, own))[:16]
 
 
 def _twin(digest: str, seed: int) -> dict[str, Any] | None:
@@ -130,12 +141,11 @@ def _add(option: Option, run: dict[str, Any]) -> None:
     _write(option, {"runs": sorted(runs, key=lambda each: each["seed"])})
 
 
-def _record(seed: int, seconds: float, result: Any) -> dict[str, Any]:
+def _record(seconds: float, result: RunResult) -> dict[str, Any]:
     """The numbers of a run that the pages show."""
     summary, rows = result.summary, [json.loads(line) for line in result.lines.splitlines()]
     total = summary["total"]
     return {
-        "seed": seed,
         "seconds": round(seconds, 2),
         "download_bytes": total["cost/download_bytes"],
         "upload_bytes": total["cost/upload_bytes"],

@@ -5,8 +5,9 @@ document.addEventListener("DOMContentLoaded", () => {
     const value = (row, column) => row.cells[column].textContent.trim();
     table.querySelectorAll("thead th").forEach((head, column) => {
       const button = document.createElement("button");
-      button.append(...head.childNodes);
-      (head.querySelector("p") || head).append(button);
+      const text = head.querySelector("p") || head;
+      button.append(...text.childNodes);
+      text.append(button);
       button.addEventListener("click", () => {
         const descending = head.getAttribute("aria-sort") === "ascending";
         const sign = descending ? -1 : 1;

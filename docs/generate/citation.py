@@ -2,7 +2,7 @@
 
 import re
 
-from generate.options import Option, find, options
+from generate.options import GROUPS, Option, find, options
 from generate.target import explanation, module_docstring
 
 _PAPER = re.compile(
@@ -15,15 +15,20 @@ _PAPER = re.compile(
 def citation(option: Option) -> str:
     """Authors, venue and year; empty if no paper is named.
 
-    Looked for in the comment of its file, in the docstrings of its code, in the options that it
-    starts from, and in the methods that choose it.
+    Looked for at the option, at those that it starts from, at the methods that choose it, and at
+    the options that it chooses.
     """
-    texts = [option.summary, explanation(option), module_docstring(option)]
-    for text in texts:
-        if found := _PAPER.search(" ".join(text.split())):
-            return found[1]
-    parents = [find(option.group, base) for base in option.bases]
-    return next(filter(None, map(citation, [*parents, *chosen_by(option)])), "")
+    bases = [find(option.group, base) for base in option.bases]
+    chosen = [find(*each) for each in option.choices if each[0] in GROUPS]
+    related = [option, *bases, *chosen_by(option), *chosen]
+    return next(filter(None, map(_named_by, related)), "")
+
+
+def _named_by(option: Option) -> str:
+    """The paper in the comment of its file or in the docstrings of its code."""
+    texts = (option.summary, explanation(option), module_docstring(option))
+    found = (_PAPER.search(" ".join(text.split())) for text in texts)
+    return next((each[1] for each in found if each), "")
 
 
 def chosen_by(option: Option) -> list[Option]:

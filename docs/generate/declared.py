@@ -68,9 +68,10 @@ def conflicts(option: Option) -> list[Relation]:
     return found
 
 
-def traits(option: Option) -> list[str]:
-    """The properties that others may ask for."""
-    return sorted(_declaration(option).traits)
+def warnings(option: Option) -> list[Relation]:
+    """The combinations that are possible but probably a mistake."""
+    found = _declaration(option).discourages
+    return [Relation(trait, text, _having(trait)) for trait, text in found.items()]
 
 
 @cache

@@ -25,7 +25,7 @@ def experiments_page() -> str:
         for paper in papers()
     ]
     own = "\n\n".join(_section(path, 2) for path in sorted(FOLDER.glob("*.yaml")))
-    names = "\n".join(papers())
+    names = "\n".join(f"{paper} <{paper}>" for paper in papers())
     return (
         "# `experiment=`\n\nThe cells, tables and figures of the papers, with the published "
         "numbers. A table runs all its cells, methods and seeds: "

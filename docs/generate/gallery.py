@@ -8,7 +8,7 @@ from generate.options import Option, options
 from generate.text import escape, sentence, table
 
 _SOCKETS = ("head", "loss", "regularizer", "personalization", "sampler", "aggregator")
-_HEADER = ("method", "socket", "year", "accuracy", "personal", "MB", "seconds", "idea")
+_HEADER = ("method", "socket", "year", "accuracy", "personal", "MB", "seconds")
 
 _BEFORE = """\
 # All methods
@@ -46,9 +46,8 @@ def _row(option: Option) -> list[str]:
     sockets = [group for group, _ in option.choices if group in _SOCKETS]
     idea = sentence(option.summary).partition(": ")[2] or sentence(option.summary)
     return [
-        f"[{option.name}](/{option.page}.md)",
+        f"[{option.name}](/{option.page}.md)<br><small>{escape(idea)}</small>",
         ", ".join(sockets),
         str(year(option) or ""),
         *numbers,
-        escape(idea),
     ]

@@ -15,7 +15,7 @@ def group_page(group: str) -> str:
     lines.append(":::{div} options\n" + table(("option", ""), rows) + ":::")
     if shared := _shared_keys(group):
         lines += ["## Keys of every option", shared]
-    names = "\n".join(each.name for each in found)
+    names = "\n".join(f"{each.name} <{each.name}>" for each in found)
     lines.append(f"```{{toctree}}\n:hidden:\n\n{names}\n```")
     return "\n\n".join(lines) + "\n"
 
@@ -26,14 +26,14 @@ def groups_page() -> str:
         (f"[`{group}=`]({group}/index.md)", about, str(len(options(group))))
         for group, about in GROUPS.items()
     ]
-    names = "\n".join(f"{group}/index" for group in GROUPS)
+    names = "\n".join(f"{group} <{group}/index>" for group in [*GROUPS, "experiment"])
     return (
         "# All options\n\n"
         "An experiment is one option of each group, and values. Every option has a page: what it "
         "does, its keys, what it can be combined with, and a run on digits beside FedAvg's. "
         "These pages are made from the configs, the code and the stored runs.\n\n"
         + table(("group", "", "options"), rows)
-        + f"\n```{{toctree}}\n:hidden:\n\ngallery\n{names}\nexperiment/index\n```\n"
+        + f"\n```{{toctree}}\n:hidden:\n\ngallery\n{names}\n```\n"
     )
 
 

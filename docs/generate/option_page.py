@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from generate.citation import chosen_by, citation
-from generate.declared import Relation, conflicts, needs
+from generate.declared import Relation, conflicts, needs, warnings
 from generate.measured_section import measured_section
 from generate.options import GROUPS, Option, find
 from generate.target import explanation, is_own, source_file
@@ -69,7 +69,8 @@ def _keys(option: Option) -> str:
 def _relations(option: Option) -> str:
     needed = [_relation("Needs", each) for each in needs(option)]
     refused = [_relation("Refuses what", each) for each in _joined(conflicts(option))]
-    return "\n".join([*needed, *refused])
+    warned = [_relation("Warns of what", each) for each in warnings(option)]
+    return "\n".join([*needed, *refused, *warned])
 
 
 def _joined(relations: Iterable[Relation]) -> Iterator[Relation]:

@@ -1,8 +1,8 @@
-"""HiCS-FL (Chen and Vikalo): cohorts from clusters of clients with similar output-layer updates.
+"""HiCS-FL (Chen and Vikalo, arXiv 2310.00198): cohorts from clusters of similar clients.
 
 Local training updates the bias of the output layer. The update shows how balanced a client's
 labels are: with unbalanced labels few entries grow, and the entropy of their softmax is low.
-Clients are clustered by these updates. At first, clusters with high entropy are drawn more often.
+Clients are similar if these updates are. At first, clusters with high entropy are drawn more often.
 """
 
 from __future__ import annotations

@@ -1,0 +1,80 @@
+"""The page of metrics: no metric without a formula."""
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from generate.measured import FOLDER
+
+ROOT = Path(__file__).parents[2]
+ROOMS = (
+    *("measures", "heads", "losses", "regularizers", "personalization", "samplers"),
+    *("aggregators", "faults", "engines"),
+)
+"""Folders of the package whose code names metrics and figures."""
+
+NOT_LOGGED = ("gradient/", "figures/")
+"""Beginnings of names that parts use among themselves."""
+
+_NAME = r"[a-z]+/[\w<>]+(?:/<\w+>)?"
+
+
+def documented() -> list[str]:
+    """The names on the page; ``<kind>`` stands for several words."""
+    return re.findall(rf"`({_NAME})`", (ROOT / "docs" / "numbers.md").read_text())
+
+
+def pattern(name: str) -> re.Pattern[str]:
+    """What a name with placeholders stands for."""
+    return re.compile(re.sub(r"<\w+>", ".+", name))
+
+
+def in_code() -> Iterator[str]:
+    """The names that the code writes; an f-string's values become ``<x>``."""
+    for room in ROOMS:
+        for path in (ROOT / "fedexp" / room).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.JoinedStr):
+                    text = "".join(
+                        str(each.value) if isinstance(each, ast.Constant) else "<x>"
+                        for each in node.values
+                    )
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    text = node.value
+                else:
+                    continue
+                text += "<x>" if text.endswith("_") else ""  # the beginning of an f-string
+                if re.fullmatch(_NAME, text) and not text.startswith(NOT_LOGGED):
+                    yield text
+
+
+def test_every_name_in_the_code_is_on_the_page() -> None:
+    page, found = documented(), set(in_code())
+    assert {"global/accuracy", "forgetting/mean", "privacy/epsilon", "heatmap/partition"} <= found
+    missing = [
+        name
+        for name in found
+        if not any(pattern(each).fullmatch(name) or pattern(name).fullmatch(each) for each in page)
+    ]
+    assert missing == []
+
+
+def test_every_metric_of_a_stored_run_is_on_the_page() -> None:
+    runs = [
+        run
+        for path in FOLDER.rglob("*.json")
+        for run in json.loads(path.read_text()).get("runs", [])
+    ]
+    names = {name for run in runs for name in run["metrics"]}
+    patterns = list(map(pattern, documented()))
+    assert [name for name in names if not any(each.fullmatch(name) for each in patterns)] == []
+
+
+def test_every_metric_on_the_page_is_in_the_code() -> None:
+    code = [pattern(name) for name in in_code()] + [re.compile("rounds_to/.+")]
+    own = (ROOT / "docs" / "numbers.md").read_text().partition("## The same number elsewhere")[0]
+    names = set(re.findall(rf"^\| `({_NAME})`", own, flags=re.M))
+    unknown = [name for name in names if not any(each.fullmatch(name) for each in code)]
+    assert unknown == ["global/per_class_accuracy"]  # the tracker's name for Measured.per_class

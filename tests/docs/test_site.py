@@ -1,0 +1,63 @@
+"""The built site, and the examples on the pages that people write."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import hydra
+import pytest
+from omegaconf import OmegaConf
+
+from fedexp.cli.command import config_folder
+from fedexp.config.schema import validate
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+WRITTEN = [
+    path
+    for path in sorted(DOCS.rglob("*.md"))
+    if not {"_build", "options"} & set(path.relative_to(DOCS).parts)
+]
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The overrides of each ``fedexp`` command on a page that one can paste."""
+    text = "".join(re.findall(r"^```bash\n(.*?)^```$", page.read_text(), flags=re.M | re.S))
+    words = [shlex.split(line, comments=True) for line in text.replace("\\\n", " ").splitlines()]
+    return [
+        each[1:]
+        for each in words
+        if each[:1] == ["fedexp"] and not any(word.startswith("-") for word in each[1:])
+    ]
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(DOCS)))
+def test_a_command_on_a_page_is_accepted(page: Path) -> None:
+    for overrides in commands(page):
+        with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
+            validate(OmegaConf.to_container(hydra.compose("config", overrides), resolve=True))
+
+
+def test_there_are_commands_on_the_pages() -> None:
+    assert ["algorithm=fedavg", "loss=moon"] in commands(DOCS / "index.md")
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning_and_its_examples_hold(tmp_path: Path) -> None:
+    """Links between pages are checked by the build: one that leads nowhere is a warning."""
+    for builder in ("html", "doctest"):
+        sphinx = [sys.executable, "-m", "sphinx", "-W", "-q", "-d", str(tmp_path / "doctrees")]
+        subprocess.run(
+            [*sphinx, "-b", builder, str(DOCS), str(tmp_path / builder)], cwd=ROOT, check=True
+        )
+    pages = {path.relative_to(tmp_path / "html") for path in (tmp_path / "html").rglob("*.html")}
+    assert {Path("index.html"), Path("options/gallery.html"), Path("numbers.html")} <= pages
+    assert len(pages) > 200
+    outside = [
+        path
+        for path in (tmp_path / "html").rglob("*.html")
+        if re.search(r'<(?:script|link|img)[^>]+(?:src|href)="https?:', path.read_text())
+    ]
+    assert outside == []  # a reader without network sees the whole page
