@@ -1,6 +1,6 @@
 """A Sphinx extension that writes the pages made from configs, code and stored runs.
 
-They lie in ``docs/options`` and ``docs/start/lessons``, which are not committed.
+They lie in ``docs/options``, ``docs/results`` and ``docs/start/lessons``, which are not committed.
 """
 
 from collections.abc import Iterator
@@ -14,6 +14,7 @@ from generate.gallery import gallery
 from generate.group_page import group_page, groups_page
 from generate.option_page import option_page
 from generate.options import GROUPS, all_options
+from generate.results import results_pages
 
 DOCS = Path(__file__).parents[1]
 NOTEBOOKS = DOCS.parent / "notebooks"
@@ -36,6 +37,7 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "options/experiment/index.md", experiments_page()
     for paper in papers():
         yield f"options/experiment/{paper}.md", paper_page(paper)
+    yield from results_pages()
 
 
 def write_pages(folder: Path) -> None:
@@ -47,7 +49,7 @@ def write_pages(folder: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists() or path.read_text() != content:
             path.write_text(content)
-    for room in ("options", "start/lessons"):
+    for room in ("options", "results", "start/lessons"):
         for path in (folder / room).rglob("*.*"):
             if path.relative_to(folder).as_posix() not in {*contents, *lessons}:
                 path.unlink()
