@@ -38,15 +38,17 @@ def results_pages() -> Iterator[tuple[str, str]]:
         name = f"papers/{page}"
         yield f"results/{page}.part", _linked(texts[name], name, pages)
         yield f"results/{page}_verdicts.part", _linked(_verdicts(texts[INDEX], title), name, pages)
-        yield f"results/{page}_commands.part", _linked(
-            commands[title].partition("\n")[2], name, pages
+        yield (
+            f"results/{page}_commands.part",
+            _linked(commands[title].partition("\n")[2], name, pages),
         )
-    yield f"{INDEX}.md", f"{_linked(texts[INDEX], INDEX, pages)}\n```{{toctree}}\n:hidden:\n\narchive\n```\n"
+    tree = "\n```{toctree}\n:hidden:\n\narchive\n```\n"
+    yield f"{INDEX}.md", _linked(texts[INDEX], INDEX, pages) + tree
     yield f"{ARCHIVE}.md", _linked(texts[ARCHIVE], ARCHIVE, pages)
 
 
 def _sections(text: str) -> dict[str, str]:
-    """Title -> section with its heading of level two; the text before the first has the title ""."""
+    """Title -> section from its heading of level two; the text before the first has title ""."""
     head, *rest = re.split(r"^(?=## )", text, flags=re.M)
     return {"": head} | {part.partition("\n")[0].removeprefix("## "): part for part in rest}
 
