@@ -89,8 +89,7 @@ class ClientModule(LocalModel):
         """
         loss, forward = self.data_loss(batch, real, step, in_last_epoch)
         with full_precision(forward.z):
-            pull = self.personalization.pull if self.is_personal else self.regularizer
-            penalty: Tensor | float = pull(self.trained_parameters())
+            penalty: Tensor | float = self._penalty(self.trained_parameters())
         return loss + penalty, forward
 
     def data_loss(
@@ -120,8 +119,12 @@ class ClientModule(LocalModel):
 
         See ``Regularizer.unclipped_gradient``.
         """
-        part = self.personalization if self.is_personal else self.regularizer
-        return part.unclipped_gradient(self.trained_parameters())
+        return self._penalty.unclipped_gradient(self.trained_parameters())
+
+    @property
+    def _penalty(self) -> Regularizer:
+        """The regularizer of the model that is being trained."""
+        return self.personalization.penalty if self.is_personal else self.regularizer
 
     def add_unclipped_gradient(self) -> None:
         """Add ``unclipped_gradient`` to the gradients, after clipping and before the step."""

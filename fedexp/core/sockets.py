@@ -6,7 +6,7 @@ and ``personalization=none``. ``fedexp.samplers.base`` has the contract of a sam
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
@@ -123,16 +123,19 @@ class Personalization(Part, nn.Module):
     Attributes:
         has_global: whether the shared weights and the initial private ones form a model that is
             worth evaluating. If not, nothing global is measured.
-        tunes_local: whether ``tuning`` starts from the client's latest local model instead of the
-            current global model.
-        tunes_best: whether ``tuning`` starts from the best global model of all rounds. Personal
-            models are then scored after the last round only, with and without tuning.
+        tunes: the model that ``tuning`` starts from: the current global model, the client's latest
+            local model, or the best global model of all rounds. With ``best`` personal models are
+            scored after the last round only, with and without tuning.
+        penalty: the regularizer of a separate personal model; see ``personal_phases``.
     """
 
     takes_tokens = True
     has_global: bool = True
-    tunes_local: bool = False
-    tunes_best: bool = False
+    tunes: Literal["global", "local", "best"] = "global"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.penalty = Regularizer()
 
     def create(self, feature_dim: int, num_classes: int, head: Head, loss: Loss) -> None:
         """Create the personalization's own parameters; called once, before ``setup``.
@@ -155,17 +158,16 @@ class Personalization(Part, nn.Module):
     def personal_phases(self, epochs: int) -> Sequence[Phase]:
         """The phases of a separate personal model, trained after the shared one; empty for none.
 
-        The personal model starts from the initial weights, trains on the same batches, and is never
-        sent.
+        The personal model starts from the initial weights, trains on the same batches with
+        ``penalty`` in place of the regularizer, and is never sent.
         """
         return ()
 
     def tuning(self) -> Sequence[Phase]:
         """The phases that train a copy on the client's data before a personal evaluation.
 
-        By default there are none. Otherwise the personal model is a tuned copy of the current
-        global model, of the latest local model (``tunes_local``) or of the best global model
-        (``tunes_best``); it is not kept. Tuning uses the learning rate and the batches of the round
+        By default there are none. Otherwise the personal model is a tuned copy of the model that
+        ``tunes`` names; it is not kept. Tuning uses the learning rate and the batches of the round
         after the one that the model comes from.
         """
         return ()
@@ -183,14 +185,6 @@ class Personalization(Part, nn.Module):
     def term(self, batch: Forward) -> Tensor | float:
         """A scalar to add to the loss."""
         return 0.0
-
-    def pull(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
-        """The penalty, a scalar, that replaces the regularizer for a personal model."""
-        return 0.0
-
-    def unclipped_gradient(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensors:
-        """As in ``Regularizer``, which it replaces for a personal model."""
-        return {}
 
     def personalize(self, z: Tensor, logits: Tensor) -> Tensor:
         """The personal model's logits [B, C], given its features z [B, d] and its head's logits."""

@@ -127,8 +127,8 @@ class Engine:
         memories = {name: store.memory(client, name) for name in _PERSONAL_PARTS}
         copy = ClientState(memories, store.private(client) or {})
         module = self.resources.load_global(message)
-        tunes_local = self.resources.personalization.tunes_local
-        module.load(store.model(client) if tunes_local else copy.private)
+        tunes = self.resources.personalization.tunes
+        module.load(store.model(client) if tunes == "local" else copy.private)
         data, next_round = self.resources.data.clients[client], message.round + 1
         module.begin_turn(data, message, personal=True, round=next_round)
         self._begin_parts(_PERSONAL_PARTS, message, copy)

@@ -1,6 +1,7 @@
 """The view of a federation after a round, from which measures compute their results."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from fedexp.core.client import ClientModule
@@ -19,6 +20,7 @@ from fedexp.measures.scoring.scoring import Scoring
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
 class AfterRound:
     """A federation after a round; measures read it and change nothing.
 
@@ -29,28 +31,19 @@ class AfterRound:
         quarantined: clients whose update was not finite and was left out.
         server: the server after its step. A measure that ``overlaps`` must not use it.
         ranks: the processes.
+        scoring: loads and scores models; use the methods below instead.
         found: the results of the measures before this one, in the config's order.
-        tuned_from: the global model from which personal models are tuned, if the method tunes them:
-            the one in ``message``, or the best one so far (set by the measure ``best``).
     """
 
-    def __init__(
-        self,
-        message: Message,
-        rounds: int,
-        exchange: Exchange,
-        quarantined: Sequence[int],
-        server: Server,
-        ranks: Ranks,
-        scoring: Scoring,
-    ) -> None:
-        self.message, self.rounds = message, rounds
-        self.exchange, self.quarantined = exchange, quarantined
-        self.server, self.ranks = server, ranks
-        self.found = Measured()
-        self.tuned_from = message
-        self._scoring = scoring
-        self._shared: dict[object, Any] = {}
+    message: Message
+    rounds: int
+    exchange: Exchange
+    quarantined: Sequence[int]
+    server: Server
+    ranks: Ranks
+    scoring: Scoring
+    found: Measured = field(default_factory=Measured)
+    _shared: dict[object, Any] = field(default_factory=dict)
 
     @property
     def round(self) -> int:
@@ -61,6 +54,14 @@ class AfterRound:
     def is_last(self) -> bool:
         """Whether it is the last round."""
         return self.round == self.rounds
+
+    @property
+    def tuned_from(self) -> Message:
+        """The global model from which personal models are tuned, if the method tunes them.
+
+        It is the model in ``message``, unless the measure ``best`` found a better one.
+        """
+        return self.found.best_model or self.message
 
     @property
     def data(self) -> FederatedData:
@@ -75,7 +76,7 @@ class AfterRound:
     @property
     def resources(self) -> Resources:
         """The resident module, parts and kept models, for measures that run models themselves."""
-        return self._scoring.resources
+        return self.scoring.resources
 
     def once(self, key: object, compute: Callable[[], T]) -> T:
         """The result of ``compute``, which is called by the first measure that asks for ``key``."""
@@ -85,7 +86,7 @@ class AfterRound:
 
     def global_model(self) -> ClientModule:
         """The resident module as the global model, in eval mode."""
-        return self._scoring.load_global(self.message)
+        return self.scoring.load_global(self.message)
 
     def global_predictions(self) -> Predictions | None:
         """The global model on the test split, computed once.
@@ -117,7 +118,7 @@ class AfterRound:
             select: the samples of the test split for each client's model; by default all.
             tune: whether models are tuned first, where the method tunes.
         """
-        return self._scoring.score_personal(self.tuned_from, tune, select)
+        return self.scoring.score_personal(self.tuned_from, tune, select)
 
     def personal_models(
         self, clients: Collection[int] | None = None
@@ -144,4 +145,4 @@ class AfterRound:
         if not self.ranks.is_first:
             return None
         samples = self.data.validation if split == "validation" else None
-        return self.once(split, lambda: self._scoring.score_global(self.message, samples))
+        return self.once(split, lambda: self.scoring.score_global(self.message, samples))

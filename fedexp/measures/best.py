@@ -31,22 +31,20 @@ class Best(Measure):
 
     def setup(self, setting: Setting, resources: Resources) -> None:
         """Note whether the best model is used."""
-        self._used = resources.personalization.tunes_best and resources.store.keeps_models
+        self._used = resources.store.keeps_models and resources.personalization.tunes == "best"
 
     def due(self, round: int, rounds: int) -> bool:
         """After every round, if the best model is used."""
         return self._used and round > 0
 
     def __call__(self, after: AfterRound) -> Measured:
-        """Compare this round's model, if it was scored; measures nothing."""
+        """The best model; compares this round's model, if it was scored."""
         scores = after.found.metrics
         own = scores.get("validation/accuracy", scores.get("global/accuracy", -math.inf))
         score = after.ranks.from_first(lambda: own)
         if score > self.score:
             self.score, self.message = score, copied(after.message)
-        if self.message:
-            after.tuned_from = self.message
-        return Measured()
+        return Measured(best_model=self.message)
 
     def state_dict(self) -> dict[str, Any]:
         """Score and model; empty before the first."""

@@ -74,7 +74,7 @@ class PersonalMeasure(Measure):
     def setup(self, setting: Setting, resources: Resources) -> None:
         """Choose the test samples. Raises InputError if the test split has too few."""
         self.samples = ScoredSamples(resources.data, self.kinds, self._size)
-        self.last_only = resources.personalization.tunes_best
+        self.last_only = resources.personalization.tunes == "best"
 
     def due(self, round: int, rounds: int) -> bool:
         """Every ``every`` rounds and after the last one."""

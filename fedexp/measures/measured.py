@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from fedexp.core.messages import Message
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -22,12 +24,14 @@ class Measured:
         per_class: class name -> accuracy of the global model.
         tables: name -> table, for example ``clients``; recorded in ``<name>.csv``.
         figures: name -> figure, for example ``heatmap/partition``.
+        best_model: the global model with the highest accuracy so far, if the method needs it.
     """
 
     metrics: Mapping[str, float] = field(default_factory=dict)
     per_class: Mapping[str, float] = field(default_factory=dict)
     tables: Mapping[str, Table] = field(default_factory=dict)
     figures: Mapping[str, Figure] = field(default_factory=dict)
+    best_model: Message | None = None
 
     def __or__(self, other: Measured) -> Measured:
         """Both results together; for a name in both, the value of ``other`` counts."""
@@ -36,4 +40,5 @@ class Measured:
             {**self.per_class, **other.per_class},
             {**self.tables, **other.tables},
             {**self.figures, **other.figures},
+            other.best_model or self.best_model,
         )

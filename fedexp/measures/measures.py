@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import or_
 from typing import Any, Literal
@@ -182,7 +182,7 @@ def _run(
     after = view(message=message, scoring=scoring)
     for name, measure in measures.items():
         results[name] = measure(after)
-        after.found |= results[name]
+        after = replace(after, found=after.found | results[name])
     return Results(results, time.perf_counter() - start)
 
 

@@ -32,6 +32,8 @@ class Ditto(Personalization):
             only grad F_k(v).
     """
 
+    penalty: _Pull
+
     def __init__(
         self,
         lam: NonNegativeFloat,
@@ -40,14 +42,13 @@ class Ditto(Personalization):
         clip_pull: bool,
     ) -> None:
         super().__init__()
-        self.proximal = Proximal(lam)
+        self.penalty = _Pull(lam, clip_pull)
         self._anchor_is_local = anchor == "local"
         self._plain_sgd = optimizer == "plain_sgd"
-        self._clip_pull = clip_pull
 
     def setup(self, setting: Setting) -> None:
         """Make buffers for u."""
-        self.proximal.setup(setting)
+        self.penalty.setup(setting)
 
     def personal_phases(self, epochs: int) -> Sequence[Phase]:
         """One phase that trains the whole of v."""
@@ -56,25 +57,29 @@ class Ditto(Personalization):
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """Set u before v is trained."""
         if client.is_personal:
-            self.proximal.anchors.set(memory if self._anchor_is_local else message.weights)
+            self.penalty.anchors.set(memory if self._anchor_is_local else message.weights)
             memory.clear()
 
     def report(self, client: Client, memory: Memory) -> Tensors:
         """Keep the trained shared model for ``begin``, which removes it in the same turn."""
         if self._anchor_is_local:
-            memory.update({name: client.weights[name].clone() for name in self.proximal.anchors})
+            memory.update({name: client.weights[name].clone() for name in self.penalty.anchors})
         return {}
 
-    def pull(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
-        """(lam / 2) ||v - u||^2, a scalar; 0 if ``unclipped_gradient`` has its gradient."""
-        if not self._clip_pull:
-            return 0.0
-        penalty: Tensor = self.proximal(parameters)
-        return penalty
+
+class _Pull(Proximal):
+    """(lam / 2) ||v - u||^2. Its gradient is added after clipping, unless ``clipped``."""
+
+    def __init__(self, lam: float, clipped: bool) -> None:
+        super().__init__(lam)
+        self._clipped = clipped
+
+    def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
+        """The penalty, a scalar; 0 if ``unclipped_gradient`` has its gradient."""
+        return super().forward(parameters) if self._clipped else 0.0
 
     def unclipped_gradient(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensors:
-        """lam (v - u), unless ``clip_pull``."""
-        if self._clip_pull:
+        """lam (v - u), unless ``clipped``."""
+        if self._clipped:
             return {}
-        lam, u = self.proximal.mu, self.proximal.anchors
-        return {name: lam * (value - u[name]) for name, value in parameters}
+        return {name: self.mu * (value - self.anchors[name]) for name, value in parameters}

@@ -21,7 +21,7 @@ class FedBABU(Personalization):
     def __init__(self, tuning_epochs: Epochs, tune_from: Literal["global", "local"]) -> None:
         super().__init__()
         self.tuning_epochs = tuning_epochs
-        self.tunes_local = tune_from == "local"
+        self.tunes = tune_from
 
     def shared(self, name: str) -> bool:
         """Whether the weight is outside the head."""

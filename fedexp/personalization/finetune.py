@@ -25,7 +25,7 @@ class Finetune(Personalization):
     def __init__(self, epochs: Epochs, start: Literal["present", "best"]) -> None:
         super().__init__()
         self.epochs = epochs
-        self.tunes_best = start == "best"
+        self.tunes = "best" if start == "best" else "global"
 
     def tuning(self) -> Sequence[Phase]:
         """One phase that trains the whole model."""

@@ -36,7 +36,7 @@ class Proximal(Regularizer):
         """Set the anchors to the model that the client starts from."""
         self.anchors.set(client.weights)
 
-    def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor:
+    def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
         """The penalty, a scalar."""
         squares = [(value - self.anchors[name]).square().sum() for name, value in parameters]
         return 0.5 * self.mu * torch.stack(squares).sum()

@@ -38,7 +38,7 @@ class Scoring:
             clients=[client],
             counted_classes=client.class_counts[None],
         )
-        personalization = SimpleNamespace(tunes_best=False)
+        personalization = SimpleNamespace(tunes="global")
         self.resources = SimpleNamespace(data=data, personalization=personalization)
         self.passes: list[str] = []
 
