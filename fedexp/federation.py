@@ -22,7 +22,7 @@ LOGGER = logging.getLogger(__name__)
 
 
 class Federation:
-    """A server and its clients; with several processes, each has a copy of it.
+    """A server and its clients; each process of a run has its own ``Federation``.
 
     Args:
         server: holds the global weights.
@@ -122,7 +122,7 @@ class Federation:
         return self.placement.bring([c for c in cohort if not faults.drops_out(message.round, c)])
 
     def accepted(self, updates: Iterable[Update]) -> Iterator[Update]:
-        """The finite updates, as they arrive."""
+        """Pass on each update that the quarantine accepts."""
         exchange = self.measures.exchange
         self.quarantine.begin_round()
         for update in exchange.count_arrivals(self.placement.timed(updates)):

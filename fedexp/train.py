@@ -108,7 +108,7 @@ def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> 
     """Run one experiment from Python, as the command line would.
 
     Args:
-        overrides: what would follow ``fedexp`` on the command line, for example ["rounds=5"].
+        overrides: the words after ``fedexp`` on the command line, for example ["rounds=5"].
         config_dir: a folder with config groups of your own, as ``--config-dir``.
 
     Returns:

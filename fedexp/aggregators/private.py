@@ -43,8 +43,8 @@ class Private(Aggregator):
     ``privacy/epsilon`` is an approximation. Cohorts have the fixed size K, but they are accounted
     as Poisson samples: each of the N clients with data would take part independently with
     probability q = K / N. The proof does not cover fixed-size cohorts. The noise comes from the
-    run's seed: whoever knows the seed can subtract it. A log line at the start says both. Metrics
-    are logged without noise.
+    run's seed: a person who knows the seed can subtract it. A log line at the start says both.
+    Metrics are logged without noise.
 
     Nothing but weights may be sent: parts that report to the server, buffers such as BatchNorm's
     and samplers whose draws depend on the data are refused.

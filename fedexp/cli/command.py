@@ -55,7 +55,7 @@ def run_command(job: Callable[[], object]) -> None:
 
 
 def _sweep_flag_first(arguments: Sequence[str]) -> list[str]:
-    """Move ``-m`` before all overrides, as argparse accepts no overrides on both sides of it."""
+    """Move ``-m`` before all overrides: argparse accepts no overrides on both sides of ``-m``."""
     flags = [each for each in arguments if each in ("-m", "--multirun")]
     return [*flags, *(each for each in arguments if each not in flags)]
 
@@ -82,6 +82,6 @@ def exit_in_one_line(folder: Path) -> Iterator[None]:
 
 
 def remove_if_unused(folder: Path) -> None:
-    """Delete the folder of a run that ended before it wrote anything."""
+    """Delete the folder of a run that ended before it wrote a file."""
     if {path.name for path in folder.glob("*")} <= {".hydra"}:
         shutil.rmtree(folder, ignore_errors=True)  # another process may delete it at the same time

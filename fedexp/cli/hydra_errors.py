@@ -84,5 +84,5 @@ def _missing_option(text: str, folder: Path) -> str:
 
 
 def _quoted(text: str, before: str) -> str:
-    """The text between ``before`` and the next quote; empty if there is none."""
+    """The text between ``before`` and the next quotation mark; empty if there is none."""
     return text.partition(before)[2].partition("'")[0]

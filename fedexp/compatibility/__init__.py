@@ -1,1 +1,1 @@
-"""What can be combined: components declare traits, needs and conflicts; one check compares them."""
+"""Allowed combinations: components declare traits, needs and conflicts; one check compares them."""

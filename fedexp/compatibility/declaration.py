@@ -1,4 +1,4 @@
-"""Which components can be combined: each declares traits, and which traits it needs and forbids.
+"""Allowed combinations: each component declares its traits, and the traits it needs or forbids.
 
 Components are parts, measures, engines, models, optimizers, data and settings of the config.
 """
@@ -12,11 +12,11 @@ from fedexp.errors import InputError
 
 @dataclass(frozen=True)
 class Declaration:
-    """What one component has, needs, forbids and discourages.
+    """The traits of one component, and the traits of others that it needs, forbids or discourages.
 
     Attributes:
         key: its name in the errors of others, such as "head" or "engine.compile=true".
-        traits: properties of it that others may need or forbid.
+        traits: its properties; other components may need or forbid them.
         needs: trait -> the error if no other component has it.
         forbids: trait -> the error if another component has it; ``{other}`` in it stands for the
             key of the first that has it.

@@ -159,7 +159,7 @@ def check(model: type[_Model], values: dict[str, Any], prefix: str) -> _Model:
 
 
 def _one_line(error: ValidationError, model: type[BaseModel], prefix: str) -> str:
-    """One problem as ``key=value: what is allowed``; a misspelt key explains a missing one."""
+    """The error line of one problem; a misspelt key comes first, as it explains a missing one."""
     problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
     cause = problem.get("ctx", {}).get("error")
     if isinstance(cause, InputError):  # of a validator that checks a node inside the node

@@ -31,7 +31,7 @@ _OTHERS = {
 
 
 def renamed(key: str) -> str | None:
-    """The replacement of an old key, as the rest of a sentence after it; None for other keys.
+    """The words that follow an old key in its error line; None if the key is not an old one.
 
     ``renamed("evaluation.every")`` is ``is now measure.global.every``.
     """

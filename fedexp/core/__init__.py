@@ -1,1 +1,1 @@
-"""The round's vocabulary: client, server, what they send each other, and the contract of a part."""
+"""The core of a round: client, server, the messages between them, and the contract of a part."""

@@ -47,7 +47,7 @@ def functional_head(head: Head, message: Message) -> Functional:
 
 
 def call_in_eval_mode(module: nn.Module, weights: Tensors, inputs: Tensor) -> Tensor:
-    """The module's output in eval mode with ``weights`` in place of its own; it does not change."""
+    """The module's output in eval mode with other ``weights``; the module does not change."""
     training = module.training
     module.eval()
     try:

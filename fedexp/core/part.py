@@ -120,7 +120,8 @@ class Part:
 
     Attributes:
         summed: whether the server needs only the sum of the part's reports over the cohort. Then
-            reports are added up as they arrive, and memory does not grow with the cohort.
+            each report is added to the sum when it arrives, and memory does not grow with the
+            cohort.
         takes_tokens: whether the part supports data in which each token has a target, and so does
             not need one class for each sample. Then batches have a row for each token, and a
             client's class counts count its sequences.

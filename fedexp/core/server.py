@@ -16,7 +16,7 @@ from fedexp.core.sockets import Aggregator
 class Server:
     """Holds the global weights. It sees nothing of a client but its updates.
 
-    In a round it broadcasts a message, adds the updates as they arrive, and takes a step. If there
+    In a round it broadcasts a message, adds each update when it arrives, and takes a step. If there
     are several processes, each has a server; their updates are reduced before the step.
 
     Args:

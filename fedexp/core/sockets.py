@@ -194,7 +194,7 @@ class Personalization(Part, nn.Module):
 class Aggregator(Part):
     """Turns a cohort's weights into the next global weights.
 
-    ``add`` gets the updates as they arrive. An average keeps a running sum: its memory does not
+    ``add`` gets each update when it arrives. An average keeps a running sum: its memory does not
     grow with the cohort. A rule that compares updates keeps all of them until ``merge``.
     """
 

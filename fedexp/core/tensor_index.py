@@ -46,7 +46,7 @@ class TensorIndex:
 
 
 def _places(module: nn.Module, names: Iterable[str]) -> list[tuple[str, dict[str, Any], str]]:
-    """(name, dictionary of the submodule that holds the tensor, key in this dictionary)."""
+    """For each name: (name, dictionary of the submodule with the tensor, key in the dictionary)."""
     places = []
     for name in names:
         path, _, key = name.rpartition(".")

@@ -58,8 +58,8 @@ class DrawnSource(Describer):
 class DrawnData(FederatedData):
     """A population whose clients' samples are drawn on demand.
 
-    Each client has samples of its own: ``clients[k].population`` is not this object but a copy
-    whose ``train`` holds the samples of client k. Only the sizes of all clients are known. A client
+    ``clients[k].population`` is a copy of this object whose ``train`` holds the samples of client
+    k only. Only the sizes of all clients are known. A client
     has a test split only if it is one of ``counted``. The test samples of the others are not used.
 
     Args:

@@ -26,8 +26,8 @@ def load_data(config: Config, source: Describer, device: torch.device) -> Federa
     """Load the dataset, divide it among the clients, and hold out the validation samples.
 
     The test splits are made before validation samples are held out. Therefore they do not depend on
-    ``data.validation``. A ``DrawnSource`` draws a client when it is needed. What killed processes
-    left in the cache and in the folder of temporary files is removed first.
+    ``data.validation``. A ``DrawnSource`` draws a client when it is needed. Files that killed
+    processes left in the cache and in the folder of temporary files are removed first.
 
     Args:
         config: the checked config.

@@ -64,7 +64,7 @@ class Samples:
         return self._prepared(inputs), self.targets.index_select(0, index)
 
     def batches(self, batch_size: int, index: Tensor | None = None) -> Iterator[Batch]:
-        """All samples or those at ``index``, in order, without augmentation."""
+        """Batches of all samples, or of the samples at ``index``; in order, not augmented."""
         if index is None:
             index = torch.arange(len(self), device=self.labels.device)
         for chunk in torch.split(index, batch_size):
@@ -113,5 +113,5 @@ class Subset:
         return self.samples.targets.index_select(0, self.index)
 
     def batches(self, batch_size: int, index: Tensor | None = None) -> Iterator[Batch]:
-        """All samples, or those at ``index`` in this subset, in order, without augmentation."""
+        """Batches of the subset, or of its samples at ``index``; in order, not augmented."""
         return self.samples.batches(batch_size, self.index if index is None else self.index[index])

@@ -12,8 +12,8 @@ def match(labels_test: np.ndarray, counts: np.ndarray, seed: int) -> list[np.nda
     """Give every client a test split distributed over classes like its training data.
 
     The test samples of class c go to the clients in proportion to their training samples of class
-    c, each to exactly one client. Classes without a client are left out. With users instead of
-    classes, every client gets the test samples of its own users.
+    c, each to exactly one client. Classes without a client are left out. If ``labels_test`` and
+    ``counts`` are of users instead of classes, every client gets test samples of its own users.
 
     Args:
         labels_test: [n] class of each test sample.

@@ -35,7 +35,7 @@ def this_process() -> ProcessInfo:
     found = os.environ
     if "TORCHELASTIC_RUN_ID" in found:
         return ProcessInfo("torchrun", int(found["RANK"]), int(found["WORLD_SIZE"]))
-    # SLURM_NTASKS is also set in a batch script, where srun has not started anything yet.
+    # SLURM_NTASKS is also set in a batch script, before srun has started a process.
     if int(found.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
         return ProcessInfo("srun", int(found["SLURM_PROCID"]), int(found["SLURM_NTASKS"]))
     return ProcessInfo("user")

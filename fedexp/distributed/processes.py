@@ -234,7 +234,7 @@ def _forward_signals(processes: Sequence[BaseProcess]) -> Iterator[list[signal.S
 
 
 def _terminate(processes: Sequence[BaseProcess]) -> None:
-    """Wait a short time for the processes to end, then kill those that have not."""
+    """Wait a short time for the processes to end, then kill the others."""
     deadline = time.monotonic() + _GRACE_SECONDS
     for process in processes:
         process.join(max(0.0, deadline - time.monotonic()))

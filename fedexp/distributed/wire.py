@@ -55,7 +55,7 @@ def encode(value: Any) -> Tensor:
 def decode(content: Tensor, device: torch.device) -> Any:
     """The value in the bytes [n] that ``encode`` returned.
 
-    Tensors keep their memory layout; those from the CPU stay there, all others are on ``device``.
+    Tensors keep their memory layout. Tensors from a CPU stay on the CPU; others go to ``device``.
 
     Raises:
         ValueError: the bytes name an unknown type or class.

@@ -33,7 +33,7 @@ _HEADERS: dict[tuple[int, int], Any] = {
 class DataFigure(PlainFigure):
     """A figure that is saved together with the numbers that it shows.
 
-    The numbers are written beside the picture. A report draws them again, next to other runs'.
+    The numbers are saved in a file of the same name. A report reads them to compare runs.
 
     Args:
         data: name -> array; lists of names are arrays of strings.

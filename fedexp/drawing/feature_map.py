@@ -47,8 +47,8 @@ def feature_map(
     """Draw the same samples in one panel for each model, coloured by class; class counts below.
 
     All models are projected together, so that positions can be compared between panels.
-    Two-dimensional features are drawn as they are, with an arrow for each prototype; the arrows of
-    a panel have one scale.
+    Two-dimensional features are drawn without projection, with an arrow for each prototype; the
+    arrows of a panel have one scale.
 
     Args:
         models: one for each panel.
@@ -90,13 +90,15 @@ def feature_map(
 
 
 def project(points: NDArray[np.float32], projection: Projection) -> NDArray[np.float32]:
-    """Project [n, d] to [n, 2], deterministically; points with d = 2 are returned as they are."""
+    """Project [n, d] to [n, 2], deterministically; points with d = 2 are returned unchanged."""
     if len(points) < 2 or points.shape[1] <= 2:
         return np.pad(points[:, :2], [(0, 0), (0, max(0, 2 - points.shape[1]))])
     from sklearn.decomposition import PCA  # slow to import; not every run draws features
     from sklearn.manifold import TSNE
 
-    nearby = min(30.0, (len(points) - 1) / 3)  # t-SNE's default, or what few points allow
+    nearby = min(
+        30.0, (len(points) - 1) / 3
+    )  # t-SNE's default, or the largest value that few points allow
     method = PCA(2)
     if projection == "tsne" and nearby >= 1:
         method = TSNE(2, init="pca", perplexity=nearby, random_state=0)

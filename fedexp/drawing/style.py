@@ -51,7 +51,7 @@ def class_colors(num_classes: int) -> Sequence[Any]:
 
 
 class PlainFigure(Figure):
-    """A figure whose texts are shown as they are: a ``$`` in a class name begins no formula."""
+    """A figure that shows texts literally: a ``$`` in a class name begins no formula."""
 
     def draw(self, renderer: RendererBase) -> None:
         """Called by Matplotlib to draw the figure into a file or window."""

@@ -51,7 +51,7 @@ def optimizer_state(optimizer: Optimizer, parameters: Mapping[str, nn.Parameter]
     """The optimizer's state for ``parameters``, for ``restore_optimizer``.
 
     Raises:
-        InputError: the state holds something that is not a tensor.
+        InputError: a value of the state is not a tensor.
     """
     memory: Memory = {}
     for name, parameter in parameters.items():

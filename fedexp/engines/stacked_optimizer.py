@@ -25,7 +25,7 @@ class StackedOptimizer:
         self._stack, self._grad_clip = stack, grad_clip
         self._names = [name for name, _ in stack.module.trained_parameters()]
         # Views of the stack, so that each step changes it. The optimizer gets contiguous views,
-        # because fused optimizers copy other tensors; autograd gets the views as they are.
+        # because fused optimizers copy other tensors; autograd gets the unchanged views.
         self._trained = [stack.state[name].detach().requires_grad_() for name in self._names]
         self._start([dense(each.detach()) for each in self._trained])
 
@@ -84,8 +84,8 @@ class StackedOptimizer:
 class PerClientOptimizer(StackedOptimizer):
     """One optimizer in which each row's parameters have their own state and step count.
 
-    So each client continues from its kept state, whatever its number of steps. Unlike with
-    ``StackedOptimizer``, the time of a step grows with the number of rows.
+    Each client continues from its kept state, although clients have taken different numbers of
+    steps. A step takes longer with more rows; with ``StackedOptimizer`` it does not.
 
     Args:
         stack: the clients.

@@ -32,7 +32,7 @@ class Faults:
         return data
 
     def corrupt(self, update: Update, message: Message) -> Update:
-        """The update as it arrives at the server; the client started from ``message``."""
+        """The update that arrives at the server; the client started from ``message``."""
         return update
 
     def metrics(self, round: int, cohort: Sequence[int]) -> dict[str, float]:

@@ -23,8 +23,9 @@ class Injected(Faults):
     """Drop-outs, stragglers, broken updates, and Byzantine clients.
 
     Drop-outs, stragglers and broken updates are drawn anew in every round, independently for each
-    client of the cohort. The Byzantine clients are drawn once, among those with data. They attack
-    in every round that they take part in, independently and without knowledge of other updates.
+    client of the cohort. The Byzantine clients are drawn once, from the clients with data. They
+    attack in every round that they take part in, independently and without knowledge of other
+    updates.
 
     An attack changes the parameters of the update, but neither buffers nor the reports of parts.
     ``label_flip`` changes only the training data: labels and class counts. A Byzantine client

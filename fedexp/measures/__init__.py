@@ -1,1 +1,1 @@
-"""Measures: what is looked at, one idea a file."""
+"""Measures: metrics, tables and figures, one idea a file."""

@@ -25,7 +25,7 @@ class AfterRound:
     """A federation after a round; measures read it and change nothing.
 
     Attributes:
-        message: the round's number, the new global weights, and what the parts send with them.
+        message: the round's number, the new global weights, and the parts' extras.
         rounds: T.
         exchange: the round's cohort, traffic and seconds, and the accepted updates without tensors.
         quarantined: clients whose update was not finite and was left out.
@@ -79,7 +79,7 @@ class AfterRound:
         return self.scoring.resources
 
     def once(self, key: object, compute: Callable[[], T]) -> T:
-        """The result of ``compute``, which is called by the first measure that asks for ``key``."""
+        """The result of ``compute``, shared by all measures that use the same ``key``."""
         if key not in self._shared:
             self._shared[key] = compute()
         return cast(T, self._shared[key])

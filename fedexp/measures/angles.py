@@ -102,7 +102,7 @@ def global_angles(predictions: Predictions, class_counts: Tensor) -> dict[str, f
 def local_angles(
     predictions: Sequence[Predictions], class_counts: Tensor
 ) -> list[dict[str, float]]:
-    """Each client's mean angle between the classes that it holds, and between those that it lacks.
+    """Each client's mean angle between the classes that it holds, and between all other classes.
 
     Args:
         predictions: of K clients' models.

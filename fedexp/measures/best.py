@@ -19,7 +19,7 @@ class Best(Measure):
 
     Attributes:
         score: the highest accuracy; -inf before the first.
-        message: that model's weights and what the parts sent with them; None before the first.
+        message: that model's weights and the parts' extras; None before the first.
     """
 
     overlaps = True

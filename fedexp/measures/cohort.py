@@ -26,7 +26,7 @@ class Cohort(PersonalMeasure):
         }
 
     def __call__(self, after: AfterRound) -> Measured:
-        """The means; absent for a kind that no client of the cohort has."""
+        """The mean of each kind of accuracy; absent if no client of the cohort has this kind."""
         scores = client_scores(after, self.samples)
         trained = {each.client for each in after.exchange.receipts}
         of_cohort = [score.accuracies for client, score in scores.items() if client in trained]

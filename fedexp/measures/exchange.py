@@ -1,4 +1,4 @@
-"""What server and clients exchange in a round, and how long it takes."""
+"""The messages, bytes and seconds of one round."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -103,7 +103,7 @@ class Exchange:
         self.upload_bytes, self.receipts = sum(uploads), list(chain(*accepted))
 
     def end(self) -> None:
-        """End the round; the rest of its time counts as the server's."""
+        """End the round; all time that is not counted yet counts as the server's."""
         self.upload_bytes += self._answered_bytes
         elapsed = time.perf_counter() - self._start
         self.seconds["server"] = elapsed - sum(self.seconds.values())

@@ -78,7 +78,7 @@ class Membership(Measure):
         return round == rounds
 
     def __call__(self, after: AfterRound) -> Measured:
-        """``membership/*`` of the global model; the resident module's parts stay as they are."""
+        """``membership/*`` of the global model; the resident module's parts do not change."""
         if not after.ranks.is_first:
             return Measured()
         resources, data = after.resources, after.data

@@ -20,7 +20,7 @@ class StepCosine(Measure):
     The clients' own steps w_k - w^t (``local``), and every direction that a part logs, are compared
     with w^{t+1} - w^t = g. Steps are vectors of all shared parameters, without buffers.
     The mean cosine with g is the inner product of the mean unit vector and g / |g|, so only one
-    float64 sum is kept for each kind of step, whatever the size of the cohort.
+    float64 sum is kept for each kind of step, also for a large cohort.
     """
 
     def setup(self, setting: Setting, resources: Resources) -> None:

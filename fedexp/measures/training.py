@@ -27,7 +27,7 @@ class Training(Measure):
     headlines = MappingProxyType({"train/loss": "lower"})
 
     def __call__(self, after: AfterRound) -> Measured:
-        """``train/*`` and the logged metrics, whatever the order of the updates."""
+        """``train/*`` and the logged metrics; the order of the updates does not matter."""
         return Measured(mean_metrics(after.exchange.receipts))
 
 

@@ -1,4 +1,4 @@
-"""Bars: ours beside the published values."""
+"""Bar charts of our values and the published values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_COLUMNS = 6
 
 
 def bar_drawings(verdicts: Sequence[Verdict]) -> Iterator[Drawing]:
-    """Our values beside the published ones, for each column of a table that has runs."""
+    """A bar chart of our and the published values for each column of a table that has runs."""
     columns = [
         members for members in by_column(verdicts) if any(each.cell.ours for each in members)
     ]
@@ -34,7 +34,7 @@ def bar_drawings(verdicts: Sequence[Verdict]) -> Iterator[Drawing]:
 
 
 def paper_bars(verdicts: Sequence[Verdict]) -> Figure:
-    """Draw our values beside the published ones, with standard deviations."""
+    """Draw our and the published values, with standard deviations."""
     cells = [verdict.cell for verdict in verdicts]
     figure, axes = bar_axes(method_names(verdicts), 0.45)
     places = range(len(cells))

@@ -72,7 +72,7 @@ class Cell:
 
     @property
     def ran(self) -> bool:
-        """Whether there is a run of it."""
+        """Whether the cell has been run."""
         return self.seeds > 0
 
     @property
@@ -82,18 +82,18 @@ class Cell:
 
     @property
     def std(self) -> float:
-        """The standard deviation of ours (n - 1); NaN for fewer than two seeds, or if one is."""
+        """Our standard deviation over seeds (n - 1); NaN for one seed or infinite values."""
         values = list(self.ours.values())
         return stdev(values) if len(values) > 1 and all(map(math.isfinite, values)) else math.nan
 
 
 def cells(runs: Sequence[Run], smooth: bool = False) -> Iterator[Cell]:
-    """The published numbers of the runs' experiments with ours, experiment by experiment.
+    """Yield each published number of the runs' experiments, with our values for it.
 
-    A run belongs to the rows of its preset's ``paper:`` list whose method and overrides it has. If
-    several rows fit, it belongs to those that explain most of its command line. Runs of one row
-    whose command lines differ become separate cells. With ``smooth``, rounds to a target are
-    counted on smoothed curves.
+    A run belongs to a row of its preset's ``paper:`` list if it has the row's method and overrides.
+    If several rows fit, the rows that explain most of the run's command line are chosen. Runs of
+    one row whose command lines differ become separate cells. With ``smooth``, rounds to a target
+    are counted on smoothed curves.
     """
     for experiment, members in _by_experiment(runs).items():
         rows = merged_rows(members)
@@ -157,8 +157,9 @@ def _cell(experiment: str, row: Published, method: str, runs: Sequence[Run], smo
 def _answers(rows: Sequence[Published], runs: Sequence[Run]) -> dict[tuple[int, str], list[Run]]:
     """(Row's number, method) -> the runs that belong to it.
 
-    Among the rows of one metric a run belongs to those that leave the fewest of its overrides
-    unexplained: a run with ``clients.per_round=30`` to the row with this override.
+    Of the rows of one metric that fit a run, the rows that leave the fewest of its overrides
+    unexplained are chosen. So a run with ``clients.per_round=30`` belongs to the row with this
+    override.
     """
     found: dict[tuple[int, str], list[Run]] = {}
     for run in runs:
@@ -196,7 +197,7 @@ def _has(run: Run, override: str) -> bool:
 
 
 def _unexplained(run: Run, row: Published, method: str) -> list[str]:
-    """The run's overrides that can change results and are not the row's."""
+    """The run's overrides that can change results and are not in the row."""
     own = {"experiment", "protocol"} | {override_key(each) for each in method.split()}
     explained = {_parsed(each) for each in row.overrides}
     left = [each for each in run.overrides if changes_results(override_key(each))]
@@ -207,13 +208,13 @@ def _unexplained(run: Run, row: Published, method: str) -> list[str]:
 
 
 def _readings(run: Run) -> tuple[str, str]:
-    """The run's algorithm, and without ``_paper`` or ``_released``, which are readings of one."""
+    """The run's algorithm, with and without the suffix ``_paper`` or ``_released``."""
     name = str(run.values.get("algorithm"))
     return name, name.removesuffix("_paper").removesuffix("_released")
 
 
 def _reading(run: Run, wanted: Sequence[str]) -> str:
-    """The run's algorithm if it is another reading of the wanted one; else nothing."""
+    """The override of the run's algorithm, if it is a variant of the wanted one; else empty."""
     name, method = _readings(run)
     return f"algorithm={name}" if name != method and f"algorithm={method}" in wanted else ""
 

@@ -206,7 +206,7 @@ def _generator(seed: int) -> np.random.RandomState:
 def _cut(size: int, shares: np.ndarray) -> np.ndarray:
     """[N] integers that sum to ``size``: differences of the rounded-down cumulative ``shares`` [N].
 
-    The last client gets the rest, which is everything if no share is positive.
+    The last client gets the remaining samples: all of them if no share is positive.
     """
     total = shares.sum()
     ends = (np.cumsum(shares / total) * size).astype(np.int64) if total > 0 else 0 * shares

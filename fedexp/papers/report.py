@@ -20,7 +20,7 @@ from fedexp.reporting.table import Table
 
 @dataclass(frozen=True)
 class PaperReport(Report):
-    """A report with our numbers beside the published ones.
+    """A report that compares our numbers with the published ones.
 
     If curves are smoothed, rounds to a target are compared with the paper on smoothed curves only.
     """
@@ -32,7 +32,7 @@ class PaperReport(Report):
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
-        """Our numbers beside the paper's; see ``verdicts.beside_the_paper``."""
+        """Our numbers and the paper's; see ``verdicts.beside_the_paper``."""
         return beside_the_paper(self.runs, self.measures.smooth)
 
     @property
@@ -55,7 +55,7 @@ class PaperReport(Report):
         return paper_tables(self.verdicts)
 
     def further_drawings(self) -> Iterable[Drawing]:
-        """Bars of our values beside the published ones."""
+        """Bar charts of our values and the published values."""
         from fedexp.papers.bars import bar_drawings  # reports without pictures need no matplotlib
 
         return bar_drawings(self.verdicts)

@@ -77,7 +77,7 @@ class TableSweep:
         return TableSweep(self.name, [part for part in parts if part[CELLS]])
 
     def with_typed(self, typed: Axes) -> TableSweep:
-        """The table with the command line's values in place of its own.
+        """The table with the values on the command line instead of the preset's values.
 
         A typed value that only some parts have chooses these parts. A value that no part has
         replaces the values of all parts. Raises InputError if no part is left.

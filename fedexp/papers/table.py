@@ -1,4 +1,4 @@
-"""Tables of our numbers beside the paper's."""
+"""Tables of our numbers and the paper's."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Verdict:
 
 
 def beside_the_paper(runs: Sequence[Run], smooth: bool = False) -> list[Verdict]:
-    """Every published number of the runs' experiments with ours and a verdict.
+    """Every published number of the runs' experiments, with our number and a verdict.
 
     The first method of a table's metric is the baseline. If it has several cells, each method is
     compared with the cell whose command line is most like its own. With ``smooth``, rounds to a

@@ -5,7 +5,7 @@ from fedexp.core.sockets import Personalization
 
 
 class Local(Personalization):
-    """No weight is sent: each client trains a model of its own, all from the same initial weights.
+    """No weight is sent: each client trains its own model. All start from the same initial weights.
 
     Other parts still send their extras, such as the prototypes of ``head=prototype``.
     """

@@ -65,7 +65,7 @@ class ControlVariates(Regularizer):
 
     At the fixed point c is zero. The fixed point is the optimum of the mean of all clients'
     objectives (``weighting=uniform``, paper) or of their mean weighted by samples (``samples``),
-    whatever the aggregator. The aggregator should weight the same way.
+    with any aggregator. The aggregator should weight clients in the same way.
 
     The implementation released with FedPTR's baselines has ``weighting=samples`` and
     ``correction_scaling=samples`` with ``aggregator=uniform``.
@@ -156,7 +156,7 @@ class ControlVariates(Regularizer):
         return with_prefix("variate", self._message.extras)
 
     def _received(self, client: Client) -> Tensors:
-        """c as this client adds it to its gradients."""
+        """The server's control variate, divided by s_k with ``correction_scaling=samples``."""
         if self.correction_scaling == "none":
             return self._sent()
         size = self.population.relative_size(client.data.num_samples)

@@ -49,7 +49,7 @@ class Trajectory(Regularizer):
     are learned so that gradient steps on D~ lead from w^(t-m) to w^t. Further steps on D~ from w^t
     lead to w~. Each round projects anew from its w^t. D~ and the step size are kept and learned
     further in later rounds; the momentum of learning them is not kept. The loss on D~ is the plain
-    cross-entropy of the global model in eval mode, whatever the loss and the head's adaptation.
+    cross-entropy of the global model in eval mode, also with another loss or an adapted head.
 
     Parameters that have not changed for m rounds are not matched; they are pulled to w^t. There is
     no pull before there is a model m rounds older, and none if the whole w^t equals w^(t-m). If

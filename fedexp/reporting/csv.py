@@ -1,4 +1,4 @@
-"""Frames as CSV that a spreadsheet opens without running any of it."""
+"""Frames as CSV in which a spreadsheet finds no formulas to run."""
 
 from __future__ import annotations
 

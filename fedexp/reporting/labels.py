@@ -60,7 +60,7 @@ def short_texts(labels: Sequence[Label]) -> list[str]:
 
 
 def show(value: object) -> str:
-    """A config's value as it is typed on the command line."""
+    """A config's value in the form that the command line accepts."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -74,7 +74,7 @@ def show(value: object) -> str:
 
 
 def changes_results(key: str) -> bool:
-    """Whether a key can change what is learned, and not only costs or records."""
+    """Whether a key can change the trained model, not only costs or records."""
     return not is_below(_dotted(key), _IGNORED + _COSTS)
 
 
@@ -94,7 +94,7 @@ def _candidates(runs: Sequence[Run]) -> Iterator[str]:
     groups = list(dict.fromkeys(key for run in runs for key in run.choices))
     typed = sorted(dict.fromkeys(named), key=lambda key: key not in groups)
     rest = [key for run in runs for key in run.values]
-    # An experiment's name says less than what it sets.
+    # The values that an experiment sets say more than its name.
     late = [key for key in typed + groups if key in ("experiment", "protocol")]
     order = dict.fromkeys([*(key for key in typed + groups if key not in late), *rest, *late])
     known = [key for key in order if not is_below(_dotted(key), _IGNORED)]

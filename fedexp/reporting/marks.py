@@ -66,7 +66,7 @@ def direction(metric: str, better: Mapping[str, str]) -> str | None:
 
 
 def rank(values: Mapping[T, Mapping[int, float]], better: str | None) -> dict[T, Rank]:
-    """The best rows, those that cannot be told from the best mean, and the second-best.
+    """Rank the rows: the best, the rows that no interval tells from the best, and the second-best.
 
     Means that are equal in the digits shown are equal. None is marked if there is one row only, or
     if ``better`` is None.

@@ -103,7 +103,7 @@ def pictures(report: Report, every: bool = False, with_pdf: bool = False) -> Pic
             if figure := each.draw():
                 pdf = _encode(figure, "pdf") if with_pdf else b""
                 found.drawn.append(Picture(name, each.title, _encode(figure, "png"), pdf))
-        except Exception as error:  # of Matplotlib, over numbers that nobody thought of
+        except Exception as error:  # of Matplotlib, for unforeseen numbers
             reason = f"{type(error).__name__}: {error}".partition("\n")[0]
             found.problems.append(f"figure {name}: cannot be drawn, left out ({reason})")
     return found

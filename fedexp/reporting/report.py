@@ -228,7 +228,7 @@ class Report:
 
     @property
     def personal_metrics(self) -> Set[str]:
-        """The personal accuracies in the tables; if none of them was measured, all are shown."""
+        """The personal accuracies to show; if none of these was measured, all are shown."""
         return frozenset()
 
     @property

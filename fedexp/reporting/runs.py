@@ -1,7 +1,7 @@
 """Finds runs in folders and reads their files, finished or not.
 
-The folders may be of other people: their texts become printable, links out of them are not
-followed, and a file that is not as it should be costs its own run.
+The folders may come from other people: their texts are made printable, links out of them are not
+followed, and a run with a wrong file is left out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fedexp.state.run_folder import Identity
 from fedexp.tracking.jsonl import parse_metrics
 
 _DEEPEST = 50
-"""Levels of nesting in a config; deeper ones are an attack on whoever reads it."""
+"""Largest number of nested levels in a config; more would be an attack on the reader."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Run:
 
     @property
     def place(self) -> str:
-        """The folder, as it can be printed."""
+        """The folder's path as printable text."""
         return printable(str(self.folder))
 
     @property

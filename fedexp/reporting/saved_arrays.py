@@ -1,4 +1,4 @@
-"""Pictures that compare methods, drawn from the numbers that runs saved beside their figures."""
+"""Pictures that compare methods, drawn from the numbers that runs save with their figures."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _last(run: Path, name: str) -> Path | None:
 
 
 def check_columns(*names: str) -> Callable[[Numbers], None]:
-    """A check that those of the named arrays that there are have one length."""
+    """A check that the named arrays, where present, have the same length."""
 
     def check(arrays: Numbers) -> None:
         columns = [arrays[name] for name in names if name in arrays]

@@ -30,7 +30,7 @@ def print_table(table: Table, console: Console) -> None:
 
 
 def _fitting(table: Table, console: Console) -> list[int]:
-    """The columns that fit: optional columns are left out first, then those at the right.
+    """The columns that fit: optional columns are left out first, then columns from the right.
 
     The keys and one more column stay.
     """

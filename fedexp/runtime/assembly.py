@@ -50,7 +50,7 @@ def assemble(
     """Build the federation.
 
     Args:
-        plan: the checked config and what was built from it.
+        plan: the checked config, and the objects that were built from it.
         fabric: device, precision and processes.
         data: the population's data.
         tracker: gets the record of every round.
@@ -182,7 +182,7 @@ def _engine(config: EngineConfig, resources: Resources) -> Engine:
 
 
 def _overlap(config: Config, fabric: Fabric, data: FederatedData) -> Overlap:
-    """What evaluates while the next round trains: an engine with parts of its own."""
+    """The evaluation beside training: a second engine with its own parts."""
     copy = make_plan(config)
     module = _resident_module(copy)
     setting = _setting(copy, data, module, partial(_store, config, None))

@@ -20,8 +20,9 @@ NOTICE = b"\nfedexp: stopping when this round is done and saved; a second time s
 class Interrupts:
     """Defers the first SIGINT, SIGTERM, SIGUSR1 or SIGUSR2 while the block runs.
 
-    A second SIGINT or SIGTERM acts as it does outside the block; a second SIGUSR1 or SIGUSR2 does
-    nothing. Outside the main thread, where Python allows no signal handlers, nothing is deferred.
+    A second SIGINT or SIGTERM acts like the same signal outside the block. A second SIGUSR1 or
+    SIGUSR2 does nothing. Outside the main thread, where Python allows no signal handlers, nothing
+    is deferred.
 
     Args:
         announce: print a notice at the first signal.

@@ -50,7 +50,7 @@ class Clock:
         return self._earlier + time.monotonic() - self._start
 
     def reason_to_stop(self) -> str | None:
-        """Why the run should end after this round; None if it should go on."""
+        """The reason to end the run after this round; None to continue."""
         if parent_has_ended():
             return signal.SIGTERM.name
         if _STOP_FILE in os.environ:
@@ -81,7 +81,7 @@ def limited_sweep(folder: Path, minutes: float | None) -> Iterator[None]:
 
 
 def reason_to_stop_sweep() -> str | None:
-    """Why this process's sweep should end; None if it should go on, or if there is no sweep."""
+    """The reason to end this process's sweep; None without a sweep or without a reason."""
     if (name := os.environ.get(_STOP_FILE)) is None:
         return None
     if _DEADLINE in os.environ and time.time() >= float(os.environ[_DEADLINE]):

@@ -49,7 +49,7 @@ class OpenRun:
         checkpoint: the checkpoint to resume from; with None the run begins at round 1.
         history: the metrics of every round so far.
         tracker: writes each round to the history and to ``recorder``.
-        recorder: the trackers that the config asks for; the summary finishes it.
+        recorder: the trackers of the config; it is finished with the summary.
         identity: the content of ``run.json``; None in ranks other than the first.
     """
 

@@ -15,7 +15,7 @@ class _State:
 
 
 def follow_parent() -> None:
-    """In a worker: remember the parent and, on Linux, ask for SIGTERM when it ends."""
+    """In a worker: remember the parent; on Linux, SIGTERM will arrive when the parent ends."""
     if _State.parent is None:
         _State.parent = os.getppid()
     if sys.platform == "linux":

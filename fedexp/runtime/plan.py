@@ -1,4 +1,4 @@
-"""Checks a config and builds what needs no data.
+"""Checks a config and builds every object that needs no data.
 
 Errors in the config are found before data is decoded.
 """
@@ -70,7 +70,7 @@ class Sockets:
 
 @dataclass(frozen=True)
 class Plan:
-    """A checked config and what can be built from it without data.
+    """A checked config, and the objects that can be built from it without data.
 
     Attributes:
         config: the checked config.
@@ -142,7 +142,7 @@ def plan(config: Config) -> Plan:
 
 
 def _finish(plan: Plan, backbone: nn.Module, traits: frozenset[str]) -> None:
-    """Make the personalization's parameters, and check what depends on values.
+    """Make the personalization's parameters; check ``model.train`` and the measures.
 
     ``traits``: the traits of all components.
     """
@@ -156,7 +156,7 @@ def _finish(plan: Plan, backbone: nn.Module, traits: frozenset[str]) -> None:
 
 
 def _of_parts(sockets: Sockets, dataset: str) -> Iterator[Declaration]:
-    """What the parts declare; ``dataset`` is named in errors."""
+    """The declarations of the parts; ``dataset`` is named in errors."""
     for socket, part in sockets.by_name().items():
         yield declared(socket, part)
         if not part.takes_tokens:

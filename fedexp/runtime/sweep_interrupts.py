@@ -25,7 +25,7 @@ _MASKS = hasattr(signal, "pthread_sigmask")  # a POSIX system
 
 
 class _State:
-    """The state of this process; not in the callbacks, because Hydra copies those.
+    """The state of this process; Hydra copies callbacks, so they cannot hold it.
 
     Attributes:
         interrupts: in the parent, the number of Ctrl-Cs.

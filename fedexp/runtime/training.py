@@ -107,7 +107,7 @@ class _SaveOrStop:
         return True
 
     def _reason(self, interrupts: Interrupts) -> str | None:
-        """Why all ranks should stop: the first rank's signal or limit; None to go on."""
+        """The reason to stop all ranks: the first rank's signal or limit; None to continue."""
         received = interrupts.received
         own = received.name if received else self._clock.reason_to_stop()
         return next((each for each in self._federation.ranks.all_gather(own) if each), None)

@@ -38,7 +38,7 @@ class Sampler(Part):
         eligible: [n] int64, the clients with data, in order.
         sizes: [n] int64, their numbers of training samples.
         cohort_size: min(K, n).
-        trains_candidates: whether a candidate trains before it answers, as it would in the cohort.
+        trains_candidates: whether a candidate trains like a client of the cohort before it answers.
             Nothing of this training is kept.
     """
 

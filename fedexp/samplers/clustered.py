@@ -25,7 +25,7 @@ def sampling_distributions(
     Client k has K n_k units, and each distribution has room for n units. A client with n_k > n / K
     first fills whole distributions alone. Ward's method clusters the clients by their remaining
     units: the tree is cut into the largest clusters with at most n units. Each of the largest
-    clusters gets a distribution of its own. Clients of the other clusters fill the remaining room,
+    clusters gets its own distribution. Clients of the other clusters fill the remaining room,
     largest cluster first, beginning with the distribution that has the most room. So few clusters
     are split. (The released code takes the smallest cluster first, and the clients of a cluster in
     random order.)

@@ -99,7 +99,7 @@ class LastUpdates(Sampler):
         self.updates, self.distances = dict(state["updates"]), state["distances"].clone()
 
     def _vectors(self, places: Tensor) -> Tensor:
-        """[n, D] the last updates of the clients at these places among those with data."""
+        """[n, D] last updates; ``places`` [n] are positions in the list of clients with data."""
         zero = torch.zeros(self.width)
         clients = self.eligible[places.numpy()].tolist()
         return torch.stack([self.updates.get(client, zero) for client in clients])

@@ -16,7 +16,7 @@ def times_chosen_bars(
 
     Args:
         times_chosen: [N].
-        entropies: [n] label entropy of each shown client in nats; saved beside the figure.
+        entropies: [n] label entropy of each shown client in nats; saved with the figure.
         shown: [n] the numbers of the shown clients, all of them chosen at least once; None: all N.
     """
     times = times_chosen.cpu().numpy()

@@ -46,7 +46,7 @@ def hold(folder: Path) -> BinaryIO:
 def remove_abandoned(paths: Iterable[Path]) -> None:
     """Remove the files, and the folders with a ``LOCK``, that no living process has locked.
 
-    Each writer of these paths must hold a lock. What cannot be locked or removed stays.
+    Each writer of these paths must hold a lock. A path that cannot be locked or removed stays.
     """
     for path in paths:
         with suppress(OSError):

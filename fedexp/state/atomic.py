@@ -9,7 +9,7 @@ from pathlib import Path
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``path``, with the same suffix, for the new content.
+    """Yield a temporary path in the folder of ``path``, with its suffix, for the new content.
 
     The temporary file is renamed to ``path`` when the block ends, or removed if the block raises.
     Several processes may write the same ``path`` at once; the last one to finish wins.
@@ -23,7 +23,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, content: bytes | memoryview) -> None:
-    """Replace the content of ``path``, or leave the file as it was if writing fails (OSError).
+    """Replace the content of ``path``; if writing fails (OSError), the file does not change.
 
     A power loss may undo it; ``write_durably`` is safe from that, but waits for the disk.
     """

@@ -12,7 +12,7 @@ A checkpoint is a folder, ``checkpoints/round_0010``:
 * ``checkpoint.json``: the round and the digests of these files.
 
 A checkpoint whose files do not fit their digests is renamed to ``round_0010.damaged``. One that
-cannot be read is left as it is: the disk may be away for a time only.
+cannot be read is not changed: the disk may work again later.
 
 ``torch.load`` reads the ``.pt`` files with ``weights_only=True``. No state of random
 generators is needed: every draw is keyed by the seed, its purpose, the round and the client.

@@ -1,4 +1,4 @@
-"""Compares what two runs found."""
+"""Compares the results of two runs."""
 
 import math
 from collections.abc import Callable, Mapping

@@ -57,7 +57,7 @@ def federation_of(config: Config) -> Iterator[Federation]:
 
 @contextmanager
 def resumed(config: Config, first: Federation) -> Iterator[Federation]:
-    """A new federation with what a checkpoint keeps of ``first`` after its first round."""
+    """A new federation, restored from a checkpoint of ``first`` after its first round."""
     with tempfile.TemporaryDirectory() as folder, federation_of(config) as second:
         checkpoints = Checkpoints(Path(folder), keep=1)
         checkpoints.save(1, 0.0, first.server, first.measures, first.store.states())
@@ -76,7 +76,7 @@ def sent(value: _T) -> _T:
 
 
 def scramble() -> None:
-    """Set the global random states to anything."""
+    """Set the global random states to arbitrary values."""
     for seed in (random.seed, np.random.seed, torch.manual_seed):
         seed(random.SystemRandom().randrange(2**31))
 

@@ -46,7 +46,7 @@ def check_measure(*overrides: str, config_dir: str | Path | None = None) -> None
         config_dir: a folder with config groups of your own, as ``--config-dir``.
 
     Raises:
-        ContractError: the first rule that is broken, and by what.
+        ContractError: the first broken rule, and the value that breaks it.
         InputError: the config is invalid.
     """
     config = configure([_MEASURED_ROUNDS, *overrides], config_dir)
@@ -105,7 +105,7 @@ def _recorded(config: Config) -> tuple[list[Record], Tensors]:
 
 
 def _recorded_with_a_break(config: Config) -> list[Record]:
-    """The records of a run that ends after its first round, and of another that goes on."""
+    """The records of a run that ends after its first round and of the run that resumes it."""
     scramble()
     recorder = _Recorder()
     with federation_of(config) as first:
@@ -148,7 +148,7 @@ def _check_headlines(headlines: Mapping[str, str], records: Sequence[Record]) ->
 class _TwoProcesses(Ranks):
     """Reduces measures as two processes would; the second one's measures are ``twins``.
 
-    They observe every other update. The measures of the run observe the rest.
+    They observe every second update. The measures of the run observe the other updates.
     """
 
     def __init__(self, measures: Sequence[Measure], twins: Sequence[Measure]) -> None:

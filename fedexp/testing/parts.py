@@ -43,7 +43,7 @@ def check_part(
         tolerance: largest difference of a weight between the two engines.
 
     Raises:
-        ContractError: the first rule that is broken, and by what.
+        ContractError: the first broken rule, and the value that breaks it.
         InputError: the config is invalid.
     """
     config = configure(overrides, config_dir)
@@ -141,7 +141,7 @@ def _train_in_vain(federation: Federation, client: int, message: Message) -> Non
 
 
 def _train_with_a_break(config: Config) -> Message:
-    """After the first round everything is saved, and a new federation goes on from there."""
+    """Save all after the first round, and train a new federation from there."""
     with federation_of(config) as first:
         first.run_round(1)
         with resumed(config, first) as second:

@@ -13,8 +13,8 @@ _FOLDER = "figures"
 class FigureFiles(Tracker):
     """Saves each figure as ``figures/<name>_<round>.png`` in the run's folder.
 
-    The numbers of a ``DataFigure`` are beside it: columns of equal length as ``.csv``, other
-    arrays as ``.npz``, for ``numpy.load``.
+    The numbers of a ``DataFigure`` are saved under the same name: columns of equal length as
+    ``.csv``, other arrays as ``.npz``, for ``numpy.load``.
     """
 
     def __init__(self, run: RunInfo) -> None:
@@ -32,7 +32,7 @@ class FigureFiles(Tracker):
 
 
 def saved_figures(folder: Path) -> dict[int, dict[str, Path]]:
-    """Round -> name -> file, of what ``FigureFiles`` saved in a run's folder."""
+    """Round -> name -> file of the figures in a run's folder."""
     found: dict[int, dict[str, Path]] = defaultdict(dict)
     for path in sorted((folder / _FOLDER).glob("*_*.png")):
         name, _, round = path.stem.rpartition("_")

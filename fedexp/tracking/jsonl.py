@@ -37,7 +37,7 @@ class JsonLines(Tracker):
     def log(self, record: Record) -> None:
         """Write one line."""
         rest = line(record)
-        while rest:  # a disk that fills up takes a part, and raises an error for the rest
+        while rest:  # a full disk takes a part, and raises an error at the next call
             rest = rest[self._file.write(rest) :]
 
     def finish(self, summary: Mapping[str, Any] | None) -> None:

@@ -54,7 +54,7 @@ class Progress(Tracker):
         self._bar.update(self._task, completed=record.round, latest=_accuracies(self._latest))
 
     def finish(self, summary: Mapping[str, Any] | None) -> None:
-        """Stop drawing; the bar stays on the terminal as it is."""
+        """Stop drawing; the bar stays on the terminal."""
         self._bar.stop()
 
 
@@ -102,7 +102,7 @@ def final_table(summary: Mapping[str, Any]) -> Table:
 
 
 def _cell(value: float | None) -> str:
-    """A measurement with four digits, a round's number as it is, empty text for None."""
+    """A measurement with four digits, the number of a round, or empty text for None."""
     if value is None:
         return ""
     return str(value) if isinstance(value, int) else f"{value:.4f}"

@@ -18,8 +18,7 @@ def run_name(run: RunInfo) -> str | None:
     """Name a run, for example ``fednh-digits-dir0.3-s0-rho0.9``.
 
     After the seed come the other settings that the command line or the sweep changed, such as
-    ``head.rho=0.9``, unless they leave the results as they are. None if it is not known how the
-    run was started.
+    ``head.rho=0.9``, if they can change the results. None if the choices of the run are not known.
     """
     if not run.choices:
         return None

@@ -45,7 +45,7 @@ def summarize(
         overrides: the command line's changes to it.
         choices: config group -> option.
         weights: the final global weights.
-        device: what they were trained on.
+        device: the device of local training, such as ``cpu``.
         threads: PyTorch's number of threads in each process.
         wall_time_s: seconds from start to end.
     """

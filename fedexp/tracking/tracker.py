@@ -39,7 +39,7 @@ class Record:
 
     Attributes:
         round: 1 to T; 0 is before training (the partition heatmap).
-        metrics: name -> value, for example ``global/accuracy``; without those not measured.
+        metrics: name -> value, for example ``global/accuracy``; unmeasured metrics are absent.
         per_class: class name -> accuracy of the global model; empty when not measured.
         figures: name -> figure, for example ``heatmap/partition``.
         tables: name -> table, for example ``clients``: column name -> values.

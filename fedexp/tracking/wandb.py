@@ -184,7 +184,7 @@ def _table(per_class: Mapping[str, float]) -> "wandb.Table":
 
 
 def _flatten(summary: Mapping[str, Any]) -> dict[str, float]:
-    """``global/accuracy/final`` and so on, which become columns of W&B's table of runs."""
+    """One name for each statistic, such as ``global/accuracy/final``: a column in W&B's table."""
     return {
         f"{name}/{statistic}": value
         for name, statistics in summary.get("metrics", {}).items()

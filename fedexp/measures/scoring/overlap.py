@@ -1,4 +1,4 @@
-"""Measures that are computed in a thread of their own, while the next round trains."""
+"""Computes measures in a second thread while the next round trains."""
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -33,11 +33,10 @@ class KeptModels:
 
 
 class Overlap:
-    """One thread, which computes the measures of one round after another.
+    """A thread that computes the measures of finished rounds, one round after another.
 
     Args:
-        engine: like the one that trains, but with its own resident module and parts; both share
-            only the data.
+        engine: scores models; it shares only the data with the engine that trains.
         ram_bytes: largest size of the personal models that wait for their scores.
     """
 

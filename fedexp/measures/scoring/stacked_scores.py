@@ -77,7 +77,7 @@ class StackedScores:
             yield each if not chosen else each.within(len(test), chosen[row].index)
 
     def _whole(self, stack: Stack) -> Iterator[Outputs]:
-        """Outputs [K, B, ...] of batch after batch of the test split."""
+        """Yield the outputs [K, B, ...] of each batch of the test split."""
         for inputs, _ in self.resources.data.test.batches(self.resources.eval_batch_size):
             with self.resources.fabric.autocast():
                 yield self._on_same.rows(stack.state, inputs)
@@ -106,7 +106,7 @@ class StackedScores:
             stack.state[name].copy_(value.detach())
         try:
             with warnings.catch_warnings(), torch.no_grad(), fabric.autocast():
-                warnings.simplefilter("error")  # PyTorch warns of what it stacks by a slow loop
+                warnings.simplefilter("error")  # PyTorch warns if it uses a slow loop
                 expected = self._outputs(inputs)
                 found = self._on_same.rows(stack.state, inputs)
                 own = self._on_own.rows(stack.state, torch.stack([inputs, inputs]))
