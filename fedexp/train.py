@@ -79,7 +79,7 @@ def _run_job(
     choices: Mapping[str, str | None],
     sweep: str | None = None,
 ) -> float:
-    """Run, unless the run to be resumed is finished; print the report, return the objective."""
+    """Run the job, unless it resumes a finished run; print its report and return its objective."""
     from fedexp.config.schema import validate
 
     config = validate(to_dict(cfg, overrides))  # before torch is imported: finds most errors

@@ -33,7 +33,7 @@ class Totals:
         count: the number of models.
         loss: the sum of their losses F.
         square: the sum of the squared norms of their steps, parameters only.
-        steps: float weight -> the sum of w_n - w^t, float64.
+        steps: name of a float weight -> the sum of w_n - w^t, float64.
     """
 
     count: int

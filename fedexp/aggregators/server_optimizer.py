@@ -126,5 +126,5 @@ class Yogi(Adaptive):
     """FedYogi: v <- v - (1 - beta2) delta^2 sign(v - delta^2)."""
 
     def second_moment(self, v: Tensor, squared: Tensor) -> Tensor:
-        """A move towards delta^2 of a length that does not depend on v."""
+        """A step towards delta^2 whose length depends on delta^2 only."""
         return v - (1 - self.beta2) * squared * torch.sign(v - squared)

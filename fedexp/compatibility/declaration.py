@@ -37,7 +37,7 @@ def declared(key: str, component: object) -> Declaration:
 
 
 def needed(subject: str, trait: str, lacking: str, advice: str) -> dict[str, str]:
-    """``Declaration.needs`` for a trait of the data or the method, whose name is ``lacking``."""
+    """``needs`` with one trait; ``lacking`` names the data or the method, for the error."""
     return {trait: f"{subject}: needs {trait}, which {lacking} lacks; {advice}"}
 
 

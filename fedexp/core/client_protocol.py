@@ -136,7 +136,7 @@ class Client(Protocol):
     ) -> tuple[Tensor, Tensor]:
         """Features z [n_k, d] and labels [n_k] of the training data, in eval mode.
 
-        With a generator the inputs are augmented as in local training, if it augments any.
+        With a generator the inputs are augmented, if local training augments.
         """
 
     def loss_gradient(self, batch_size: int = 1000) -> Tensors:

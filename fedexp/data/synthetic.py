@@ -78,7 +78,7 @@ class Synthetic(DrawnSource):
         return totals
 
     def draw(self, client: int, total: int) -> Split:
-        """Draw the samples of a client; the first ones do not depend on ``total``."""
+        """Draw the samples of a client; a larger ``total`` only appends samples."""
         generator = numpy_generator(self.seed, "synthetic/client", client)
         u, centre = generator.standard_normal(2) * (self.alpha, self.beta)
         means = centre + generator.standard_normal(FEATURES)

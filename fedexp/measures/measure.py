@@ -76,7 +76,7 @@ class Measure:
         """Called before data is read; drop headlines here that this run cannot measure.
 
         Raises:
-            InputError: a key does not fit.
+            InputError: the value of a key does not fit the run.
         """
 
     def setup(self, setting: Setting, resources: Resources) -> None:

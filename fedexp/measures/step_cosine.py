@@ -49,9 +49,10 @@ class StepCosine(Measure):
         self._sums, self._counts = sums, sum(map(Counter, items), Counter())
 
     def __call__(self, after: AfterRound) -> Measured:
-        """The mean over the clients that have such a step; each client counts once.
+        """The mean cosine of each kind of step over the clients with such a step.
 
-        Steps that are zero or not finite are left out; a kind without other steps is absent.
+        Each client counts once. Steps that are zero or not finite are left out; a kind without
+        other steps is absent.
         """
         step = _unit(self._step_to(after.message.weights))
         if step is None:

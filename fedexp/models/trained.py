@@ -103,7 +103,7 @@ def _depth(name: str, wanted: list[str]) -> int | None:
 
 
 def _hint(path: str, names: Sequence[str], prefix: str) -> str:
-    """Paths similar to a wrong one, otherwise the paths of the outermost level with several."""
+    """Advice on a mistyped path: similar paths, or else the names of the outermost layers."""
     split = [name.split(".") for name in names]
     shared = takewhile(lambda level: len(set(level)) == 1, zip(*split, strict=False))
     outer = len(list(shared))

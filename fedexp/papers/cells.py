@@ -62,7 +62,7 @@ class Cell:
 
     @property
     def column(self) -> tuple[str, ...]:
-        """The keys of its column; ``rounds`` is not one, since methods of a column may differ."""
+        """The keys of the cell's column, without ``rounds``, which may differ within a column."""
         return self.table, self.metric, self.statistic, *_without_rounds(self.overrides)
 
     @property

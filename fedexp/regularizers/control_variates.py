@@ -137,7 +137,7 @@ class ControlVariates(Regularizer):
         return {name: size * value for name, value in change.items()}
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """Move c; return the merged weights unchanged."""
+        """Add the changes of the variates to c; return the merged weights unchanged."""
         changes = with_prefix("variate", sums)
         steps = {n: (s / self.population.clients).to(current[n].dtype) for n, s in changes.items()}
         self.mean = combine(self.mean, steps)

@@ -177,7 +177,7 @@ def _sampled(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def _at(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Each image at integer positions that broadcast to [n, height, width]; zero outside."""
+    """Each image's values at positions that broadcast to [n, height, width]; zero outside it."""
     count, channels, height, width = images.shape
     inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
     pixel = rows.clamp(0, height - 1) * width + columns.clamp(0, width - 1)

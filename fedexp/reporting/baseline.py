@@ -62,7 +62,7 @@ def find_baselines(labels: Iterable[Label], baseline: Label) -> tuple[Baselines,
 
 
 def _fits(row: Label, label: Label, baseline: Label) -> bool:
-    """Whether a baseline row has the label's values, or null for keys of the label's method."""
+    """Whether each value of a baseline row is the label's, or null for a key of one method."""
     named = dict(baseline)
     return all(
         key in named or own == value or (own == _NO_VALUE and not is_below(key, _POPULATION))

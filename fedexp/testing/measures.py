@@ -168,7 +168,7 @@ class _TwoProcesses(Ranks):
 
 
 def _share(measure: Measure, twin: Measure) -> None:
-    """Let the twin begin the rounds of ``measure``, and observe every other update instead."""
+    """Show every second update to the twin, not to ``measure``; both begin every round."""
     begin_round, turns = measure.begin_round, cycle([measure.observe, twin.observe])
 
     def begin_both(message: Message) -> None:

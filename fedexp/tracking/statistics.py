@@ -70,8 +70,8 @@ def rounds_to(
 ) -> dict[str, dict[str, float]]:
     """``rounds_to/<target>``: the first round whose ``global/accuracy`` is at least the target.
 
-    It has ``final`` only. A target that was never reached is absent. A round that did not measure
-    the accuracy does not count.
+    Its only statistic is ``final``. A target that was never reached is absent. A round that did not
+    measure the accuracy does not count.
     """
     firsts = {target: first_round_with(history, target) for target in targets}
     return {

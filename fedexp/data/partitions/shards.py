@@ -66,9 +66,10 @@ def _even_holders(
 def _random_holders(
     num_clients: int, num_classes: int, classes_per_client: int, seed: int
 ) -> np.ndarray:
-    """[N, C] bool: the first C places go to classes 0 to C-1, the classes of later ones are drawn.
+    """[N, C] bool: the classes that each client holds, as in the released code.
 
-    As in the released code, Python's ``random`` draws again while the client has the drawn class.
+    The first C places of all clients together get the classes 0 to C-1, every later place a random
+    class. Python's ``random`` draws again while the client already has the drawn class.
     """
     draws = Random(seed)
     holds = np.zeros((num_clients, num_classes), dtype=bool)

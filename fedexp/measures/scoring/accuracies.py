@@ -93,7 +93,7 @@ def _measured(columns: dict[str, list[float]], kind: str, row: int) -> bool:
 
 
 def spread(accuracies: Sequence[float]) -> dict[str, float]:
-    """Over clients: mean, population standard deviation, mean of the worst tenth (at least one)."""
+    """Mean, population standard deviation, and mean of the worst tenth (at least one client)."""
     values = np.sort(np.asarray(accuracies, dtype=np.float64))
     worst = values[: math.ceil(len(values) / 10)]
     return {"accuracy": values.mean(), "std": values.std(), "worst_decile": worst.mean()}
