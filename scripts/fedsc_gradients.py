@@ -22,7 +22,7 @@ from fedexp.losses.semantic import mean_distances, rpcl
 
 def strength(federation: Federation, round: int) -> tuple[float, float, float]:
     """Length of z, U and the ratio of the gradients after this round."""
-    module = federation.engine.resources.load_global(federation.server.broadcast(round)).train()
+    module = federation.global_model(round).train()
     loss = module.loss
     assert isinstance(loss, RpclCpdr)
     inputs, labels = next(iter(federation.data.test.batches(256)))

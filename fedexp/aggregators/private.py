@@ -94,7 +94,7 @@ class Private(Aggregator):
         self.accountant.set(self.noise_multiplier, self.cohort / population)
         LOGGER.info(
             "aggregator=private: privacy/epsilon treats fixed-size cohorts (%d of %d clients) "
-            "as Poisson samples; the noise comes from seed=%d: whoever knows it can subtract it",
+            "as Poisson samples; a person who knows seed=%d can subtract the noise",
             self.cohort,
             population,
             self.seed,

@@ -79,7 +79,7 @@ class Features(Measure):
         )
         found = dict(after.ranks.gather_pairs(own))
         if self.clients and not found:
-            LOGGER.warning("measure.features.clients: none of them has trained; nothing to draw")
+            LOGGER.warning("measure.features.clients: no such client has trained; nothing to draw")
         models = list(found.values())
         if self.global_model:
             models.insert(0, _features("global model", after.global_model(), after, index))

@@ -164,7 +164,7 @@ def _resume_point(
                 "move it away"
             )
     if checkpoint and checkpoint.round > config.rounds:
-        raise InputError(f"rounds={config.rounds}: {folder} has {checkpoint.round} already")
+        raise InputError(f"rounds={config.rounds}: {folder} has {checkpoint.round} rounds already")
     if not checkpoint and rounds_finished(folder):
         raise InputError(f"resume={folder}: the run is finished and has no checkpoint to resume")
     if checkpoint:

@@ -104,7 +104,8 @@ def check(folder: Path, config: Config) -> None:
             f"resume={folder}: the config has changed; the run had {', '.join(changed)}"
         )
     elif rounds_finished(folder) > config.rounds:
-        raise InputError(f"rounds={config.rounds}: {folder} has {rounds_finished(folder)} already")
+        done = rounds_finished(folder)
+        raise InputError(f"rounds={config.rounds}: {folder} has {done} rounds already")
 
 
 @contextmanager

@@ -142,7 +142,7 @@ def test_it_is_the_global_model_with_the_global_head(head: str, model: list[str]
     federation = federate(*small, "loss=ntd", f"head={head}", *adapted, *model)
     if model == ["model=mlp"]:
         federation.run_round(1)
-    server = federation.engine.resources.load_global(federation.server.broadcast(2)).eval()
+    server = federation.global_model(2)
     x = next(federation.data.test.batches(16))[0]
     with torch.no_grad():
         z = server.backbone(x)

@@ -257,7 +257,7 @@ def loops_gradient(federation: Federation, client: int, label: int, augment: boo
     """Mean over draws of the class's gradient under the global model, in eval mode."""
     head: Any = federation.module.head
     data = federation.data.clients[client]
-    body = federation.engine.resources.load_global(federation.server.broadcast(1)).backbone.eval()
+    body = federation.global_model(1).backbone
     own = (data.labels == label).nonzero().flatten()
     generator = torch_generator(0, "head_gradients", 1, client, label)
     orders = [torch.randperm(len(own), generator=generator) for _ in range(head.draws)]
@@ -287,7 +287,7 @@ def test_a_report_by_loops(model: list[str]) -> None:
 def test_a_draw_larger_than_the_class_is_the_whole_class() -> None:
     federation = federate(*CREFF)
     report = reports(federation, 1)[1]
-    module = federation.engine.resources.load_global(federation.server.broadcast(1)).eval()
+    module = federation.global_model(1)
     ((inputs, labels),) = federation.data.clients[1].batches(1000)
     assert labels.bincount().max() <= 64
     with torch.no_grad():
@@ -322,7 +322,7 @@ def test_draws_depend_on_client_and_round_not_on_the_order() -> None:
 def test_a_report_has_the_gradient_of_a_bias() -> None:
     federation = federate(*CREFF, "head.retrained_bias=true")
     report = reports(federation, 1)[1]
-    module = federation.engine.resources.load_global(federation.server.broadcast(1)).eval()
+    module = federation.global_model(1)
     ((inputs, labels),) = federation.data.clients[1].batches(1000)
     with torch.no_grad():
         z = module.backbone(inputs)

@@ -48,7 +48,7 @@ def test_global_features_in_the_plane_are_those_of_the_global_model() -> None:
     federation = federate(*SMALL, *overrides, "+measure=features")
     (axes,) = drawn(federation)["features/global"].axes
     model = federation.global_model(3)
-    test = federation.engine.resources.data.test
+    test = federation.data.test
     with torch.no_grad():
         z = model.backbone(test.inputs)
     for label, drawn_class in enumerate(axes.collections):
@@ -63,4 +63,4 @@ def test_no_chosen_client_has_trained(caplog: pytest.LogCaptureFixture) -> None:
     clients = ["measure.features.clients=[0,1,2,3]", "measure.features.global_model=false"]
     federation = federate(*SMALL, "clients.per_round=1", "+measure=features", *clients)
     assert federation.measures["features"](after_round(federation, 3)).figures == {}
-    assert "none of them has trained" in caplog.text
+    assert "no such client has trained" in caplog.text

@@ -133,7 +133,7 @@ def test_each_sample_is_in_half_of_the_shadows(size: int) -> None:
 def test_members_and_others_match_in_size_and_classes(samples: int, expected: int) -> None:
     """A hundred samples less those of the client that is gone; 33 = 2 * 16 + 1 would end alone."""
     federation = federate(*OVERFITTED, "clients.count=50", "data.subset=100")
-    data = federation.engine.resources.data
+    data = federation.data
     data.clients.pop()  # holds two
     members, others = choose(data, samples, batch_size=16)
     held = {int(i) for client in data.clients for i in client.train_index}
@@ -178,14 +178,14 @@ def test_the_attack_does_not_change_the_model_or_its_objective() -> None:
         "measure.membership.epochs=1",
     )
     plain = federate(*OVERFITTED, "local.epochs=1", "algorithm=fedprox")
-    regularizer = federation.engine.resources.module.regularizer
+    regularizer = federation.module.regularizer
     attack = federation.measures["membership"]
     attack.due = lambda round, rounds: round == 1  # type: ignore[method-assign]
     metrics = [federation.run_round(round).metrics for round in (1, 2)]
     assert ["membership/lira_auc" in each for each in metrics] == [True, False]
     for round in (1, 2):
         plain.run_round(round)
-    assert federation.engine.resources.module.regularizer is regularizer
+    assert federation.module.regularizer is regularizer
     for name, weight in plain.server.weights.items():
         assert torch.equal(weight, federation.server.weights[name])
 

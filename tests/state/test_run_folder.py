@@ -86,7 +86,7 @@ def test_a_run_file_that_is_incomplete_counts_as_absent(tmp_path: Path) -> None:
     [
         ([], "already holds a run; name another folder, or resume the run with resume="),
         (["resume=auto", "optimizer.lr=0.5"], r"has changed; the run had optimizer\.lr=0\.02$"),
-        (["resume=auto", "rounds=2"], r"rounds=2: .* has 3 already"),
+        (["resume=auto", "rounds=2"], r"rounds=2: .* has 3 rounds already"),
     ],
 )
 def test_runs_that_cannot_be_resumed(overrides: list[str], message: str, tmp_path: Path) -> None:
