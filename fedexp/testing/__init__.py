@@ -10,7 +10,9 @@ They train a few tiny clients on the digits for two or three rounds, several tim
 That takes seconds. It checks the contract, not whether the idea is good.
 """
 
-from fedexp.testing.comparison import ContractError as ContractError
-from fedexp.testing.federations import TINY as TINY
-from fedexp.testing.measures import check_measure as check_measure
-from fedexp.testing.parts import check_part as check_part
+from fedexp.testing.comparison import ContractError
+from fedexp.testing.federations import TINY
+from fedexp.testing.measures import check_measure
+from fedexp.testing.parts import check_part
+
+__all__ = ["TINY", "ContractError", "check_measure", "check_part"]
