@@ -1,13 +1,15 @@
-"""The examples in the Markdown pages: commands, code, links and names of options."""
+"""The examples in the Markdown pages: commands, code, links and paths."""
 
 import importlib
 import itertools
+import json
 import math
 import os
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import hydra
@@ -19,7 +21,7 @@ from omegaconf import OmegaConf
 
 import fedexp
 from fedexp.cli.command import config_folder
-from fedexp.config.schema import validate
+from fedexp.config.schema import Config, validate
 from fedexp.core.forward import Forward
 from fedexp.errors import InputError
 from fedexp.runtime.plan import plan
@@ -28,8 +30,17 @@ ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 RESULTS = ROOT / "scripts" / "results"
 PAGES = [README, RESULTS / "README.md", RESULTS / "archive.md", ROOT / "CONTRIBUTING.md"]
-ALL_PAGES = [*PAGES, ROOT / "conf" / "experiment" / "README.md"]
-TOP = ("conf", "fedexp", "notebooks", "scripts", "tests")
+START = ROOT / "docs" / "start"
+METHOD, METRIC, MODEL = (START / f"your_{name}.md" for name in ("method", "metric", "model"))
+DOCS = [
+    page
+    for page in sorted((ROOT / "docs").rglob("*.md"))
+    if page.relative_to(ROOT / "docs").parts[0] not in ("_build", "options", "results")
+]
+"""The pages of the site that are written by hand."""
+
+ALL_PAGES = [*PAGES, ROOT / "conf" / "experiment" / "README.md", *DOCS]
+TOP = ("conf", "docs", "fedexp", "notebooks", "scripts", "tests")
 """Folders of the repository, with which a path on a page begins."""
 OWN = "--config-dir"
 TINY = [
@@ -55,7 +66,7 @@ def jobs(arguments: list[str]) -> list[list[str]]:
     overrides = [
         each
         for each in arguments
-        if each.startswith("~") or ("=" in each and not each.startswith("hydra/"))
+        if each.startswith("~") or ("=" in each and not each.startswith(("hydra/", "hydra.")))
     ]
     choices = [
         [f"{each.get_key_element()}={value}" for value in each.sweep_string_iterator()]
@@ -67,10 +78,10 @@ def jobs(arguments: list[str]) -> list[list[str]]:
     return [list(job) for job in itertools.product(*first_seed)]
 
 
-def examples() -> list[list[str]]:
+def examples(pages: Sequence[Path]) -> list[list[str]]:
     """Every job of every command on the pages, but for those with a config folder of their own."""
     found = [
-        job for page in PAGES for each in commands(page) if OWN not in each for job in jobs(each)
+        job for page in pages for each in commands(page) if OWN not in each for job in jobs(each)
     ]
     return [list(job) for job in dict.fromkeys(map(tuple, found)) if job]
 
@@ -91,19 +102,31 @@ def test_there_are_paths_on_the_pages() -> None:
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("overrides", examples(), ids=" ".join)
+@pytest.mark.parametrize("overrides", examples(PAGES), ids=" ".join)
 def test_a_command_on_a_page_is_accepted(overrides: list[str]) -> None:
-    with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
-        cfg = hydra.compose("config", overrides)
-    config = validate(OmegaConf.to_container(cfg, resolve=True))
+    config = composed(overrides)
     if "data.root=DIR" not in overrides:  # a placeholder
         plan(config)
 
 
+@pytest.mark.parametrize("overrides", examples(DOCS), ids=" ".join)
+def test_a_command_of_the_site_is_composed(overrides: list[str]) -> None:
+    """Its files, such as a user's table, are not at hand."""
+    composed(overrides)
+
+
+def composed(overrides: list[str]) -> Config:
+    with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
+        cfg = hydra.compose("config", overrides)
+    return validate(OmegaConf.to_container(cfg, resolve=True))
+
+
 @pytest.fixture
 def pasted(tmp_path: Path) -> Path:
-    """A folder with the README's files: the first comment of each is its name."""
-    for text in blocks(README, "python") + blocks(README, "yaml"):
+    """A folder with the files on the pages of ``start``: the first comment of each is its name."""
+    for text in [
+        t for p in (METHOD, METRIC, MODEL) for k in ("python", "yaml") for t in blocks(p, k)
+    ]:
         named = re.match(r"(?:# @package .*\n)?# (\S+\.(?:py|yaml))\n", text)
         if named:
             (tmp_path / named[1]).parent.mkdir(parents=True, exist_ok=True)
@@ -111,17 +134,35 @@ def pasted(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_readme_s_loss_runs_as_the_readme_says(pasted: Path) -> None:
-    first = next(each for each in commands(README) if OWN in each)
-    assert first == ["--config-dir", "conf", "loss=robust"]
+def run_first(page: Path, folder: Path) -> Path:
+    """Run the first command of a page in ``folder``; the run's folder."""
     subprocess.run(
-        [sys.executable, "-m", "fedexp.train", *first, *TINY, "hydra.run.dir=run"],
-        cwd=pasted,
+        [sys.executable, "-m", "fedexp.train", *commands(page)[0], *TINY, "hydra.run.dir=run"],
+        cwd=folder,
         env=os.environ | {"PYTHONPATH": f".{os.pathsep}{ROOT}"},
         check=True,
     )
-    assert "robust.GeneralizedCrossEntropy" in (pasted / "run/.hydra/config.yaml").read_text()
-    assert (pasted / "run" / "summary.json").exists()
+    return folder / "run"
+
+
+def test_the_loss_runs_as_its_page_says(pasted: Path) -> None:
+    run = run_first(METHOD, pasted)
+    assert "robust.GeneralizedCrossEntropy" in (run / ".hydra/config.yaml").read_text()
+    assert (run / "summary.json").exists()
+
+
+def test_the_measure_runs_as_its_page_says(pasted: Path) -> None:
+    summary = json.loads((run_first(METRIC, pasted) / "summary.json").read_text())
+    assert summary["metrics"]["drift/step"]["final"] > 0
+
+
+def test_the_model_runs_as_its_page_says(pasted: Path) -> None:
+    assert (run_first(MODEL, pasted) / "summary.json").exists()
+
+
+def test_the_readme_has_the_loss_of_its_page() -> None:
+    assert blocks(README, "python") == blocks(METHOD, "python")[:1]
+    assert blocks(README, "yaml") == blocks(METHOD, "yaml")[:1]
 
 
 @pytest.fixture
@@ -132,7 +173,7 @@ def importable(pasted: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_the_readme_s_loss_runs_in_every_engine(importable: Path) -> None:
+def test_the_loss_runs_in_every_engine(importable: Path) -> None:
     def loss(engine: str) -> float:
         folder = f"hydra.run.dir={importable / engine}"
         overrides = ["algorithm=fedavg", "loss=robust", *TINY, f"engine={engine}", folder]
@@ -143,7 +184,7 @@ def test_the_readme_s_loss_runs_in_every_engine(importable: Path) -> None:
     assert loss("vectorized") == pytest.approx(serial, rel=1e-4)
 
 
-def test_the_readme_s_loss_is_its_formula(importable: Path) -> None:
+def test_the_loss_is_its_formula(importable: Path) -> None:
     robust = importlib.import_module("robust")
     logits = torch.tensor([[0.0, math.log(3)], [2.0, -1.0]])  # probability of class 0: 1/4, ...
     batch = Forward(torch.zeros(2, 1), logits, torch.tensor([0, 0]))
@@ -153,7 +194,7 @@ def test_the_readme_s_loss_is_its_formula(importable: Path) -> None:
     torch.testing.assert_close(nearly, F.cross_entropy(logits, batch.targets), rtol=1e-3, atol=0)
 
 
-def test_the_readme_s_loss_refuses_a_negative_q(importable: Path) -> None:
+def test_the_loss_refuses_a_negative_q(importable: Path) -> None:
     with pytest.raises(InputError, match=r"loss\.q=-1"):
         fedexp.run(
             ["loss=robust", "loss.q=-1", *TINY, f"hydra.run.dir={importable / 'run'}"],
@@ -161,21 +202,12 @@ def test_the_readme_s_loss_refuses_a_negative_q(importable: Path) -> None:
         )
 
 
-def test_the_readme_s_preset_sets_its_values(importable: Path) -> None:
+def test_the_preset_sets_its_values(importable: Path) -> None:
     own = f"hydra.searchpath=[file://{importable / 'conf'}]"
     with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
         cfg = hydra.compose("config", [own, "experiment=skewed"])
     assert (cfg.rounds, cfg.regularizer.mu) == (50, 0.1)
     assert cfg.partition._target_.endswith("shards")
-
-
-def test_the_readme_names_the_options_that_exist() -> None:
-    rows = re.findall(r"^\| `(\w+)=`.*?\| (.*) \|$", README.read_text(), flags=re.M)
-    named = {(group, option) for group, cells in rows for option in re.findall(r"`(\w+)`", cells)}
-    on_disk = {(path.parent.name, path.stem) for path in (ROOT / "conf").rglob("*.yaml")}
-    assert len(named) > 50
-    groups = {group for group, _ in rows}
-    assert named == {(group, option) for group, option in on_disk if group in groups}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
