@@ -96,9 +96,8 @@ def project(points: NDArray[np.float32], projection: Projection) -> NDArray[np.f
     from sklearn.decomposition import PCA  # slow to import; not every run draws features
     from sklearn.manifold import TSNE
 
-    nearby = min(
-        30.0, (len(points) - 1) / 3
-    )  # t-SNE's default, or the largest value that few points allow
+    # t-SNE's default, or the largest value that few points allow.
+    nearby = min(30.0, (len(points) - 1) / 3)
     method = PCA(2)
     if projection == "tsne" and nearby >= 1:
         method = TSNE(2, init="pca", perplexity=nearby, random_state=0)
