@@ -1,6 +1,5 @@
-"""The processes of a run: how one machine starts them, and Fabric in each of them."""
+"""Starts the processes of a run on one machine, and waits for them."""
 
-import atexit
 import json
 import logging
 import os
@@ -12,38 +11,25 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from logging.handlers import QueueHandler, QueueListener
 from multiprocessing import connection, get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
-from lightning.fabric import Fabric
-from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
-from lightning.fabric.plugins.environments.lightning import LightningEnvironment
-from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
-from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
-from lightning.fabric.strategies.ddp import DDPStrategy
-from lightning.fabric.utilities.exceptions import MisconfigurationException
-from torch import distributed as dist
 from torch.multiprocessing.spawn import start_processes
 
-from fedexp.config.schema import Engine
-from fedexp.distributed import launcher
+from fedexp.distributed.fabric import RENDEZVOUS
 from fedexp.distributed.wire import decode, encode
 from fedexp.errors import InputError, Interrupted
 from fedexp.state.abandoned import hold
 
 LOGGER = logging.getLogger(__name__)
 T = TypeVar("T")
-
-_TIMEOUT = timedelta(days=1)
-"""Longer than any evaluation that ranks wait for; a rank that dies is noticed earlier."""
 
 _GRACE_SECONDS = 2.0
 """Time that processes have to end by themselves after one of them has failed."""
@@ -55,92 +41,6 @@ _FORWARDED = tuple(
 )
 
 _RESULT, _FAILURE = "result", "failure.json"
-_RENDEZVOUS = "FEDEXP_RENDEZVOUS"  # the file in which the ranks of one machine meet
-
-
-def make_fabric(engine: Engine) -> Fabric:
-    """Return Fabric on the device of this process, connected to the other processes.
-
-    Also makes PyTorch deterministic if the config says so.
-
-    Raises:
-        InputError: this machine does not have the device, or not enough of them.
-    """
-    for name in ("lightning.fabric", "lightning.pytorch"):  # they log every process
-        logging.getLogger(name).setLevel(logging.WARNING)
-    if engine.processes_per_device > 1 and (
-        engine.device not in ("auto", "cuda") or not torch.cuda.is_available()
-    ):
-        raise InputError(
-            f"engine.processes_per_device={engine.processes_per_device}: is for CUDA GPUs only; "
-            "should be 1 on a CPU, where engine.devices sets the number of processes"
-        )
-    if engine.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts
-    torch.use_deterministic_algorithms(engine.deterministic)  # an earlier run may have set it
-    automatic = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        fabric = Fabric(
-            accelerator=automatic if engine.device == "auto" else engine.device,
-            devices=engine.devices,
-            num_nodes=engine.num_nodes,
-            precision=engine.precision,
-            strategy=_strategy(engine),
-            plugins=[_environment(engine.processes)],
-        )
-        if engine.processes > 1:
-            path = os.environ.get(_RENDEZVOUS)
-            if path and not dist.is_initialized():
-                _join(fabric, path)
-            fabric.launch()
-    except (RuntimeError, ValueError, MisconfigurationException) as error:
-        reason = str(error).partition("\n")[0]
-        several = f" engine.devices={engine.devices}" if engine.devices > 1 else ""
-        raise InputError(
-            f"engine.device={engine.device}{several}: not on this machine ({reason})"
-        ) from error
-    if fabric.global_rank > 0:
-        logging.getLogger("fedexp").setLevel(logging.ERROR)  # the first rank logs for all
-    return fabric
-
-
-def _strategy(engine: Engine) -> DDPStrategy | Literal["auto"]:
-    """The device of each process, and how the processes are connected."""
-    if engine.processes == 1:
-        return "auto"
-    if engine.processes_per_device == 1:
-        return DDPStrategy(timeout=_TIMEOUT)
-    devices = [torch.device("cuda", device) for device in range(engine.devices)]
-    return DDPStrategy(
-        parallel_devices=[each for each in devices for _ in range(engine.processes_per_device)],
-        process_group_backend="gloo",  # NCCL needs a GPU for each process
-        timeout=_TIMEOUT,
-    )
-
-
-def _join(fabric: Fabric, path: str) -> None:
-    """Meet the other ranks of this machine in the file at ``path``; no port is open for that."""
-    strategy = cast(DDPStrategy, fabric.strategy)
-    on_gpu = fabric.device.type == "cuda"
-    dist.init_process_group(
-        strategy.process_group_backend or ("nccl" if on_gpu else "gloo"),
-        store=dist.FileStore(path, fabric.world_size),  # type: ignore[attr-defined]
-        rank=fabric.global_rank,
-        world_size=fabric.world_size,
-        timeout=_TIMEOUT,
-        device_id=fabric.device if on_gpu else None,
-    )
-    if on_gpu:
-        atexit.register(dist.destroy_process_group)  # NCCL warns if it is left open
-
-
-def _environment(processes: int) -> ClusterEnvironment:
-    # Set explicitly: Lightning would treat any job in a SLURM allocation as one of several.
-    if processes == 1:
-        return LightningEnvironment()
-    if launcher.this_process().started_by == "srun":
-        return SLURMEnvironment(auto_requeue=False)
-    return TorchElasticEnvironment()
 
 
 def spawn(work: Callable[..., T], size: int, *arguments: Any) -> T:
@@ -292,7 +192,7 @@ def _variables(rank: int, size: int, folder: Path) -> dict[str, str]:
     The ranks meet in a file below ``folder``, and connect over the loopback interface only.
     """
     everything = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size}
-    meeting = {"TORCHELASTIC_RUN_ID": "fedexp", _RENDEZVOUS: folder / "rendezvous"}
+    meeting = {"TORCHELASTIC_RUN_ID": "fedexp", RENDEZVOUS: folder / "rendezvous"}
     loopbacks = (name for _, name in socket.if_nameindex() if name in ("lo", "lo0"))
     for loopback in loopbacks:
         meeting |= {"GLOO_SOCKET_IFNAME": loopback, "NCCL_SOCKET_IFNAME": loopback}

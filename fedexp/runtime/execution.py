@@ -14,7 +14,8 @@ from fedexp.core.messages import Message
 from fedexp.data.load import load_data
 from fedexp.data.partition_table import PARTITION, write_partition
 from fedexp.distributed import launcher
-from fedexp.distributed.processes import make_fabric, spawn
+from fedexp.distributed.fabric import make_fabric
+from fedexp.distributed.processes import spawn
 from fedexp.distributed.ranks import Ranks, ranks_of
 from fedexp.engines.threads import restored_threads, set_threads
 from fedexp.measures.measures import headlines

@@ -15,7 +15,7 @@ from fedexp.config.composed import to_dict
 from fedexp.config.schema import Config, validate
 from fedexp.data.federated import FederatedData
 from fedexp.data.load import load_data
-from fedexp.distributed.processes import make_fabric
+from fedexp.distributed.fabric import make_fabric
 from fedexp.federation import Federation
 from fedexp.runtime.assembly import assemble
 from fedexp.runtime.plan import plan

@@ -96,7 +96,7 @@ def test_several_machines_need_somebody_on_each() -> None:
 def test_lightning_reads_the_same_rank(
     variables: dict[str, str], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fedexp.distributed.processes import _environment
+    from fedexp.distributed.fabric import _environment
 
     set_all(monkeypatch, variables)
     found = _environment(processes=4)
@@ -108,7 +108,7 @@ def test_lightning_reads_the_same_rank(
 
 def test_one_process_in_an_allocation_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lightning by itself would take it for one of the allocation's four tasks."""
-    from fedexp.distributed.processes import make_fabric
+    from fedexp.distributed.fabric import make_fabric
 
     set_all(monkeypatch, BATCH_SCRIPT)
     assert make_fabric(engine(1)).world_size == 1

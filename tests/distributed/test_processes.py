@@ -23,7 +23,8 @@ import fedexp
 from fedexp.core.messages import Tensors
 from fedexp.core.reducible import Contribution
 from fedexp.data.load import load_data
-from fedexp.distributed.processes import make_fabric, spawn
+from fedexp.distributed.fabric import make_fabric
+from fedexp.distributed.processes import spawn
 from fedexp.distributed.ranks import ranks_of
 from fedexp.errors import InputError
 from fedexp.runtime.assembly import assemble

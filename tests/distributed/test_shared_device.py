@@ -10,7 +10,8 @@ from federations import compose
 from lightning.fabric import Fabric
 from lightning.fabric.strategies.ddp import DDPStrategy
 
-from fedexp.distributed.processes import _RENDEZVOUS, _variables, make_fabric
+from fedexp.distributed.fabric import RENDEZVOUS, make_fabric
+from fedexp.distributed.processes import _variables
 from fedexp.errors import InputError
 
 
@@ -27,7 +28,7 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def as_rank(rank: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Set the variables of a rank, except the place where it would meet the others."""
     for name, value in _variables(rank, size, Path()).items():
-        if name != _RENDEZVOUS:
+        if name != RENDEZVOUS:
             monkeypatch.setenv(name, value)
 
 

@@ -1,0 +1,112 @@
+"""Fabric in one process of a run: its device, and its connection to the other processes."""
+
+import atexit
+import logging
+import os
+from datetime import timedelta
+from typing import Literal, cast
+
+import torch
+from lightning.fabric import Fabric
+from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
+from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+from lightning.fabric.strategies.ddp import DDPStrategy
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from torch import distributed as dist
+
+from fedexp.config.schema import Engine
+from fedexp.distributed import launcher
+from fedexp.errors import InputError
+
+RENDEZVOUS = "FEDEXP_RENDEZVOUS"
+"""Environment variable: the file in which the ranks of one machine meet."""
+
+_TIMEOUT = timedelta(days=1)
+"""Longer than any evaluation that ranks wait for; a rank that dies is noticed earlier."""
+
+
+def make_fabric(engine: Engine) -> Fabric:
+    """Return Fabric on the device of this process, connected to the other processes.
+
+    Also makes PyTorch deterministic if the config says so.
+
+    Raises:
+        InputError: this machine does not have the device, or not enough of them.
+    """
+    for name in ("lightning.fabric", "lightning.pytorch"):  # they log every process
+        logging.getLogger(name).setLevel(logging.WARNING)
+    if engine.processes_per_device > 1 and (
+        engine.device not in ("auto", "cuda") or not torch.cuda.is_available()
+    ):
+        raise InputError(
+            f"engine.processes_per_device={engine.processes_per_device}: is for CUDA GPUs only; "
+            "should be 1 on a CPU, where engine.devices sets the number of processes"
+        )
+    if engine.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts
+    torch.use_deterministic_algorithms(engine.deterministic)  # an earlier run may have set it
+    automatic = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        fabric = Fabric(
+            accelerator=automatic if engine.device == "auto" else engine.device,
+            devices=engine.devices,
+            num_nodes=engine.num_nodes,
+            precision=engine.precision,
+            strategy=_strategy(engine),
+            plugins=[_environment(engine.processes)],
+        )
+        if engine.processes > 1:
+            path = os.environ.get(RENDEZVOUS)
+            if path and not dist.is_initialized():
+                _join(fabric, path)
+            fabric.launch()
+    except (RuntimeError, ValueError, MisconfigurationException) as error:
+        reason = str(error).partition("\n")[0]
+        several = f" engine.devices={engine.devices}" if engine.devices > 1 else ""
+        raise InputError(
+            f"engine.device={engine.device}{several}: not on this machine ({reason})"
+        ) from error
+    if fabric.global_rank > 0:
+        logging.getLogger("fedexp").setLevel(logging.ERROR)  # the first rank logs for all
+    return fabric
+
+
+def _strategy(engine: Engine) -> DDPStrategy | Literal["auto"]:
+    """The device of each process, and how the processes are connected."""
+    if engine.processes == 1:
+        return "auto"
+    if engine.processes_per_device == 1:
+        return DDPStrategy(timeout=_TIMEOUT)
+    devices = [torch.device("cuda", device) for device in range(engine.devices)]
+    return DDPStrategy(
+        parallel_devices=[each for each in devices for _ in range(engine.processes_per_device)],
+        process_group_backend="gloo",  # NCCL needs a GPU for each process
+        timeout=_TIMEOUT,
+    )
+
+
+def _join(fabric: Fabric, path: str) -> None:
+    """Meet the other ranks of this machine in the file at ``path``; no port is open for that."""
+    strategy = cast(DDPStrategy, fabric.strategy)
+    on_gpu = fabric.device.type == "cuda"
+    dist.init_process_group(
+        strategy.process_group_backend or ("nccl" if on_gpu else "gloo"),
+        store=dist.FileStore(path, fabric.world_size),  # type: ignore[attr-defined]
+        rank=fabric.global_rank,
+        world_size=fabric.world_size,
+        timeout=_TIMEOUT,
+        device_id=fabric.device if on_gpu else None,
+    )
+    if on_gpu:
+        atexit.register(dist.destroy_process_group)  # NCCL warns if it is left open
+
+
+def _environment(processes: int) -> ClusterEnvironment:
+    # Set explicitly: Lightning would treat any job in a SLURM allocation as one of several.
+    if processes == 1:
+        return LightningEnvironment()
+    if launcher.this_process().started_by == "srun":
+        return SLURMEnvironment(auto_requeue=False)
+    return TorchElasticEnvironment()
