@@ -8,8 +8,9 @@ are forward passes only, on normalised inputs. One thread; seconds are the least
 repeats, since wall-clock time includes other work on the machine. DIR is a folder of CIFAR-10 as
 images (train/<class>/*, test/<class>/*), by default the environment variable FEDEXP_CIFAR10_IMAGES;
 without it only digits are measured. There are 100 clients. If fewer CIFAR-10 models are measured,
-they are those of the clients with about the mean number of scored samples, which is "samples".
-Models are the initial one with noise. Writes scripts/results/evaluation.json.
+the clients whose numbers of scored samples are closest to the mean are chosen; the column "samples"
+has this mean. All models are the initial model with added noise. Writes
+scripts/results/evaluation.json.
 """
 
 import argparse
@@ -122,7 +123,7 @@ def forward_passes(federation: Federation) -> None:
 
 
 def evaluate(federation: Federation) -> Mapping[str, float]:
-    """What the measure of personal models finds."""
+    """The results of the measure of personal models."""
     message = federation.server.broadcast(1)
     scoring = Scoring(federation.engine)
     after = AfterRound(

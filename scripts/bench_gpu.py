@@ -3,14 +3,14 @@
     python scripts/bench_gpu.py [--images DIR] [--minutes 8]
 
     1. FedNH's run of its Table 1 (CIFAR-10, 200 rounds, conv2cifar, evaluation every 10): at most a
-       minute, start and loading left out.
+       minute, without start and loading.
     2. Ten clients with a small CNN, steps compiled or clients stacked: at least five times as fast
        as one after another.
     3. Clients with a ResNet-18: at least 0.9 of the images a second of a plain loop.
 
 DIR is a folder of CIFAR-10 as images (train/<class>/*, test/<class>/*); without it the images are
-random, which takes as long. The program ends after the given minutes and leaves out the rest. The
-seconds of a run that it could not finish are estimated from its rounds so far. Writes
+random, which takes as long. After the given minutes the program skips the remaining measurements.
+The seconds of an unfinished run are estimated from its first rounds. Writes
 scripts/results/bench_gpu.json after every measurement.
 """
 
@@ -77,7 +77,7 @@ def of_rank(overrides: list[str]) -> float:
 
 
 def table_1(data: list[str], deadline: float) -> dict[str, Any]:
-    """The whole run; at most 2.5 minutes of it."""
+    """Seconds of the whole run, measured for at most 2.5 minutes."""
     run = fedexp_round([*TABLE_1, *data])
     seconds = list(timed(run, ROUNDS, min(deadline, time.monotonic() + 150)))
     done, spent = len(seconds), sum(seconds)

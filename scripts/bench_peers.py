@@ -99,7 +99,7 @@ def last_line(text: str) -> str:
 
 
 def make_task(overrides: list[str], rounds: int) -> Task:
-    """The job without anything of fedexp's but the model's classes."""
+    """The job as plain data; of fedexp it needs only the model's classes."""
     config, data = configure(overrides), prepare(overrides).data
     planned = plan(config)
     optimizer = config.optimizer.node
@@ -124,7 +124,7 @@ def make_task(overrides: list[str], rounds: int) -> Task:
 
 @contextmanager
 def running(contender: Contender, python: Path, task: Path) -> Iterator[tuple[Connection, Path]]:
-    """A contender's process: the connection to it, and the file with what it prints."""
+    """Start a contender's process; yield the connection to it and its log file."""
     ours, theirs = Pipe()
     log = task.with_suffix(f".{contender.program}.log")
     path = os.pathsep.join(map(str, (SCRIPTS, SCRIPTS.parent)))
@@ -151,7 +151,7 @@ def running(contender: Contender, python: Path, task: Path) -> Iterator[tuple[Co
 
 
 def received(connection: Connection, log: Path) -> Any:
-    """What the contender sends next."""
+    """The next value that the contender sends."""
     try:
         if connection.poll(PATIENCE):
             return connection.recv()

@@ -3,7 +3,7 @@
     python scripts/bench_population.py [--clients 1000 1000000] [--json population.json]
 
 Synthetic(1, 1) with a logistic model, 100 clients a round, one local epoch; sizes are cut at 1,000
-samples. Each method and population runs in a process of its own. Set-up is everything from the
+samples. Each method and population runs in its own process. Set-up is everything from the
 config to the first round: data, parts, partition.csv and the picture of the partition. HiCS-FL is
 measured after two rounds of warm-up, when it clusters all clients in each round. A second
 federation resumes from a checkpoint and repeats the last round, and both results are compared. CPU
@@ -131,7 +131,7 @@ def restore(federation: Federation, checkpoints: Checkpoints) -> None:
 
 
 def ratios(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """CPU seconds of a round in the largest population over those in the smallest."""
+    """CPU seconds of a round in the largest population, divided by those in the smallest."""
     found = {}
     for method in METHODS:
         own = [row["round"]["cpu_seconds"] for row in rows if row["method"] == method]

@@ -35,7 +35,7 @@ def first_run(folder: Path, overrides: list[str]) -> None:
 
 
 def copy_run(source: Path, to: Path, number: int) -> None:
-    """The run again, as if its learning rate, partition, seed and accuracies were others."""
+    """Copy the run, with another learning rate, partition, seed and other accuracies."""
     shutil.copytree(source, to)
     cells = list(itertools.product(LEARNING_RATES, CONCENTRATIONS))
     lr, beta = cells[number % len(cells)]

@@ -3,10 +3,10 @@
     python scripts/bench_samplers.py [--json scripts/results/samplers.json]
 
 Each sampler runs in its own process, as its YAML file sets it, on random updates: 100 classes, 100
-clients a round. Seconds are the median of five rounds without ``setup``; CPU seconds are shown
-too, since they depend less on other load. Memory is the peak of the process, and beside it what
-importing fedexp takes. HiCS-FL is measured with its exact clustering and with the landmarks that it
-uses above ``sampler.exact_up_to`` clients.
+clients a round. Seconds are the median of five rounds without ``setup``; CPU seconds are shown too,
+since they depend less on other load. Memory is the peak of the process; a second column has the
+memory after importing fedexp. HiCS-FL is measured with its exact clustering and with the landmarks
+that it uses above ``sampler.exact_up_to`` clients.
 """
 
 import argparse

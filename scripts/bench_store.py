@@ -4,7 +4,7 @@
 
 SCAFFOLD on conv2cifar: every client takes part in every round with two random images; all local
 models are kept, and scored on ten images after the last round. Each value of ``clients.ram_gib`` is
-measured in a process of its own. Images and tensors go to the folder for temporary files.
+measured in its own process. Images and tensors go to the folder for temporary files.
 """
 
 import argparse

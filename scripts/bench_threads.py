@@ -1,11 +1,11 @@
-"""Seconds of a run for each ``engine.threads``, alone and beside a program that uses all cores.
+"""Seconds of a run for each ``engine.threads``, alone and while a program uses all cores.
 
     python scripts/bench_threads.py [--images DIR] [--repeats 3]
 
-Six rounds of the default experiment, and with DIR, a folder of CIFAR-10 as images, two rounds of
-conv2cifar, by the command in a process of its own; in turns, least seconds of local training. The
-other program multiplies matrices with as many threads as there are cores. Ratios are to one thread
-alone in the same run. Writes scripts/results/threads.json.
+Each run is a process of the command: six rounds of the default experiment and, with DIR, a folder
+of CIFAR-10 as images, two rounds of conv2cifar. The settings take turns; the least seconds of local
+training count. The other program multiplies matrices with as many threads as there are cores.
+Ratios are to one thread alone in the same run. Writes scripts/results/threads.json.
 """
 
 import argparse

@@ -1,12 +1,12 @@
-"""How strong FedPTR's pull is beside the cross-entropy, round by round.
+"""FedPTR's pull compared with the gradient of the cross-entropy, round by round.
 
     python scripts/fedptr_pull.py --rounds 10 OVERRIDES ...
 
 FedAvg is trained. Before each round every client with data takes one epoch of SGD steps from the
 global model, as in the config but without augmentation, and the norm of the cross-entropy's
 gradient is recorded at each step. FedPTR adds a pull of constant norm, lam sqrt(number of layers),
-whatever the distance. Where it is longer than the cross-entropy's gradient, it decides where the
-client goes. Overrides are those of fedexp; algorithm=fedavg is set.
+at any distance. Where the pull is longer than the cross-entropy's gradient, it determines the
+direction of the steps. OVERRIDES are overrides of fedexp; algorithm=fedavg is set.
 """
 
 import argparse

@@ -1,25 +1,25 @@
-"""HiCS-FL's Figure 6: how far clients' gradients are from the union's, against label entropy.
+"""HiCS-FL's Figure 6: distance of clients' gradients from the global one, against label entropy.
 
     python scripts/hics_gradient_gap.py NAME [OVERRIDE ...] [--envelope BETA RHO KAPPA ...]
 
 FedAvg is trained with all clients in every round, each with a Dirichlet concentration of its own
 (``partition=per_client_alpha``). Before each round, ||eta grad F_k(w) - eta grad F(w)||^2 is
 computed for every client k with data: grad F_k is the gradient of the mean loss on its samples and
-grad F = sum_k (n_k / n) grad F_k that on their union; eta is the round's learning rate. The paper
-does not give its eta, so its scale cannot be compared.
+grad F = sum_k (n_k / n) grad F_k the gradient on all samples; eta is the round's learning rate. The
+paper does not give its eta, so its scale cannot be compared.
 
 NAME.csv has a row for each round and client. NAME.png shows all of them with two envelopes
 
     kappa - rho exp(beta (H - ln C)),
 
 which are fitted so that 2.5 % of the points are above the upper and 2.5 % below the lower one
-(quantile regression), or are those given by ``--envelope``. Defaults are digits, 50 clients and 20
+(quantile regression), unless ``--envelope`` gives them. Defaults are digits, 50 clients and 20
 rounds, less than a minute; the paper's are 250 clients and 500 rounds, for Fashion-MNIST with
 
     protocol=hics_fmnist data=fashion_mnist sampler=random clients.count=250 rounds=500
 
 The paper names neither local epochs, batch size, optimizer, normalisation nor initial weights for
-this figure; ``protocol=hics_fmnist`` has those of its other experiments.
+this figure; ``protocol=hics_fmnist`` has the values of the paper's other experiments.
 """
 
 import argparse

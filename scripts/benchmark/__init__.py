@@ -1,6 +1,6 @@
 """The parts of ``scripts/bench.py``, which other scripts share.
 
-``jobs``: the work and the ways to do it. ``rounds``: one round of it, by fedexp or by hand.
-``comparison``: the ways side by side. ``growth``: large populations and cohorts. ``profiling``: the
-functions that take a way's time. ``process``: a process of its own, its memory and the machine.
+``jobs``: the jobs and the contenders. ``rounds``: one round of a job, by fedexp or by a raw loop.
+``comparison``: times of the contenders. ``growth``: large populations and cohorts. ``profiling``:
+the functions that take a contender's time. ``process``: new processes, memory and the machine.
 """

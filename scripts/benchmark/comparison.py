@@ -1,4 +1,4 @@
-"""Contenders side by side, each in processes of its own, measured in turns."""
+"""Compares contenders, each in its own processes, measured in turns."""
 
 import statistics
 from collections.abc import Iterator

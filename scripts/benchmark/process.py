@@ -1,4 +1,4 @@
-"""Measuring in a process of its own, and the machine that it runs on."""
+"""Measures in a new process, and describes the machine."""
 
 import os
 import platform

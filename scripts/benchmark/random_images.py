@@ -14,7 +14,7 @@ Channels = tuple[float, float, float]
 
 
 class RandomImages(Source):
-    """As many images, classes and pixels as CIFAR-10 has, normalised as it is."""
+    """Random images with CIFAR-10's numbers of images, classes and pixels, normalised like it."""
 
     def __init__(
         self, mean: Channels = (0.4914, 0.4822, 0.4465), std: Channels = (0.2023, 0.1994, 0.201)

@@ -1,1 +1,1 @@
-"""The same job in other simulators: one small program each, in an environment of its own."""
+"""The same job in other simulators: one small program each, with its own environment."""
