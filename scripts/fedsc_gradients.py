@@ -1,38 +1,78 @@
-"""How strong FedSC's contrast is beside the cross-entropy, round by round.
+"""How strong FedSC's two terms are beside the cross-entropy, round by round.
 
     python scripts/fedsc_gradients.py --rounds 6 OVERRIDES ...
 
 After each round, for the global model's features z of 256 test samples: the mean length of z; the
-mean of U(r), by which RPCL divides the cosine; and the norm of RPCL's gradient with respect to z,
-divided by that of the cross-entropy's. OVERRIDES are those of fedexp; algorithm=fedsc is set.
+mean of U(r) over these samples; and the norm of each term's gradient with respect to z, divided by
+that of the cross-entropy's. RPCL has a column for each ``loss.normalizer``, CPDR for each
+``loss.distance``, all at the same model; the run trains with the values of OVERRIDES. Where U(r) is
+over a client's dataset, the gradient is the mean over the clients. OVERRIDES are those of fedexp;
+algorithm=fedsc is set.
 """
 
 import argparse
+from typing import get_args
 
 import torch
 import torch.nn.functional as F
 from benchmark.rounds import prepare
-from rich.console import Console
-from rich.table import Table
+from torch import Tensor
 
+from fedexp.core.client import ClientModule
 from fedexp.federation import Federation
 from fedexp.losses.rpcl_cpdr import RpclCpdr
-from fedexp.losses.semantic import mean_distances, rpcl
+from fedexp.losses.semantic import Distance, Normalizer, cpdr, mean_distances, rpcl
+
+BATCH = 256
+MOST = 1000
+"""About so many training samples of a client are taken for U(r), at most twice as many."""
 
 
-def strength(federation: Federation, round: int) -> tuple[float, float, float]:
-    """Length of z, U and the ratio of the gradients after this round."""
+def spreads(federation: Federation, module: ClientModule, relational: Tensor) -> list[Tensor]:
+    """U(r) [K, C] over evenly spaced training samples of each client with data, in eval mode."""
+    module.eval()
+    found = []
+    for client in federation.data.clients:
+        positions = torch.arange(0, client.num_samples, max(1, client.num_samples // MOST))
+        if len(positions):
+            with torch.no_grad():
+                z = module.outputs(client.inputs(positions)).z
+            found.append(mean_distances(z, relational))
+    module.train()
+    return found
+
+
+def strength(federation: Federation, round: int) -> dict[str, float]:
+    """Column name -> its value after this round."""
     module = federation.global_model(round).train()
     loss = module.loss
     assert isinstance(loss, RpclCpdr)
-    inputs, labels = next(iter(federation.data.test.batches(256)))
+    inputs, labels = next(iter(federation.data.test.batches(BATCH)))
     z = module.outputs(inputs).z.detach().requires_grad_()
-    spread = mean_distances(z.detach(), loss.relational)
-    contrast = rpcl(z, labels, loss.relational, loss.holds, loss.temperature, spread)
-    (of_contrast,) = torch.autograd.grad(loss.rpcl_weight * contrast, z)
-    (of_entropy,) = torch.autograd.grad(F.cross_entropy(module.head(z), labels), z)
-    ratio = (of_contrast.norm() / of_entropy.norm()).item()
-    return z.norm(dim=1).mean().item(), spread[loss.holds].mean().item(), ratio
+    entropy = F.cross_entropy(module.head(z), labels)
+
+    def over_entropy(term: Tensor) -> float:
+        (of_term,) = torch.autograd.grad(term, z)
+        (of_entropy,) = torch.autograd.grad(entropy, z, retain_graph=True)
+        return (of_term.norm() / of_entropy.norm()).item()
+
+    def contrast(normalizer: Normalizer | Tensor) -> float:
+        known = loss.relational, loss.holds, loss.temperature
+        return over_entropy(loss.rpcl_weight * rpcl(z, labels, *known, normalizer))
+
+    def discrepancy(distance: Distance) -> float:
+        known = loss.consistent, loss.consistent_holds
+        return over_entropy(loss.cpdr_weight * cpdr(z, labels, *known, distance))
+
+    of_clients = [contrast(each) for each in spreads(federation, module, loss.relational)]
+    batch = mean_distances(z.detach(), loss.relational)[loss.holds]
+    return {
+        "length of z": z.norm(dim=1).mean().item(),
+        "U": batch.mean().item(),
+        **{f"RPCL, {each}": contrast(each) for each in get_args(Normalizer)},
+        "RPCL, dataset": sum(of_clients) / len(of_clients),
+        **{f"CPDR, {each}": discrepancy(each) for each in get_args(Distance)},
+    }
 
 
 def main() -> None:
@@ -41,11 +81,12 @@ def main() -> None:
     parser.add_argument("overrides", nargs="+")
     arguments = parser.parse_args()
     federation = prepare([*arguments.overrides, "algorithm=fedsc"])
-    table = Table("round", "length of z", "U", "gradient of RPCL / of CE")
     for round in range(1, arguments.rounds + 1):
         federation.run_round(round)
-        table.add_row(str(round), *(f"{each:.2f}" for each in strength(federation, round)))
-    Console().print(table)
+        row = {"round": float(round)} | strength(federation, round)
+        if round == 1:
+            print("\t".join(row))
+        print("\t".join(f"{value:.3g}" for value in row.values()), flush=True)
 
 
 if __name__ == "__main__":

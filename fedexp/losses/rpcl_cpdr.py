@@ -23,7 +23,7 @@ from fedexp.core.prototypes import (
     relational_prototypes,
 )
 from fedexp.losses.prototype_loss import PrototypeLoss
-from fedexp.losses.semantic import Distance, cpdr, mean_distances, rpcl
+from fedexp.losses.semantic import Distance, Normalizer, cpdr, mean_distances, rpcl
 
 
 class RpclCpdr(PrototypeLoss):
@@ -61,7 +61,7 @@ class RpclCpdr(PrototypeLoss):
         rpcl_weight: NonNegativeFloat,
         cpdr_weight: NonNegativeFloat,
         temperature: PositiveFloat,
-        normalizer: Literal["batch", "none", "dataset"],
+        normalizer: Normalizer | Literal["dataset"],
         distance: Distance,
         neighbors: NonNegativeInt,
         metric: Metric,

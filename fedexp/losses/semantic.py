@@ -13,6 +13,7 @@ from torch import Tensor
 from fedexp.core.forward import mean_over
 
 Distance = Literal["mse", "l1", "l2"]
+Normalizer = Literal["batch", "none", "unit"]
 
 
 def rpcl(
@@ -21,7 +22,7 @@ def rpcl(
     relational: Tensor,
     holds: Tensor,
     temperature: float = 0.05,
-    normalizer: Literal["batch", "none"] | Tensor = "batch",
+    normalizer: Normalizer | Tensor = "batch",
     real: Tensor | None = None,
 ) -> Tensor:
     """Relational prototype contrastive learning (FedSC Eq. 13-14).
@@ -38,16 +39,23 @@ def rpcl(
         holds: [K, C] bool, whether r exists.
         temperature: tau.
         normalizer: U(r). ``batch``: the mean of ||z - r|| over this batch; ``none``: 1; or a tensor
-            U [K, C].
+            U [K, C]. With these the gradient depends on the length of the features: for ``batch``
+            it falls with its square. ``unit`` (not in the paper): ``batch`` with z and r of length
+            1, and the loss is multiplied by the mean length of z, which gets no gradient. So the
+            gradient with respect to z is the same for features of any length.
         real: [B], 1 for a sample, 0 for padding; None if all are samples.
 
     Returns:
         The loss, a scalar.
     """
-    rows = relational.flatten(0, 1)  # [K * C, d]
-    scores = F.normalize(z, dim=1) @ F.normalize(rows, dim=1).T / temperature
+    unit, rows = F.normalize(z, dim=1), F.normalize(relational, dim=2)
+    scores = unit @ rows.flatten(0, 1).T / temperature  # [B, K * C]
+    factor: Tensor | float = 1.0
     if normalizer == "batch":
         normalizer = mean_distances(z.detach(), relational, real)
+    elif normalizer == "unit":
+        normalizer = mean_distances(unit.detach(), rows, real)
+        factor = mean_over(torch.linalg.vector_norm(z.detach(), dim=1), real)
     if isinstance(normalizer, Tensor):
         scores = scores / normalizer.flatten().clamp(min=torch.finfo(scores.dtype).eps)
     # The least finite number replaces -inf: the gradient of logsumexp is NaN if all are -inf.
@@ -55,7 +63,7 @@ def rpcl(
     by_class = scores.reshape(len(z), *holds.shape)
     own = torch.take_along_dim(by_class, y[:, None, None], dim=2).squeeze(2)  # [B, K]
     losses = scores.logsumexp(dim=1) - own.logsumexp(dim=1)
-    return _mean_where(holds.any(dim=0)[y], losses, real)
+    return factor * _mean_where(holds.any(dim=0)[y], losses, real)
 
 
 def cpdr(

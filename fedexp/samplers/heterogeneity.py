@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from fedexp.samplers.angles import angles_between
 
+Scale = Literal["fixed", "client"]
 
-def estimated_entropy(bias_updates: Tensor, temperature: float) -> Tensor:
+
+def estimated_entropy(bias_updates: Tensor, temperature: float, scale: Scale = "fixed") -> Tensor:
     """H_k = entropy(softmax(delta_b_k / temperature)) (HiCS-FL Eq. 7), in nats.
 
     Args:
         bias_updates: delta_b [N, C].
         temperature: positive; the smaller, the lower the estimates.
+        scale: ``fixed``: as in the paper. ``client``: each delta_b_k is first divided by its
+            length, so that the estimate depends on its direction alone. A delta_b_k of zero stays
+            zero, and its entropy is ln C.
 
     Returns:
         [N] float64, 0 to ln C.
     """
-    shares = torch.softmax(bias_updates.to(torch.float64) / temperature, dim=1)
-    return _entropy(shares)
+    updates = bias_updates.to(torch.float64)
+    if scale == "client":
+        updates = F.normalize(updates, dim=1)
+    return _entropy(torch.softmax(updates / temperature, dim=1))
 
 
 def label_entropy(class_counts: Tensor) -> Tensor:

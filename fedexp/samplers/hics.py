@@ -31,6 +31,7 @@ from fedexp.samplers.correlation import spearman
 from fedexp.samplers.entropy_figures import entropy_bars, entropy_scatter, membership_heatmap
 from fedexp.samplers.heterogeneity import (
     Profiles,
+    Scale,
     by_mean_entropy,
     draw_cohort,
     estimated_entropy,
@@ -70,6 +71,9 @@ class HiCS(Sampler):
             them. Cohorts then depend on training only through ``angle_on=head``.
         temperature: temperature of the softmax in the entropy; it should be as large as typical
             entries of the updates. Unused with ``signal=labels``.
+        scale: ``fixed``: one temperature for all updates, as in the paper; as updates shrink, all
+            clients look balanced. ``client``: each update is first divided by its length, so the
+            estimate does not fade; see ``estimated_entropy``.
         lam: weight of the angle in the distance; the entropy has weight 1 - lam.
         gamma_0: initial preference for high entropy; gamma_t = gamma_0 (1 - t/T).
         clusters: M, the number of clusters; None: K.
@@ -93,6 +97,7 @@ class HiCS(Sampler):
         self,
         signal: SignalName,
         temperature: PositiveFloat,
+        scale: Scale,
         lam: Annotated[float, Field(ge=0, le=1)],
         gamma_0: NonNegativeFloat,
         clusters: PositiveInt | None,
@@ -107,6 +112,7 @@ class HiCS(Sampler):
         self.signal, self.temperature, self.lam, self.gamma_0 = signal, temperature, lam, gamma_0
         self.clusters, self.linkage_on = clusters, linkage_on
         self.exact_up_to, self.landmarks = exact_up_to, landmarks
+        self.scale = scale
         self.refresh, self.warm_up_order, self.angle_on = refresh, warm_up_order, angle_on
         self.most_warm_up_rounds = warm_up_rounds
 
@@ -265,7 +271,7 @@ class HiCS(Sampler):
         """[n] estimated label entropies from signals [n, C]; exact with ``signal=labels``."""
         if self.signal == "labels":
             return label_entropy(signals)
-        return estimated_entropy(signals, self.temperature)
+        return estimated_entropy(signals, self.temperature, self.scale)
 
     def _store(self, client: int, extracted: Tensors) -> None:
         """Store a client's tensors if they are finite and ``refresh`` allows it."""

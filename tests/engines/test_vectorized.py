@@ -31,6 +31,7 @@ METHODS = [
     ["algorithm=fedge", "local.grad_clip=0.5"],
     ["algorithm=fedsc"],
     ["algorithm=fedsc", "head=cosine", "optimizer.weight_decay=0.01"],
+    ["algorithm=fedsc", "loss.normalizer=unit"],
     ["algorithm=scaffold"],
     ["algorithm=feddyn"],
     ["algorithm=feddc"],
@@ -64,6 +65,7 @@ METHODS = [
     ["loss=balanced_softmax"],
     ["loss=prototype_align"],
     ["sampler=hics", "head=etf"],
+    ["sampler=hics_scale_free"],
     ["sampler=clustered", "aggregator=adam"],
     ["algorithm=fedcda", "aggregator.warmup=1", "aggregator.batches=2"],
 ]

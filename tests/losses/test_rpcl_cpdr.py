@@ -17,7 +17,7 @@ from fedexp.core.prototypes import consistent_prototypes, relational_prototypes
 from fedexp.errors import InputError
 from fedexp.federation import Federation
 from fedexp.losses.rpcl_cpdr import RpclCpdr
-from fedexp.losses.semantic import cpdr, rpcl
+from fedexp.losses.semantic import Normalizer, cpdr, rpcl
 
 SMALL = ["clients.count=6", "clients.per_round=4", "data.subset=300", "local.epochs=1"]
 LABELS = torch.tensor([0, 1, 2, 3, 0])
@@ -31,7 +31,7 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
 def make(
     rpcl_weight: float = 1.0,
     cpdr_weight: float = 1.0,
-    normalizer: Literal["batch", "none", "dataset"] = "batch",
+    normalizer: Normalizer | Literal["dataset"] = "batch",
 ) -> RpclCpdr:
     loss = RpclCpdr(1.0, rpcl_weight, cpdr_weight, 0.05, normalizer, "mse", 2, "angle")
     loss.setup(Setting(0, 1, 4, 6, 9, 3, torch.ones(9, 4), {}))
@@ -160,8 +160,8 @@ def test_its_buffers_are_not_part_of_the_model() -> None:
     }
 
 
-@pytest.mark.parametrize("normalizer", ["batch", "none", "dataset"])
-def test_clients_can_be_stacked(normalizer: Literal["batch", "none", "dataset"]) -> None:
+@pytest.mark.parametrize("normalizer", ["batch", "none", "dataset", "unit"])
+def test_clients_can_be_stacked(normalizer: Normalizer | Literal["dataset"]) -> None:
     loss = make(normalizer=normalizer)
     loss.aggregate(COHORT)
     loss.receive(PartMessage(2, {}, loss.broadcast(2)))

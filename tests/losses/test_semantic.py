@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedexp.losses.semantic import Distance, cpdr, rpcl
+from fedexp.losses.semantic import Distance, Normalizer, cpdr, rpcl
 
 # Three clients, four classes: class 2 is held by one client, class 3 by nobody.
 HOLDS = torch.tensor([[1, 0, 1, 0], [1, 1, 0, 0], [0, 1, 0, 0]], dtype=torch.bool)
@@ -50,6 +50,34 @@ def gradient(loss: Tensor, z: Tensor) -> Tensor:
     return torch.autograd.grad(loss, z)[0]
 
 
+def of_length_one(vectors: Tensor) -> Tensor:
+    """Each vector of the last dimension divided by its length; a zero vector stays."""
+    rows = vectors.flatten(0, -2).tolist()
+    unit = [[x / (math.hypot(*row) or 1.0) for x in row] for row in rows]
+    return torch.tensor(unit, dtype=torch.float64).reshape(vectors.shape)
+
+
+def test_rpcl_of_unit_vectors_agrees_with_loops() -> None:
+    z, r = example()
+    spread = slow_spread(of_length_one(z), of_length_one(r))
+    mean_length = sum(math.hypot(*row) for row in z.tolist()) / len(z)
+    expected = mean_length * slow_rpcl(z, LABELS, r, HOLDS, 0.05, spread)
+    assert rpcl(z, LABELS, r, HOLDS, 0.05, "unit").item() == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_gradient_of_unit_rpcl_does_not_depend_on_the_length_of_features() -> None:
+    """Features and prototypes 1,000 times as long: the same gradient; with batch a millionth."""
+
+    def slopes(factor: float, normalizer: Normalizer) -> Tensor:
+        z, r = example()
+        z = (factor * z).requires_grad_()
+        return gradient(rpcl(z, LABELS, factor * r, HOLDS, 5.0, normalizer), z)
+
+    torch.testing.assert_close(slopes(1000, "unit"), slopes(1, "unit"))
+    ratio = slopes(1e5, "batch").norm() / slopes(100, "batch").norm()
+    assert ratio.item() == pytest.approx(1e-6, rel=0.01)
+
+
 @pytest.mark.parametrize("normalizer", ["batch", "none", "given"])
 @pytest.mark.parametrize("tau", [0.05, 0.5])
 def test_rpcl_agrees_with_loops(tau: float, normalizer: Literal["batch", "none"]) -> None:
@@ -86,10 +114,8 @@ def test_rpcl_gradient_by_finite_differences_of_the_loops() -> None:
             assert slopes[i, dimension].item() == pytest.approx(slope, rel=1e-5, abs=1e-8)
 
 
-@pytest.mark.parametrize("normalizer", ["batch", "none"])
-def test_rpcl_pulls_to_the_own_class_and_pushes_from_the_other(
-    normalizer: Literal["batch", "none"],
-) -> None:
+@pytest.mark.parametrize("normalizer", ["batch", "none", "unit"])
+def test_rpcl_pulls_to_the_own_class_and_pushes_from_the_other(normalizer: Normalizer) -> None:
     own, other = torch.tensor([[1.0, 0.0], [2.0, 0.2]]), torch.tensor([[0.0, 1.0], [-1.0, 1.0]])
     relational, holds = torch.stack([own, other], dim=1), torch.ones(2, 2, dtype=torch.bool)
     z = torch.tensor([[1.0, 1.0]], requires_grad=True)
@@ -99,10 +125,10 @@ def test_rpcl_pulls_to_the_own_class_and_pushes_from_the_other(
     assert (F.cosine_similarity(moved, other) < F.cosine_similarity(z, other)).all()
 
 
-@pytest.mark.parametrize("normalizer", ["batch", "none"])
+@pytest.mark.parametrize("normalizer", ["batch", "none", "unit"])
 @pytest.mark.parametrize("length", [0.1, 1.0, 30.0])
 def test_rpcl_moves_every_sample_that_has_a_prototype(
-    length: float, normalizer: Literal["batch", "none"]
+    length: float, normalizer: Normalizer
 ) -> None:
     r = draw(3, 4, 64, seed=1).float() * length
     z = (draw(20, 64).float() * length).requires_grad_()

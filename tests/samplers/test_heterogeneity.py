@@ -36,6 +36,24 @@ def test_entropy_by_hand() -> None:
     assert estimated_entropy(sharp, 0.0015).item() == 0.0
 
 
+def test_entropy_of_a_direction_by_hand() -> None:
+    # Lengths 5 and 13: softmax of (0.6, 0.8) / 0.2 and of (5/13, 12/13) / 0.2.
+    updates = torch.tensor([[3.0, 4.0], [0.5, 1.2], [0.0, 0.0]])
+    first, second = 1 / (1 + math.exp(1.0)), 1 / (1 + math.exp(35 / 13))
+    expected = [-p * math.log(p) - (1 - p) * math.log(1 - p) for p in (first, second)]
+    found = estimated_entropy(updates, 0.2, "client")
+    assert found.tolist() == pytest.approx([*expected, math.log(2)])
+
+
+def test_estimates_relative_to_the_length_do_not_fade() -> None:
+    updates = torch.randn(6, 5, generator=torch.Generator().manual_seed(0))
+    lengths = torch.tensor([1e-6, 1e-3, 0.1, 1.0, 10.0, 1e4]).unsqueeze(1)
+    expected = estimated_entropy(updates, 0.1, "client")
+    torch.testing.assert_close(estimated_entropy(lengths * updates, 0.1, "client"), expected)
+    fixed = estimated_entropy(1e-6 * updates, 0.1)
+    assert fixed.tolist() == pytest.approx([math.log(5)] * 6)
+
+
 def test_distance_against_a_loop_in_float64() -> None:
     updates = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)).double()
     lam, temperature = 0.3, 0.2

@@ -24,6 +24,7 @@ SHAPES = {"head.linear.weight": torch.Size([4, 3]), BIAS: torch.Size([4])}
 OPTIONS: dict[str, Any] = {
     "signal": "auto",
     "temperature": 0.1,
+    "scale": "fixed",
     "lam": 0.1,
     "gamma_0": 4.0,
     "clusters": None,
@@ -392,6 +393,19 @@ def test_every_head_runs(head: str) -> None:
         "sampler/entropy_bars",
         "sampler/membership",
     }
+
+
+def test_a_client_with_one_class_is_told_from_a_mixed_one_at_any_length() -> None:
+    one, mixed = torch.tensor([3.0, -1.0, -1.0, -1.0]), torch.tensor([1.0, 1.0, -1.0, -1.0])
+    signals = torch.stack([one, mixed, 1e-4 * one, 1e-4 * mixed])
+    found = {}
+    for scale in ("fixed", "client"):
+        sampler = prepared(setting([1] * 4, 2), scale=scale)
+        send(sampler, signals, [0, 1, 2, 3])
+        found[scale] = sampler._profiles().entropies
+    assert found["client"][:2] == pytest.approx([0, math.log(2)], abs=1e-3)
+    assert found["client"][2:] == pytest.approx(found["client"][:2])
+    assert found["fixed"][2:] == pytest.approx([math.log(4)] * 2, abs=1e-3)
 
 
 @pytest.mark.matrix
