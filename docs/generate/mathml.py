@@ -16,7 +16,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 
 def _inline(translator: HTML5Translator, node: nodes.math) -> None:
-    translator.body.append(convert(node.astext()))
+    formula = convert(node.astext()).replace("<math ", '<math displaystyle="true" ', 1)
+    translator.body.append(formula)
     raise nodes.SkipNode
 
 

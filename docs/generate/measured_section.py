@@ -32,9 +32,11 @@ def measured_section(option: Option) -> str:
 
 
 def _command(own: Runs) -> str:
-    seeds = f" seed={','.join(map(str, own.seeds))}"
-    sweep = "-m " if len(own.seeds) > 1 else ""
-    return f"```bash\n{own.command.replace('fedexp ', f'fedexp {sweep}', 1)}{seeds}\n```"
+    sweep = ["-m"] if len(own.seeds) > 1 else []
+    overrides = own.command.split()[1:]
+    overrides.sort(key=lambda each: not each.startswith("algorithm="))
+    words = ["fedexp", *sweep, *overrides, f"seed={','.join(map(str, own.seeds))}"]
+    return f"```bash\n{' '.join(words)}\n```"
 
 
 def _curves(both: dict[str, Runs]) -> str:
@@ -55,14 +57,21 @@ def _rows(both: dict[str, Runs]) -> list[list[str]]:
         [f"[{name}](/numbers.md)", *(mean_and_spread(each.final(metric)) for each in both.values())]
         for name, metric in named.items()
     ]
-    costs = {
-        "bytes to clients": ("download_bytes", "{:,.0f}"),
-        "bytes to the server": ("upload_bytes", "{:,.0f}"),
-        "processor seconds": ("seconds", "{:.1f}"),
-    }
-    for name, (key, form) in costs.items():
-        rows.append([name, *(form.format(each.total(key)) for each in both.values())])
+    fedavg = list(both.values())[-1]
+    for name, key in (
+        ("bytes to clients", "download_bytes"),
+        ("bytes to the server", "upload_bytes"),
+    ):
+        rows.append([name, *(_bytes(each, fedavg, key) for each in both.values())])
+    rows.append(["processor seconds", *(f"{each.total('seconds'):.1f}" for each in both.values())])
     return rows
+
+
+def _bytes(own: Runs, fedavg: Runs, key: str) -> str:
+    """The bytes of a run, and by how much they differ from FedAvg's."""
+    sent, usual = own.total(key), fedavg.total(key)
+    differs = f" ({sent / usual - 1:+.0%})" if abs(sent / usual - 1) > 0.005 else ""
+    return f"{sent:,.0f}{differs}"
 
 
 def _remarks(own: Runs) -> str:

@@ -31,7 +31,9 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], classes: str = "
 
 def prose(docstring: str) -> str:
     """The paragraphs of a docstring before its sections (``Args:`` and so on), as Markdown."""
-    kept = []
+    kept: list[str] = []
+    if not docstring:
+        return ""
     for paragraph in inspect.cleandoc(docstring).split("\n\n"):
         if paragraph.startswith(_SECTIONS):
             break

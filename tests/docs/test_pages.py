@@ -100,12 +100,13 @@ def test_a_comment_belongs_to_the_key_beside_it_and_to_the_key_below(tmp_path: P
 
 def test_plain_text_stays_plain() -> None:
     assert escape("w_k * ||x|| in `head=etf` <b>") == r"w\_k \* \|\|x\|\| in `head=etf` \<b\>"
+    assert prose("") == ""
     assert prose("One\nline.\n\nTwo.\n\nArgs:\n    x: no") == "One line.\n\nTwo."
 
 
 def test_a_curve_ends_at_its_last_value() -> None:
     drawn = svg({"own": [(1, 0.0), (2, 1.0)]}, "accuracy")
-    assert 'points="336.0,226.0 628.0,12.0"' in drawn
+    assert 'points="252.0,186.0 470.0,10.0"' in drawn
 
 
 def test_no_option_is_listed_twice() -> None:

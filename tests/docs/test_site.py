@@ -18,7 +18,7 @@ DOCS = ROOT / "docs"
 WRITTEN = [
     path
     for path in sorted(DOCS.rglob("*.md"))
-    if not {"_build", "options"} & set(path.relative_to(DOCS).parts)
+    if not {"_build", "options", "results"} & set(path.relative_to(DOCS).parts)
 ]
 
 
