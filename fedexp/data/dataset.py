@@ -13,6 +13,11 @@ from torch import Tensor
 from fedexp.compatibility.traits import Need
 from fedexp.core.description import Description
 from fedexp.core.token_rows import IGNORED
+from fedexp.data.image_decoding import SAME_SIZE, Fit
+from fedexp.data.preparations.images import Images
+from fedexp.data.preparations.numbers import Numbers
+from fedexp.data.preparations.preparation import Preparation
+from fedexp.data.preparations.tokens import Tokens
 from fedexp.errors import InputError
 
 TOKEN_TYPES = (torch.int16, torch.int32, torch.int64)
@@ -63,7 +68,17 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A train and a test split, and the mean and std of each channel that normalise uint8 images.
+    """A train and a test split.
+
+    Attributes:
+        description: shape and names.
+        train: the training split.
+        test: the test split.
+        mean: mean of each channel, which normalises uint8 images; empty if not images.
+        std: standard deviation of each channel, likewise.
+        fit: how image files got their size.
+        raw: how raw inputs become the inputs of the splits; None if nothing was done to them, apart
+            from decoding images.
 
     Raises:
         InputError: a split is empty or does not fit the description.
@@ -74,6 +89,8 @@ class Dataset:
     test: Split
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    fit: Fit = SAME_SIZE
+    raw: Preparation | None = None
 
     def __post_init__(self) -> None:
         about = self.description
@@ -85,6 +102,19 @@ class Dataset:
                 raise InputError(f"data: the {name} split of {about.name} {problem}")
         if about.vocabulary and (self.mean or self.std):
             raise InputError("data.mean and data.std: are for images; these inputs are tokens")
+
+    @property
+    def preparation(self) -> Preparation:
+        """How raw inputs become a model's inputs."""
+        shape, vocabulary = self.description.input_shape, self.description.vocabulary
+        if self.raw is not None:
+            return self.raw
+        if self.train.inputs.dtype == torch.uint8:
+            channels, height, width = shape
+            fit = self.fit
+            size = channels, height, width
+            return Images(size, self.mean, self.std, fit.kind, fit.short_side)
+        return Tokens(shape[0], vocabulary) if vocabulary else Numbers(shape)
 
 
 def check_constants(mean: Means | None, std: Deviations | None, channels: int) -> None:

@@ -9,6 +9,7 @@ from sklearn.model_selection import train_test_split
 
 from fedexp.core.description import Description
 from fedexp.data.dataset import Dataset, Source, Split
+from fedexp.data.preparations.numbers import Numbers
 
 TEST_FRACTION = 0.2
 SPLIT_SEED = 0
@@ -37,6 +38,7 @@ class Digits(Source):
             stratify=labels,
             random_state=SPLIT_SEED,
         )
-        inputs = (images - images[train].mean()) / images[train].std()
-        whole = Split(inputs, labels)
-        return Dataset(self.describe(), whole.take(train), whole.take(test))
+        mean, std = images[train].mean().item(), images[train].std().item()
+        raw = Numbers((1, 8, 8), (mean,), (std,))
+        whole = Split(raw.prepare(images), labels)
+        return Dataset(self.describe(), whole.take(train), whole.take(test), raw=raw)

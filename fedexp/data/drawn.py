@@ -90,7 +90,8 @@ class DrawnData(FederatedData):
         test = Split(
             torch.cat([each.inputs for each in tests]), torch.cat([each.labels for each in tests])
         )
-        Dataset(self.description, test, test)  # raises InputError if it does not fit
+        whole = Dataset(self.description, test, test)  # raises InputError if it does not fit
+        self.preparation = whole.preparation
         self._test_ends = np.cumsum([len(each) for each in tests])
         self._counted_classes = torch.stack(counts)
         self.test = Samples(test, (), (), device)

@@ -94,7 +94,7 @@ class FedISIC(Source):
             train, test = map(whole.take, by_user(centres, self.test_fraction, self.split_seed))
         else:
             train, test = whole.cut(sum(row["fold"] == "train" for row in rows))
-        return Dataset(about, train, test, self.mean, self.std)
+        return Dataset(about, train, test, self.mean, self.std, fit)
 
     @cached_property
     def _rows(self) -> list[dict[str, str]]:

@@ -103,6 +103,8 @@ class FederatedData:
             split; None if there is no validation data.
 
     Attributes:
+        description: shape and names.
+        preparation: how raw inputs become a model's inputs.
         train: the whole training split, including validation samples.
         test: the test split.
         validation: the validation samples, client after client; possibly empty.
@@ -125,7 +127,7 @@ class FederatedData:
     ) -> None:
         if validation_indices is None:
             validation_indices = [np.empty(0, dtype=np.int64)] * len(train_indices)
-        self.description = dataset.description
+        self.description, self.preparation = dataset.description, dataset.preparation
         self.train = Samples(dataset.train, dataset.mean, dataset.std, device)
         self.test = Samples(dataset.test, dataset.mean, dataset.std, device, keep_normalised=True)
         # Only uint8 images have a mean; other inputs are normalised, so their mean is zero.

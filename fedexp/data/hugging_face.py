@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedexp.core.description import Description
 from fedexp.data import hugging_face_inputs as inputs
@@ -22,6 +23,9 @@ from fedexp.data.hugging_face_targets import last_scored, of_tokens
 from fedexp.data.image_decoding import Fit, ImageSize
 from fedexp.data.image_statistics import Constants, normalisation
 from fedexp.data.named_columns import check_column
+from fedexp.data.preparations.numbers import Numbers
+from fedexp.data.preparations.preparation import Preparation
+from fedexp.data.preparations.tokens import Tokens, padded
 from fedexp.data.train_test import (
     SplitSeed,
     TestFraction,
@@ -113,11 +117,10 @@ class HuggingFace(Source):
         arrays = self._decoded(cache) if self._kind == "image" else self._arrays
         parts = [arrays[number][rows] for number, rows in self._places]
         mean, std = self._constants(parts[0])
-        if self._kind == "numbers":
-            parts = self._numbers(parts)
+        raw = self._preparation(parts[0])
         train, test = (
             Split(
-                torch.from_numpy(values),
+                self._prepared(values, raw),
                 torch.from_numpy(self._classes[1][number][rows]),
                 None if self._users is None else self._users[number][rows],
                 targets=None
@@ -126,15 +129,29 @@ class HuggingFace(Source):
             )
             for values, (number, rows) in zip(parts, self._places, strict=True)
         )
-        return Dataset(about, train, test, mean, std)
+        return Dataset(about, train, test, mean, std, self._fit, raw)
 
-    def _numbers(self, parts: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The numbers [n, d] of both splits as float32, standardised if wanted."""
+    def _preparation(self, train: np.ndarray) -> Preparation | None:
+        """How numbers are standardised or tokens padded; None for other inputs."""
+        if self._kind == "tokens":
+            padding = None if self.sequence_length is None else self._vocabulary - 1
+            return Tokens(train.shape[1], self._vocabulary, padding)
+        if self._kind != "numbers" or not self.standardize:
+            return None
         key = f"data.input={self.input}"
-        if self.standardize:
-            mean, std = standardisation(parts[0], lambda place: f"{key}: number {place} of a row")
-            parts = [(values - mean) / std for values in parts]
-        return [inputs.as_float32(f"{key}: standardised, it", values) for values in parts]
+        mean, std = standardisation(train, lambda place: f"{key}: number {place} of a row")
+        return Numbers((train.shape[1],), tuple(mean.tolist()), tuple(std.tolist()), "float64")
+
+    def _prepared(self, values: np.ndarray, raw: Preparation | None) -> Tensor:
+        """The inputs of a split: standardised numbers, images, arrays or token ids."""
+        if self._kind != "numbers":
+            return torch.from_numpy(values)
+        key = f"data.input={self.input}: standardised, it"
+        if raw is None:
+            return torch.from_numpy(inputs.as_float32(key, values))
+        found = raw.prepare(torch.from_numpy(values))
+        inputs.refuse_too_large(key, found.isinf().any(dim=1).numpy())
+        return found
 
     @cached_property
     def _used_splits(self) -> dict[str, Any]:
@@ -277,7 +294,7 @@ class HuggingFace(Source):
         name = self._columns[0]
         if self._kind == "tokens":
             length = self.sequence_length or len(self._sequences[0][0])
-            found = [inputs.padded(ids, length, self._vocabulary - 1) for ids in self._sequences]
+            found = [padded(ids, length, self._vocabulary - 1) for ids in self._sequences]
         elif self._kind == "array":
             found = self._of_each(
                 f"data.input={name}", lambda place, part: inputs.array(place, part, name)
@@ -300,9 +317,13 @@ class HuggingFace(Source):
         key, first = f"data.input={self._columns[0]}", self._used_splits[self.train]
         return inputs.image_shape(key, first, self._columns[0], self.image_size)
 
+    @property
+    def _fit(self) -> Fit:
+        return Fit("same" if self.image_size is None else "stretch")
+
     def _decoded(self, cache: Path) -> list[np.ndarray]:
         """The images of each split."""
-        fit, name = Fit("same" if self.image_size is None else "stretch"), self._columns[0]
+        fit, name = self._fit, self._columns[0]
         found = []
         for split, part in self._used_splits.items():
             shape = (len(part), *self._image_shape)

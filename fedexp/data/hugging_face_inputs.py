@@ -83,14 +83,6 @@ def tokens(key: str, part: Any, name: str, length: int | None) -> list[np.ndarra
     return found
 
 
-def padded(sequences: Sequence[np.ndarray], length: int, padding: int) -> np.ndarray:
-    """[n, length] int32: shorter sequences are padded in front with ``padding``."""
-    rows = np.full((len(sequences), length), padding, dtype=np.int32)
-    for row, ids in zip(rows, sequences, strict=True):
-        row[length - len(ids) :] = ids
-    return rows
-
-
 def array(key: str, part: Any, name: str) -> np.ndarray:
     """[n, channels, height, width] uint8 of pixels, or [n, ...] float32 of other numbers."""
     values = dense(key, part, name)
@@ -110,10 +102,14 @@ def array(key: str, part: Any, name: str) -> np.ndarray:
 
 def as_float32(key: str, values: np.ndarray) -> np.ndarray:
     """The values [n, ...] as float32. Raises InputError, which names a row, if one is too large."""
-    too_large = np.abs(values.reshape(len(values), -1)).max(axis=1) > LARGEST
-    if too_large.any():
-        raise InputError(f"{key} holds a number that is too large in row {too_large.argmax()}")
+    refuse_too_large(key, np.abs(values.reshape(len(values), -1)).max(axis=1) > LARGEST)
     return values.astype(np.float32)
+
+
+def refuse_too_large(key: str, rows: np.ndarray) -> None:
+    """Raise InputError, which names the first row, if a number of ``rows`` [n] is too large."""
+    if rows.any():
+        raise InputError(f"{key} holds a number that is too large in row {rows.argmax()}")
 
 
 def image_shape(key: str, part: Any, name: str, size: int | None) -> tuple[int, ...]:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedexp.core.token_rows import IGNORED
-from fedexp.data.hugging_face_inputs import MOST_TOKENS, padded
+from fedexp.data.hugging_face_inputs import MOST_TOKENS
+from fedexp.data.preparations.tokens import padded
 from fedexp.errors import InputError
 
 

@@ -47,6 +47,9 @@ class Fit:
     short_side: int = 0
 
 
+SAME_SIZE = Fit("same")
+
+
 def decoded(
     root: Path, paths: Sequence[str], shape: tuple[int, ...], fit: Fit, cache: Path
 ) -> Images:

@@ -78,7 +78,7 @@ class ImageFolder(Source):
         images = decoded(self.root, tree.paths, description.input_shape, fit, cache)
         parts = Split(torch.from_numpy(images), torch.from_numpy(tree.labels), users)
         constants = normalisation(images[: tree.num_train], self.mean, self.std)
-        return Dataset(description, *parts.cut(tree.num_train), *constants)
+        return Dataset(description, *parts.cut(tree.num_train), *constants, fit)
 
     @cached_property
     def _tree(self) -> ImageTree:

@@ -17,6 +17,7 @@ from fedexp.data.characters import Alphabet, overlapping
 from fedexp.data.dataset import Dataset, Deviations, Means, Source, Split, check_constants
 from fedexp.data.image_statistics import normalisation
 from fedexp.data.leaf_files import LeafFiles, Samples, find_files, read_users
+from fedexp.data.preparations.text import Characters
 from fedexp.data.train_test import SplitSeed, TestFraction, UserSplit, check_users, draw_users
 from fedexp.errors import InputError
 
@@ -225,7 +226,8 @@ class Shakespeare(Leaf):
             Split(split.inputs.short(), split.labels, split.users, overlap)
             for split in (train, test)
         )
-        return Dataset(self.about, train, test)
+        raw = Characters(ALPHABET.letters, LENGTH)
+        return Dataset(self.about, train, test, raw=raw)
 
 
 def _joined(name: str, users: dict[str, Samples], numbers: dict[str, int]) -> Arrays:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fedexp.core.client_protocol import Batch
 from fedexp.data.dataset import TOKEN_TYPES, Split
+from fedexp.data.preparations.images import pixel_constants
 
 KEEP_BELOW = 2**29
 """Largest size of kept normalised images in bytes, 512 MiB; CIFAR's test set takes 117 MiB."""
@@ -35,11 +36,8 @@ class Samples:
         self.inputs = split.inputs.to(device)
         self.labels = split.labels.to(device)
         self._token_targets = None if split.targets is None else split.targets.to(device)
-        # (x / 255 - mean) / std as one multiplication and one addition.
-        scale = 1 / (255 * torch.tensor(std, dtype=torch.float32))
-        shift = -torch.tensor(mean, dtype=torch.float32) / torch.tensor(std, dtype=torch.float32)
-        self.scale = scale.view(1, -1, 1, 1).to(device)
-        self.shift = shift.view(1, -1, 1, 1).to(device)
+        scale, shift = pixel_constants(mean, std)
+        self.scale, self.shift = scale.to(device), shift.to(device)
         images = self.inputs.dtype == torch.uint8
         self._keeps = keep_normalised and images and 4 * self.inputs.numel() <= KEEP_BELOW
         self._kept: Tensor | None = None

@@ -12,8 +12,9 @@ import torch
 from fedexp.core.description import Description
 from fedexp.data.classes import Classes, encode_classes, encode_users
 from fedexp.data.dataset import Dataset, Source, Split
-from fedexp.data.features import Features, Missing
+from fedexp.data.features import encode, fit_rows
 from fedexp.data.named_columns import check_column
+from fedexp.data.preparations.rows import Missing, Rows
 from fedexp.data.table_file import check_cells, read_table
 from fedexp.data.train_test import (
     SplitSeed,
@@ -69,19 +70,19 @@ class Tabular(Source):
 
     def describe(self) -> Description:
         """Inputs and classes; reads the file."""
-        return Description(self.path.stem, (self._features.width,), self._targets[0])
+        return Description(self.path.stem, (self._rows.width,), self._targets[0])
 
     def load(self, cache: Path) -> Dataset:
         """Load the dataset; nothing is cached."""
         train, test = (
             Split(
-                torch.from_numpy(self._features.encode(self._inputs(table))),
+                encode(self._rows, self._inputs(table)),
                 torch.from_numpy(labels),
                 self._users(table),
             )
             for table, labels in zip(self._tables, self._targets[1], strict=True)
         )
-        return Dataset(self.describe(), train, test)
+        return Dataset(self.describe(), train, test, raw=self._rows)
 
     @cached_property
     def _tables(self) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -106,8 +107,8 @@ class Tabular(Source):
         return self._encode(self._tables)
 
     @cached_property
-    def _features(self) -> Features:
-        return Features(self._inputs(self._tables[0]), self.categorical, self.missing)
+    def _rows(self) -> Rows:
+        return fit_rows(self._inputs(self._tables[0]), self.categorical, self.missing)
 
     def _encode(self, tables: Sequence[pd.DataFrame]) -> Classes:
         key = f"data.target={self.target}"

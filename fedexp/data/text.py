@@ -15,6 +15,7 @@ from fedexp.core.description import Description
 from fedexp.core.randomness import numpy_generator
 from fedexp.data.characters import Alphabet, SequenceLength, each_next, overlapping, windows
 from fedexp.data.dataset import Dataset, Source, Split
+from fedexp.data.preparations.text import Characters
 from fedexp.data.train_test import SplitSeed, TestFraction, UserSplit, draw_users
 from fedexp.errors import InputError
 
@@ -72,7 +73,8 @@ class Text(Source):
         texts = {role: self._alphabet.encode(text)[0] for role, text in self._speeches.items()}
         parts = self._within(texts) if self.split == "within" else self._by_users(texts)
         train, test = (self._joined(part) for part in parts)
-        return Dataset(self.describe(), train, test)
+        raw = Characters(self._alphabet.letters, self.sequence_length)
+        return Dataset(self.describe(), train, test, raw=raw)
 
     @cached_property
     def _speeches(self) -> dict[str, str]:

@@ -67,7 +67,7 @@ class TinyImageNet(Source):
         images = decoded(self._folder, train + test, about.input_shape, fit, cache)
         labels = np.concatenate([train_labels, test_labels])
         parts = Split(torch.from_numpy(images), torch.from_numpy(labels)).cut(len(train))
-        return Dataset(about, *parts, self.mean, self.std)
+        return Dataset(about, *parts, self.mean, self.std, fit)
 
     @cached_property
     def _folder(self) -> Path:

@@ -1,0 +1,52 @@
+"""``data.json`` of a run: what a trained model needs to know of its data."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from fedexp.core.description import Description
+from fedexp.data.dataset import Describer
+from fedexp.data.preparations.preparation import Preparation, from_node
+from fedexp.errors import InputError
+from fedexp.state.atomic import write_durably
+
+FILE_NAME = "data.json"
+
+
+@dataclass
+class Described(Describer):
+    """A dataset of which only the description is left."""
+
+    description: Description
+
+    def describe(self) -> Description:
+        """The description."""
+        return self.description
+
+
+def write_description(folder: Path, about: Description, preparation: Preparation) -> None:
+    """Write the file into a run's folder."""
+    content = {"description": asdict(about), "preparation": preparation.node}
+    write_durably(folder / FILE_NAME, json.dumps(content, indent=2).encode())
+
+
+def read_description(folder: Path) -> tuple[Description, Preparation]:
+    """Inverse of ``write_description``.
+
+    Raises:
+        InputError: there is no such file, or it is damaged.
+    """
+    path = folder / FILE_NAME
+    try:
+        content = json.loads(path.read_bytes())
+        about = TypeAdapter(Description).validate_python(content["description"])
+        return about, from_node(content["preparation"])
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{folder}: has no {FILE_NAME}; the run is of an older version of fedexp, which did "
+            "not store what its model needs to know of the data"
+        ) from error
+    except (OSError, ValueError, KeyError, TypeError, InputError) as error:
+        raise InputError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error

@@ -1,0 +1,83 @@
+"""Images: uint8 pixels, normalised with a mean and a deviation of each channel."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from fedexp.data.image_decoding import Fit, fitted, opened
+from fedexp.data.preparations.preparation import Preparation, as_tensor, check_shape
+from fedexp.errors import InputError
+
+
+@dataclass(frozen=True)
+class Images(Preparation):
+    """(x / 255 - mean) / std of uint8 pixels x.
+
+    Attributes:
+        size: [channels, height, width].
+        mean: mean of each channel, pixels in [0, 1].
+        std: standard deviation of each channel, likewise.
+        fit: how an image file of another size is treated, see ``Fit``.
+        short_side: see ``Fit``.
+    """
+
+    dtype = torch.uint8
+
+    size: tuple[int, int, int]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    fit: Literal["same", "stretch", "centre"] = "same"
+    short_side: int = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[channels, height, width]."""
+        return self.size
+
+    @property
+    def form(self) -> str:
+        """Type and shape."""
+        return f"uint8 images [n, {', '.join(map(str, self.size))}], 0 to 255"
+
+    def read(self, raw: Any) -> Tensor:
+        """Pixels [n, C, H, W], [n, H, W, C] or, if grey, [n, H, W]; or a list of files or images.
+
+        Files and Pillow's images get the size that the model takes, as in training.
+        """
+        if isinstance(raw, Sequence) and raw and isinstance(raw[0], str | Path | Image.Image):
+            return torch.from_numpy(np.stack([self._decoded(each) for each in raw]))
+        pixels = as_tensor(raw, self.form)
+        if pixels.dtype != torch.uint8:
+            raise InputError(f"predict: takes {self.form}; these are {pixels.dtype}")
+        if self.size[0] == 1 and pixels.dim() == 3:
+            pixels = pixels.unsqueeze(1)
+        channels, height, width = self.size
+        if pixels.shape[1:] == (height, width, channels) and pixels.shape[1:] != self.size:
+            pixels = pixels.movedim(-1, 1)
+        return check_shape(pixels, self.size, self.form)
+
+    def prepare(self, raw: Tensor) -> Tensor:
+        """Normalised images [n, C, H, W], float32."""
+        scale, shift = pixel_constants(self.mean, self.std)
+        return torch.addcmul(shift.to(raw.device), raw.float(), scale.to(raw.device))
+
+    def _decoded(self, image: str | Path | Image.Image) -> np.ndarray:
+        fit = Fit(self.fit, self.short_side)
+        if isinstance(image, Image.Image):
+            return fitted(image, self.size, fit, "predict")
+        with opened(Path(image).expanduser()) as found:
+            return fitted(found, self.size, fit, image)
+
+
+def pixel_constants(mean: Sequence[float], std: Sequence[float]) -> tuple[Tensor, Tensor]:
+    """(scale, shift), [1, C, 1, 1] each: (x / 255 - mean) / std is x * scale + shift."""
+    deviations = torch.tensor(std, dtype=torch.float32)
+    scale = 1 / (255 * deviations)
+    shift = -torch.tensor(mean, dtype=torch.float32) / deviations
+    return scale.view(1, -1, 1, 1), shift.view(1, -1, 1, 1)

@@ -1,0 +1,61 @@
+"""Numbers: as they are, or standardised."""
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from fedexp.data.preparations.preparation import Preparation, as_tensor, check_shape
+from fedexp.errors import InputError
+
+
+@dataclass(frozen=True)
+class Numbers(Preparation):
+    """(x - mean) / std, as float32.
+
+    Attributes:
+        size: shape of one input.
+        mean: the mean of all numbers, or of each one; 0 by default.
+        std: the standard deviation, likewise; 1 by default.
+        precision: type in which it is computed.
+    """
+
+    size: tuple[int, ...]
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    precision: Literal["float32", "float64"] = "float32"
+
+    @property
+    def dtype(self) -> torch.dtype:  # type: ignore[override]
+        """Type of the raw tensor."""
+        return torch.float64 if self.precision == "float64" else torch.float32
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one input."""
+        return self.size
+
+    @property
+    def form(self) -> str:
+        """Type and shape."""
+        return f"numbers [n, {', '.join(map(str, self.size))}], {self.precision}"
+
+    def read(self, raw: Any) -> Tensor:
+        """Arrays, tables or nested lists with as many numbers in each row, in this order."""
+        numbers = as_tensor(getattr(raw, "values", raw), self.form)
+        if numbers.is_complex() or not numbers.dim():
+            raise InputError(f"predict: takes {self.form}; this is a {numbers.dtype}")
+        if numbers[0:1].numel() == prod(self.size):  # such as [n, 64] or [n, 8, 8] for [n, 1, 8, 8]
+            numbers = numbers.reshape(-1, *self.size)
+        return check_shape(numbers.to(self.dtype), self.size, self.form)
+
+    def prepare(self, raw: Tensor) -> Tensor:
+        """The standardised numbers [n, *size], float32."""
+        return ((raw - self._constant(self.mean, raw)) / self._constant(self.std, raw)).float()
+
+    def _constant(self, values: tuple[float, ...], raw: Tensor) -> Tensor:
+        """One number, or one for each number of an input."""
+        constant = torch.tensor(values, dtype=raw.dtype, device=raw.device)
+        return constant if len(values) == 1 else constant.view(self.size)

@@ -1,0 +1,78 @@
+"""The contract of a preparation: how raw inputs become a model's inputs.
+
+A reader makes one together with its dataset. It is stored with each run, so that the trained model
+can be used where the training data are not at hand.
+"""
+
+from abc import abstractmethod
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from fedexp.config.build import Node, build
+from fedexp.errors import InputError
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """Turns raw inputs into a model's inputs, in two steps.
+
+    ``read`` takes what people have, such as a table or image files, and returns a tensor of raw
+    numbers. ``prepare`` computes the model's inputs from it. An exported model contains ``prepare``
+    and takes the raw tensor.
+
+    A subclass is a frozen dataclass; its fields are values of JSON.
+
+    Attributes:
+        dtype: type of the raw tensor.
+    """
+
+    dtype: ClassVar[torch.dtype]
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one raw input in the raw tensor."""
+
+    @property
+    @abstractmethod
+    def form(self) -> str:
+        """The raw inputs in words, such as "uint8 images [n, 3, 32, 32]"."""
+
+    @abstractmethod
+    def read(self, raw: Any) -> Tensor:
+        """The raw tensor [n, *shape]. Raises InputError if ``raw`` does not fit."""
+
+    @abstractmethod
+    def prepare(self, raw: Tensor) -> Tensor:
+        """The model's inputs, from the raw tensor [n, *shape]; a pure function."""
+
+    @property
+    def node(self) -> Node:
+        """What ``from_node`` makes an equal preparation of; values of JSON."""
+        kind = type(self)
+        return {"_target_": f"{kind.__module__}.{kind.__qualname__}", **asdict(self)}
+
+
+def from_node(node: Node) -> Preparation:
+    """Inverse of ``Preparation.node``. Raises InputError."""
+    made: Preparation = build("preparation", node, Preparation)
+    return made
+
+
+def as_tensor(raw: Any, form: str) -> Tensor:
+    """An array, a tensor or nested lists as a tensor. Raises InputError, which says ``form``."""
+    try:
+        return torch.as_tensor(raw)
+    except (TypeError, ValueError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"predict: takes {form}; this cannot be one ({reason})") from error
+
+
+def check_shape(raw: Tensor, shape: tuple[int, ...], form: str) -> Tensor:
+    """``raw`` [n, *shape]. Raises InputError, which says ``form``, if it has another shape."""
+    if raw.shape[1:] != shape or not len(raw):
+        raise InputError(f"predict: takes {form}; these are {list(raw.shape)}")
+    return raw

@@ -1,0 +1,149 @@
+"""Rows of a table: standardised numbers, then a one-hot column for each category."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedexp.data.classes import name_of
+from fedexp.data.preparations.preparation import Preparation
+from fedexp.errors import InputError
+
+LOGGER = logging.getLogger(__name__)
+
+Missing = Literal["refuse", "mean"]
+
+
+@dataclass(frozen=True)
+class Rows(Preparation):
+    """Encodes rows with the statistics of the training rows.
+
+    A number x becomes (x - mean) / std. A category becomes 0 and 1; a missing one, or one that no
+    training row has, is 0 in all of its columns. The raw tensor has the numbers, then for each
+    column of categories the place of the row's category in its list, or -1. A missing number is
+    NaN.
+
+    Attributes:
+        numbers: the columns of numbers.
+        mean: mean of each of them.
+        std: standard deviation of each of them.
+        categories: column -> its categories in order.
+        missing: ``refuse`` missing values, or replace missing numbers by the training ``mean``.
+    """
+
+    dtype = torch.float64
+
+    numbers: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    categories: dict[str, tuple[str, ...]]
+    missing: Missing
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[number of columns]."""
+        return (len(self.columns),)
+
+    @property
+    def form(self) -> str:
+        """Type, shape and the order of the columns."""
+        shown = [*self.numbers, *(f"place in categories[{name!r}]" for name in self.categories)]
+        return f"rows [n, {len(shown)}], float64: {', '.join(shown)}"
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the table that are used, in order."""
+        return [*self.numbers, *self.categories]
+
+    @property
+    def width(self) -> int:
+        """d, the width of the model's input."""
+        return len(self.numbers) + sum(map(len, self.categories.values()))
+
+    def read(self, raw: Any) -> Tensor:
+        """A table with these columns, in any order and among others; or a dict of columns."""
+        try:
+            table = pd.DataFrame(raw)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"predict: takes a table with {', '.join(self.columns)}") from error
+        if absent := [name for name in self.columns if name not in table.columns]:
+            raise InputError(
+                f"predict: the table has no column {absent[0]}; it takes {', '.join(self.columns)}"
+            )
+        return self.encoded(table)
+
+    def encoded(self, table: pd.DataFrame) -> Tensor:
+        """The raw tensor of a table with these columns.
+
+        Raises:
+            InputError: a cell is no number, or missing values are refused.
+        """
+        absent = table[self.columns].isna()
+        if absent.any(axis=None):
+            self._report(absent.loc[:, absent.any()])
+        places = [self._places(table[name], known) for name, known in self.categories.items()]
+        columns = [*numbers_of(table, self.numbers).T, *places]
+        return torch.from_numpy(np.stack(columns, axis=1).astype(np.float64))
+
+    def prepare(self, raw: Tensor) -> Tensor:
+        """[n, d] float32."""
+        count = len(self.numbers)
+        mean, std = (raw.new_tensor(values) for values in (self.mean, self.std))
+        values = (raw[:, :count] - mean) / std
+        if self.missing == "mean":
+            values = values.nan_to_num(0.0, torch.inf, -torch.inf)
+        hot = [
+            F.one_hot(raw[:, count + number].long() + 1, len(known) + 1)[:, 1:]
+            for number, known in enumerate(self.categories.values())
+        ]
+        return torch.cat([values, *hot], dim=1).float()
+
+    def _places(self, column: pd.Series, known: Sequence[str]) -> np.ndarray:
+        """[n] the place of each value among the ``known`` categories; -1: none of them."""
+        number = {name: place for place, name in enumerate(known)}
+        present = column.notna().to_numpy()
+        found = np.array([number.get(name_of(value), -1) for value in column])
+        if unseen := int((present & (found < 0)).sum()):
+            LOGGER.warning(
+                "%d rows have a value of %s that no training row has; it counts as no category",
+                unseen,
+                column.name,
+            )
+        return np.where(present, found, -1)
+
+    def _report(self, absent: pd.DataFrame) -> None:
+        """Report columns with missing values: a warning, or with ``refuse`` an InputError."""
+        where = ", ".join(
+            f"{name} ({absent[name].sum()}, first in row {absent[name].idxmax()})"
+            for name in absent
+        )
+        if self.missing == "refuse":
+            raise InputError(
+                f"data.missing=refuse: rows have no value of {where}; mean replaces numbers by the "
+                f"mean of the training rows, data.drop=[{absent.columns[0]}] leaves a column out"
+            )
+        LOGGER.warning("rows have no value of %s; numbers get the training mean", where)
+
+
+def numbers_of(table: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
+    """[n, m] float64: these columns of numbers; NaN where one is missing.
+
+    Raises:
+        InputError: a cell is no number.
+    """
+    values = np.empty((len(table), len(names)))
+    for place, name in enumerate(names):
+        try:
+            values[:, place] = table[name].to_numpy(np.float64, na_value=np.nan)
+        except (ValueError, TypeError) as error:
+            raise InputError(
+                f"the column {name} holds other values than numbers ({error}), but numbers in the "
+                "training rows"
+            ) from error
+    return values

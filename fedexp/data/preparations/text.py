@@ -1,0 +1,57 @@
+"""Text: sequences of characters of one length."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedexp.data.preparations.preparation import Preparation
+from fedexp.errors import InputError
+
+
+@dataclass(frozen=True)
+class Characters(Preparation):
+    """The id of each character; the i-th letter of the alphabet has the id i.
+
+    The raw tensor has Unicode code points. A character that is not in the alphabet has the id of
+    its last letter.
+
+    Attributes:
+        alphabet: different characters.
+        length: L, characters of a sequence.
+    """
+
+    dtype = torch.int64
+
+    alphabet: str
+    length: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[L]."""
+        return (self.length,)
+
+    @property
+    def form(self) -> str:
+        """Type and shape."""
+        return f"text as Unicode code points [n, {self.length}], int64"
+
+    def read(self, raw: Any) -> Tensor:
+        """A list of texts; the last L characters of each one are used."""
+        texts = [raw] if isinstance(raw, str) else list(raw)
+        if not texts or not all(isinstance(each, str) for each in texts):
+            raise InputError("predict: takes a list of texts")
+        if short := [each for each in texts if len(each) < self.length]:
+            raise InputError(
+                f"predict: takes texts of at least {self.length} characters; one has "
+                f"{len(short[0])}"
+            )
+        return torch.tensor([[ord(letter) for letter in each[-self.length :]] for each in texts])
+
+    def prepare(self, raw: Tensor) -> Tensor:
+        """The ids [n, L]."""
+        letters = torch.tensor([ord(letter) for letter in self.alphabet], device=raw.device)
+        points, order = letters.sort()
+        place = torch.searchsorted(points, raw).clamp(max=len(points) - 1)
+        return torch.where(points[place] == raw, order[place], len(points) - 1)

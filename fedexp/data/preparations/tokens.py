@@ -1,0 +1,71 @@
+"""Token ids: as they are, shorter sequences padded in front."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedexp.data.preparations.preparation import Preparation
+from fedexp.errors import InputError
+
+
+@dataclass(frozen=True)
+class Tokens(Preparation):
+    """Sequences of token ids of one length.
+
+    Attributes:
+        length: L, tokens of a sequence.
+        vocabulary: number of different tokens, including the padding.
+        padding: id of the padding in front of shorter sequences; None: all have the same length.
+            Longer sequences are cut only where there is padding.
+    """
+
+    dtype = torch.int64
+
+    length: int
+    vocabulary: int
+    padding: int | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[L]."""
+        return (self.length,)
+
+    @property
+    def form(self) -> str:
+        """Type, shape and range."""
+        padded = "" if self.padding is None else f", padded in front with {self.padding}"
+        return f"token ids [n, {self.length}], int64, 0 to {self.vocabulary - 1}{padded}"
+
+    def read(self, raw: Any) -> Tensor:
+        """n sequences of ids."""
+        rows = [np.asarray(each) for each in raw]
+        if not rows or any(each.ndim != 1 or each.dtype.kind not in "iu" for each in rows):
+            raise InputError(f"predict: takes {self.form}; should be lists of whole numbers")
+        if self.padding is not None:
+            rows = [each[: self.length] for each in rows]
+        for number, row in enumerate(rows):
+            if len(row) != self.length and (self.padding is None or not len(row)):
+                raise InputError(
+                    f"predict: takes {self.form}; sequence {number} has {len(row)} tokens"
+                )
+            if row.min() < 0 or row.max() >= self.vocabulary:
+                raise InputError(
+                    f"predict: takes {self.form}; sequence {number} has an id outside this range"
+                )
+        return torch.from_numpy(padded(rows, self.length, self.padding or 0)).long()
+
+    def prepare(self, raw: Tensor) -> Tensor:
+        """The ids [n, L]."""
+        return raw.long()
+
+
+def padded(sequences: Sequence[np.ndarray], length: int, padding: int) -> np.ndarray:
+    """[n, length] int32: shorter sequences are padded in front with ``padding``."""
+    rows = np.full((len(sequences), length), padding, dtype=np.int32)
+    for row, ids in zip(rows, sequences, strict=True):
+        row[length - len(ids) :] = ids
+    return rows
