@@ -2,18 +2,20 @@
 
 ``fedexp.run(["algorithm=fedavg", "rounds=5"])`` runs an experiment from Python, and
 ``fedexp.report("multirun", baseline="algorithm=fedavg")`` compares runs.
+``fedexp.load("outputs/DATE/TIME").predict(inputs)`` uses a trained model.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedexp.deployment.load import load
     from fedexp.papers.report import PaperReport
     from fedexp.runtime.result import RunResult
     from fedexp.train import run
 
     report = PaperReport.read
 
-__all__ = ["RunResult", "report", "run"]
+__all__ = ["RunResult", "load", "report", "run"]
 
 
 def __getattr__(name: str) -> Any:
@@ -22,6 +24,10 @@ def __getattr__(name: str) -> Any:
         from fedexp.train import run
 
         return run
+    if name == "load":
+        from fedexp.deployment.load import load
+
+        return load
     if name == "report":
         from fedexp.papers.report import PaperReport
 

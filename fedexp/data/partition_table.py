@@ -1,9 +1,10 @@
-"""``partition.csv``: the number of samples of each class at each client."""
+"""``partition.csv`` of a run: the number of samples of each class at each client."""
 
 import csv
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from fedexp.data.federated import FederatedData
 
@@ -28,3 +29,14 @@ def write_partition(path: Path, data: FederatedData) -> None:
         blocks = (torch.split(each, _BLOCK) for each in (data.counted, data.counted_classes))
         for clients, counts in zip(*blocks, strict=True):
             writer.writerows(torch.cat((clients[:, None], counts), dim=1).tolist())
+
+
+def read_partition(path: Path, clients: int) -> Tensor | None:
+    """Class counts [N, C] of all ``clients``; None if there is no such file with all of them."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            _, *rows = csv.reader(file)
+        counts = torch.tensor([[int(cell) for cell in row[1:]] for row in rows])
+    except (OSError, ValueError):
+        return None
+    return counts if len(counts) == clients else None

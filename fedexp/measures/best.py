@@ -1,4 +1,4 @@
-"""The best global model so far, for methods that tune personal models from it."""
+"""The best global model so far: kept as a file, and for methods that tune personal models."""
 
 import math
 from typing import Any
@@ -14,8 +14,10 @@ class Best(Measure):
     """Keeps a copy of the global model with the highest accuracy, the earliest of equal ones.
 
     Only rounds that score the global model count. The accuracy is the one on validation data if
-    there are any, else on the test split. Nothing is kept unless personal models are measured and
-    the method tunes them from the best global model (``personalization=finetune_best``).
+    there are any, else on the test split. With validation data the model is written to
+    ``checkpoints/best.pt`` after the run. Without them a copy is kept only where it is used: if
+    personal models are measured and the method tunes them from the best global model
+    (``personalization=finetune_best``).
 
     Attributes:
         score: the highest accuracy; -inf before the first.
@@ -27,15 +29,17 @@ class Best(Measure):
     def __init__(self) -> None:
         self.score = -math.inf
         self.message: Message | None = None
-        self._used = False
+        self._is_tuned = self._validates = False
 
     def setup(self, setting: Setting, resources: Resources) -> None:
-        """Note whether the best model is used."""
-        self._used = resources.store.keeps_models and resources.personalization.tunes == "best"
+        """Note whether the best model is used, and whether it is written."""
+        self._is_tuned = resources.store.keeps_models and resources.personalization.tunes == "best"
+        has_global = resources.personalization.has_global
+        self._validates = has_global and len(resources.data.validation) > 0
 
     def due(self, round: int, rounds: int) -> bool:
-        """After every round, if the best model is used."""
-        return self._used and round > 0
+        """After every round, if the best model is used or written."""
+        return (self._is_tuned or self._validates) and round > 0
 
     def __call__(self, after: AfterRound) -> Measured:
         """The best model; compares this round's model, if it was scored."""
@@ -44,7 +48,12 @@ class Best(Measure):
         score = after.ranks.from_first(lambda: own)
         if score > self.score:
             self.score, self.message = score, copied(after.message)
-        return Measured(best_model=self.message)
+        return Measured(best_model=self.message if self._is_tuned else None)
+
+    @property
+    def chosen(self) -> Message | None:  # type: ignore[override]
+        """The best model in validation; None without validation data."""
+        return self.message if self._validates else None
 
     def state_dict(self) -> dict[str, Any]:
         """Score and model; empty before the first."""

@@ -61,6 +61,8 @@ class Measure:
         needs: required properties of data and method, checked before data is read.
         every: rounds between measurements, for the default of ``due``.
         remembers: the clients whose personal models it needs; None: it needs none.
+        chosen: a global model to keep as a file: after the run it is written to
+            ``checkpoints/NAME.pt``, NAME being the measure's name; None: there is none.
         overlaps: whether it may be computed while the next round trains
             (``evaluation.overlap=true``). Then it may use only what ``AfterRound`` computes from
             the round's message and personal models, and its own results of earlier rounds.
@@ -70,6 +72,7 @@ class Measure:
     needs: frozenset[Need] = frozenset()
     every: int = 1
     remembers: Literal["all", "cohort"] | None = None
+    chosen: Message | None = None
     overlaps: ClassVar[bool] = False
 
     def check(self, outline: Outline) -> None:

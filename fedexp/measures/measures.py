@@ -91,6 +91,12 @@ class Measures:
         """The measure of this name."""
         return self._measures[name]
 
+    @property
+    def chosen(self) -> dict[str, Message]:
+        """Name of a measure -> the global model that it chose to keep as a file."""
+        found = {name: measure.chosen for name, measure in self._measures.items()}
+        return {name: message for name, message in found.items() if message is not None}
+
     def begin_round(self, message: Message) -> None:
         """Start a round; the clients start from ``message``."""
         self.exchange = Exchange(message)

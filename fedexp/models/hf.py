@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from fedexp.errors import InputError
 from fedexp.models.layers import Projection, image_channels, project
+from fedexp.models.weights import reads_initial_weights
 from fedexp.models.zoo import GreyToColour
 
 Pooling = Literal["mean", "first", "last", "pooler"]
@@ -202,7 +203,7 @@ def _network(
         options = {"add_pooling_layer": pooling == "pooler"}
         if not options.keys() <= inspect.signature(kind.__init__).parameters.keys():
             options = {}
-        if weights is None or on_meta:
+        if weights is None or on_meta or not reads_initial_weights():
             network: nn.Module = library.AutoModel.from_config(settings, **options)
             return network
         network, loaded = library.AutoModel.from_pretrained(

@@ -12,7 +12,7 @@ from torch import nn
 
 from fedexp.errors import InputError
 from fedexp.models.layers import Projection, image_channels, project, without_inplace
-from fedexp.models.weights import load_file
+from fedexp.models.weights import load_file, reads_initial_weights
 from fedexp.models.zoo import GreyToColour
 
 PRETRAINED = "pretrained"
@@ -50,7 +50,7 @@ def timm_model(
         hint = f"did you mean {', '.join(close)}?" if close else "see timm.list_models()"
         raise InputError(f"model.name={name}: timm has no such network; {hint}")
     on_meta = torch.get_default_device().type == "meta"  # a network on meta has no data to load
-    loads = weights == PRETRAINED and not on_meta
+    loads = weights == PRETRAINED and not on_meta and reads_initial_weights()
     arguments = {"in_chans": channels, **(options or {}), "num_classes": 0}
     try:
         network: Any = timm.create_model(name, pretrained=loads, **arguments)

@@ -1,6 +1,8 @@
 """Load a network's weights from a file, for example torchvision's ImageNet weights."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from pickle import UnpicklingError
 from urllib.error import URLError
@@ -14,6 +16,27 @@ from fedexp.errors import InputError
 _UNUSED = ("aux1.", "aux2.", "AuxLogits.")  # auxiliary classifiers, absent from backbones
 _BACKBONE = "backbone."  # prefix of names in a whole model
 _COUNTER = ".num_batches_tracked"  # of BatchNorm; missing in old files, unused with a momentum
+
+
+_READS = ContextVar("reads_initial_weights", default=True)
+
+
+@contextmanager
+def without_initial_weights() -> Iterator[None]:
+    """In this block networks are built without their initial weights; no file is needed.
+
+    For a trained model, whose weights replace them all.
+    """
+    token = _READS.set(False)
+    try:
+        yield
+    finally:
+        _READS.reset(token)
+
+
+def reads_initial_weights() -> bool:
+    """False in a block of ``without_initial_weights``."""
+    return _READS.get()
 
 
 def load_weights(network: nn.Module, weights: str, name: str, replaced: Sequence[str]) -> None:
@@ -31,6 +54,8 @@ def load_weights(network: nn.Module, weights: str, name: str, replaced: Sequence
     Raises:
         InputError: the file is missing, is not a state dict or belongs to another network.
     """
+    if not reads_initial_weights():
+        return
     path = _imagenet_file(name) if weights == "imagenet" else Path(weights).expanduser()
     load_file(network, path, f"model.weights={weights}", name, replaced, "imagenet")
 
@@ -57,6 +82,8 @@ def load_file(
     From a whole model, as in a run's ``final.pt``, the backbone is used. Errors name ``setting``
     (key and value) and ``alternative`` (the value for the library's own weights).
     """
+    if not reads_initial_weights():
+        return
     kept, state, own = tuple(replaced), _read(path, setting, alternative), network.state_dict()
     if whole := {key: value for key, value in state.items() if key.startswith(_BACKBONE)}:
         state = {key.removeprefix(_BACKBONE): value for key, value in whole.items()}

@@ -1,12 +1,14 @@
 """Builds a federation from a checked plan and its data."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from lightning.fabric import Fabric
+from torch import Tensor
 
 from fedexp.config.build import build
 from fedexp.config.schema import Config
@@ -61,7 +63,7 @@ def assemble(
     if fabric.device.type == "cpu":
         keep_freed_memory()
     config, ranks = plan.config, ranks_of(fabric)
-    module = _resident_module(plan)
+    module = resident_module(plan)
     setting = _setting(plan, data, module, partial(_store, config, client_folder))
     _set_up(plan, module, setting, fabric.device)
     resources = _resources(plan, fabric, data, module, client_folder)
@@ -83,7 +85,7 @@ def assemble(
     )
 
 
-def _resident_module(plan: Plan) -> ClientModule:
+def resident_module(plan: Plan) -> ClientModule:
     """Build the resident module; its parts are not set up yet."""
     config, sockets = plan.config, plan.sockets
     with seeded(config.seed, "backbone"):
@@ -111,6 +113,25 @@ def _setting(
     make_store: Callable[[str], TensorStore],
 ) -> Setting:
     """The parts' information about the experiment."""
+    counts = data.class_counts if len(data.counted) == len(data.clients) else None
+    return replace(
+        setting_without_data(plan, module, counts),
+        functional=partial(_global_model, module),
+        make_store=make_store,
+        head=partial(_global_head, module.head),
+        sizes=data.sizes,
+        count_classes=data.classes_of,
+    )
+
+
+def setting_without_data(plan: Plan, module: ClientModule, class_counts: Tensor | None) -> Setting:
+    """What a part needs to know for its parameters and buffers.
+
+    Args:
+        plan: the checked config.
+        module: the resident module.
+        class_counts: [N, C] training samples of each class at each client, if they are known.
+    """
     config, about = plan.config, plan.description
     is_sent, shared = module.is_sent, plan.sockets.personalization.shared
     return Setting(
@@ -120,16 +141,11 @@ def _setting(
         feature_dim=plan.feature_dim,
         num_clients=config.clients.count,
         clients_per_round=config.clients.per_round,
-        class_counts=data.class_counts if len(data.counted) == len(data.clients) else None,
+        class_counts=class_counts,
         parameter_shapes={n: value.shape for n, value in module.tensor_index.parameters()},
         shared=frozenset(name for name in module.weights if is_sent(name) and shared(name)),
         input_shape=about.input_shape,
-        functional=partial(_global_model, module),
-        make_store=make_store,
         vocabulary=about.vocabulary,
-        head=partial(_global_head, module.head),
-        sizes=data.sizes,
-        count_classes=data.classes_of,
     )
 
 
@@ -184,7 +200,7 @@ def _engine(config: EngineConfig, resources: Resources) -> Engine:
 def _overlap(config: Config, fabric: Fabric, data: FederatedData) -> Overlap:
     """The evaluation beside training: a second engine with its own parts."""
     copy = make_plan(config)
-    module = _resident_module(copy)
+    module = resident_module(copy)
     setting = _setting(copy, data, module, partial(_store, config, None))
     _set_up(copy, module, setting, fabric.device)
     engine = _engine(config.engine, _resources(copy, fabric, data, module, None))

@@ -11,6 +11,8 @@ from fedexp.config.launch import Launch
 from fedexp.config.schema import Config
 from fedexp.core.client import ClientModule
 from fedexp.core.messages import Message
+from fedexp.core.saved_state import saved_state
+from fedexp.data.description_file import write_description
 from fedexp.data.load import load_data
 from fedexp.data.partition_table import PARTITION, write_partition
 from fedexp.distributed import launcher
@@ -18,6 +20,7 @@ from fedexp.distributed.fabric import make_fabric
 from fedexp.distributed.processes import spawn
 from fedexp.distributed.ranks import Ranks, ranks_of
 from fedexp.engines.threads import restored_threads, set_threads
+from fedexp.federation import Federation
 from fedexp.measures.measures import headlines
 from fedexp.measures.partition import partition_picture
 from fedexp.runtime.assembly import assemble
@@ -70,10 +73,13 @@ def _run(config: Config, folder: Path, launch: Launch) -> tuple[RunResult, Messa
     with restored_threads(), open_run(folder, config, launch, ranks, directions) as run:
         if ranks.is_first:
             write_partition(run.folder / PARTITION, data)
+            write_description(run.folder, data.description, data.preparation)
         shape = planned.description.input_shape
         set_threads(config, planned.backbone, shape, fabric.device, ranks)
         federation = assemble(planned, fabric, data, run.tracker, run.clients)
         last, stopped = train(federation, config, run, clock)
+        if ranks.is_first and run.has_folder():
+            _save_chosen(federation, run.folder)
         model = federation.global_model(last)
         summary = summarize(
             run.history.metrics,
@@ -89,11 +95,18 @@ def _run(config: Config, folder: Path, launch: Launch) -> tuple[RunResult, Messa
         )
         if ranks.is_first and run.has_folder():
             sync(run.folder / METRICS)
-            save_weights(model.state_dict(), run.folder)
+            save_weights(saved_state(model), run.folder)
             write_summary(run.folder, summary)
         run.recorder.finish(summary)
     result = _result(run, ranks, summary, model, stopped)
     return result, federation.server.broadcast(last)
+
+
+def _save_chosen(federation: Federation, folder: Path) -> None:
+    """Write the global models that measures chose to keep."""
+    for name, message in federation.measures.chosen.items():
+        model = federation.engine.resources.load_global(message)
+        save_weights(saved_state(model), folder, name)
 
 
 def _run_in_processes(config: Config, folder: Path, launch: Launch) -> RunResult:

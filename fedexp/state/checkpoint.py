@@ -27,6 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, Protocol
 
 import torch
@@ -41,12 +42,13 @@ from fedexp.state.client_store import ClientStore
 from fedexp.state.files import digest, dump, link_file, load, write_file
 from fedexp.state.run_folder import (
     CHECKPOINTS,
+    FINAL,
     IDENTITY,
     METRICS,
     Identity,
     checkpoint_folders,
-    final_weights,
     parse_identity,
+    saved_weights,
 )
 
 LOGGER = logging.getLogger(__name__)
@@ -306,9 +308,9 @@ class _FixedState(Mapping[str, Tensors]):
         return len(self._files)
 
 
-def save_weights(weights: Tensors, folder: Path) -> Path:
-    """Write the global model's state dict to ``folder/checkpoints/final.pt``."""
-    path = final_weights(folder)
+def save_weights(weights: Tensors, folder: Path, name: str = FINAL) -> Path:
+    """Write a global model's tensors to ``folder/checkpoints/NAME.pt``."""
+    path = saved_weights(folder, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_durably(path, dump({name: value.cpu() for name, value in weights.items()}))
     sync(folder)
@@ -316,8 +318,38 @@ def save_weights(weights: Tensors, folder: Path) -> Path:
 
 
 def load_weights(path: Path) -> Tensors:
-    """The state dict that ``save_weights`` wrote, on the CPU."""
+    """The tensors that ``save_weights`` wrote, on the CPU."""
     weights: Tensors = load(path, torch.device("cpu"))
+    return weights
+
+
+def load_personal_model(folder: Path, client: int) -> Tensors:
+    """The weights of a client's personal model in the newest checkpoint of a run, on the CPU.
+
+    Raises:
+        InputError: there is no checkpoint, it is damaged, or the client's model is not in it.
+    """
+    name = f"{_CLIENTS}/{client}.pt"
+    newest = next(iter(checkpoint_folders(folder)), None)
+    if newest is None:
+        raise InputError(
+            f"{folder}: has no checkpoint, which has the clients' models; checkpoint.keep of at "
+            "least 1 keeps it"
+        )
+    state: dict[str, Any] = {}
+    if name in (files := _files(newest)):
+        try:
+            if digest((newest / name).read_bytes()) != files[name]:
+                raise ValueError("has changed")
+            state = load(newest / name, torch.device("cpu"))
+        except (OSError, ValueError, RuntimeError, UnpicklingError) as error:
+            raise InputError(f"{newest / name}: cannot be read ({error})") from error
+    weights: Tensors = state.get("personal_model", {})
+    if not weights:
+        raise InputError(
+            f"{folder}: has no personal model of client {client}; it has not trained, or the "
+            "measure of personal models, which keeps them, was left out or had another cohort"
+        )
     return weights
 
 

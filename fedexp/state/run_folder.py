@@ -33,6 +33,8 @@ IDENTITY = "identity.json"
 """The copy of ``run.json`` in a checkpoint; another name, as a checkpoint is not a run."""
 LOCK = ".lock"
 CHECKPOINTS = "checkpoints"
+FINAL = "final"
+"""Name of the global model after the last round."""
 SUMMARY = "summary.json"
 METRICS = "metrics.jsonl"
 AUTO = "auto"
@@ -219,7 +221,12 @@ def find_unfinished(root: Path, config: Config) -> Path | None:
 
 def final_weights(folder: Path) -> Path:
     """Path of the final global weights."""
-    return folder / CHECKPOINTS / "final.pt"
+    return saved_weights(folder, FINAL)
+
+
+def saved_weights(folder: Path, name: str) -> Path:
+    """Path of a global model's weights: ``FINAL``, or the name of the measure that chose it."""
+    return folder / CHECKPOINTS / f"{name}.pt"
 
 
 def has_checkpoint(folder: Path) -> bool:

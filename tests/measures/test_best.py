@@ -15,6 +15,18 @@ def model(round: int) -> Message:
     return Message(round, {"w": value}, {"head": {"prototypes": value + 0.5}})
 
 
+def set_up(tunes: str = "best", held_out: int = 0) -> Best:
+    """The measure in a run whose clients hold out so many samples."""
+    best = Best()
+    resources: Any = SimpleNamespace(
+        personalization=SimpleNamespace(tunes=tunes, has_global=True),
+        store=SimpleNamespace(keeps_models=True),
+        data=SimpleNamespace(validation=range(held_out)),
+    )
+    best.setup(None, resources)  # type: ignore[arg-type]
+    return best
+
+
 def show(best: Best, message: Message, **scores: float) -> Message:
     """The model that personal models are tuned from after a round with these scores."""
     found = Measured({f"{kind}/accuracy": value for kind, value in scores.items()})
@@ -23,7 +35,7 @@ def show(best: Best, message: Message, **scores: float) -> Message:
 
 
 def test_the_highest_score_wins_and_the_earliest_of_equal_ones() -> None:
-    best, scores = Best(), [0.0, 0.5, 0.5, 0.4, 0.6]
+    best, scores = set_up(), [0.0, 0.5, 0.5, 0.4, 0.6]
     kept = [
         show(best, model(n), **{"global": score}).round for n, score in enumerate(scores, start=1)
     ]
@@ -32,13 +44,13 @@ def test_the_highest_score_wins_and_the_earliest_of_equal_ones() -> None:
 
 
 def test_validation_data_decides_if_there_are_any() -> None:
-    best = Best()
+    best = set_up()
     show(best, model(1), validation=0.5, **{"global": 0.1})
     assert show(best, model(2), validation=0.4, **{"global": 0.9}).round == 1
 
 
 def test_a_round_without_a_score_changes_nothing() -> None:
-    best = Best()
+    best = set_up()
     assert show(best, model(1)).round == 1
     assert best.message is None
     show(best, model(2), **{"global": 0.0})
@@ -46,7 +58,7 @@ def test_a_round_without_a_score_changes_nothing() -> None:
 
 
 def test_it_is_a_copy() -> None:
-    best, message = Best(), model(1)
+    best, message = set_up(), model(1)
     show(best, message, **{"global": 0.5})
     message.weights["w"].zero_()
     message.extras["head"]["prototypes"].zero_()
@@ -56,19 +68,27 @@ def test_it_is_a_copy() -> None:
 
 
 def test_its_state_is_restored() -> None:
-    best, other = Best(), Best()
+    best, other = set_up(), set_up()
     assert best.state_dict() == {}
     show(best, model(3), **{"global": 0.5})
     other.load_state_dict(best.state_dict())
     assert (other.score, other.message) == (0.5, best.message)
 
 
-@pytest.mark.parametrize("tunes_best", [False, True])
-def test_it_is_due_where_the_method_uses_it(tunes_best: bool) -> None:
-    best, setting = Best(), None
-    resources: Any = SimpleNamespace(
-        personalization=SimpleNamespace(tunes="best" if tunes_best else "global"),
-        store=SimpleNamespace(keeps_models=True),
-    )
-    best.setup(setting, resources)  # type: ignore[arg-type]
-    assert [best.due(round, 2) for round in range(3)] == [False, tunes_best, tunes_best]
+@pytest.mark.parametrize("tunes", ["global", "best"])
+@pytest.mark.parametrize("held_out", [0, 5])
+def test_it_is_due_where_it_is_used_or_written(tunes: str, held_out: int) -> None:
+    best, used = set_up(tunes, held_out), tunes == "best" or held_out > 0
+    assert [best.due(round, 2) for round in range(3)] == [False, used, used]
+
+
+def test_with_validation_data_it_is_written_and_does_not_replace_what_is_tuned() -> None:
+    best = set_up("global", held_out=5)
+    assert best.chosen is None
+    for number, accuracy in enumerate([0.4, 0.6, 0.5], start=1):
+        assert show(best, model(number), validation=accuracy).round == number
+    assert best.chosen is not None
+    assert best.chosen.round == 2
+    without = set_up("best", held_out=0)
+    show(without, model(1), **{"global": 0.5})
+    assert without.chosen is None

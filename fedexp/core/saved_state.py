@@ -1,0 +1,38 @@
+"""The tensors of a trained model that predictions need, for a file."""
+
+import torch
+
+from fedexp.core.client import ClientModule
+from fedexp.core.messages import Tensors
+from fedexp.errors import InputError
+
+_PREDICTS = ("backbone.", "head.", "personalization.")
+
+
+def saved_state(module: ClientModule) -> Tensors:
+    """The state dict, and the class vectors of the personalization if they predict."""
+    state: Tensors = dict(module.state_dict())
+    if module.personalization.class_vectors() is not None:
+        own = module.personalization.named_buffers(prefix="personalization")
+        state |= {name: value.detach() for name, value in own}
+    return state
+
+
+@torch.no_grad()
+def load_saved(module: ClientModule, state: Tensors) -> None:
+    """Inverse of ``saved_state``, except that loss and regularizer, which do not predict, stay.
+
+    Raises:
+        InputError: a tensor is absent or has another shape.
+    """
+    for name, value in saved_state(module).items():
+        if not name.startswith(_PREDICTS):
+            continue
+        saved = state.get(name)
+        if saved is None or saved.shape != value.shape:
+            found = "absent" if saved is None else list(saved.shape)
+            raise InputError(
+                f"the weights do not fit the model of this config: {name} is {found} in the file, "
+                f"{list(value.shape)} in the model"
+            )
+        value.copy_(saved)

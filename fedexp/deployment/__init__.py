@@ -1,0 +1,1 @@
+"""A trained model outside the laboratory: loaded from a run, or exported to a file."""

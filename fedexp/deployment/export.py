@@ -1,0 +1,85 @@
+"""Write a trained model as one file that plain PyTorch loads."""
+
+import json
+import logging
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.export import Dim, ExportedProgram
+
+from fedexp.deployment.predictor import Predictor
+from fedexp.errors import InputError
+from fedexp.state.atomic import atomic_path
+
+CLASSES, INPUTS = "classes.json", "inputs.json"
+"""Names of the extra files: the class names in order, and what the model takes."""
+
+_COUNTS = (1, 5)
+"""Batch sizes with which an exported program is compared with the model."""
+
+
+def export(predictor: Predictor, path: Path) -> None:
+    """Write the model to ``path`` (.pt2), for ``torch.export.load``.
+
+    The program takes the raw tensor of ``Predictor.preparation``, any number of inputs, and returns
+    their probabilities.
+
+    Raises:
+        InputError: PyTorch cannot export the model, or the file cannot be written.
+    """
+    if path.suffix != ".pt2":
+        raise InputError(f"--to {path}: should end in .pt2, as PyTorch's exported programs do")
+    program = _exported(predictor)
+    _compare(predictor, program)
+    preparation = predictor.preparation
+    inputs = {
+        "takes": preparation.form,
+        "dtype": str(preparation.dtype).removeprefix("torch."),
+        "shape": [None, *preparation.shape],
+        **asdict(preparation),
+    }
+    extra = {CLASSES: json.dumps(predictor.classes), INPUTS: json.dumps(inputs, indent=2)}
+    try:
+        with atomic_path(path) as temporary:
+            torch.export.save(program, temporary, extra_files=extra)
+    except OSError as error:
+        raise InputError(f"--to {path}: cannot be written ({error.strerror})") from error
+
+
+def _exported(predictor: Predictor) -> ExportedProgram:
+    example = (_examples(predictor, 2),)
+    shapes = ({0: Dim("batch", min=1)},)
+    logging.getLogger("torch.export").setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            return torch.export.export(predictor.network, example, dynamic_shapes=shapes)
+    except Exception as error:  # of many kinds, depending on what the network does
+        reason = next(filter(None, map(str.strip, str(error).splitlines())), "no reason given")
+        raise InputError(
+            f"{predictor.name}: PyTorch cannot export this model "
+            f"({type(error).__name__}: {reason[:200]}); use fedexp.load"
+        ) from error
+
+
+def _compare(predictor: Predictor, program: ExportedProgram) -> None:
+    """Raise InputError if the program's probabilities differ from the model's."""
+    for count in _COUNTS:
+        raw = _examples(predictor, count)
+        try:
+            with torch.no_grad():
+                torch.testing.assert_close(program.module()(raw), predictor.network(raw))
+        except (AssertionError, RuntimeError) as error:
+            raise InputError(
+                f"{predictor.name}: the exported model predicts something else for {count} inputs "
+                f"({str(error).partition(chr(10))[0]}); use fedexp.load"
+            ) from error
+
+
+def _examples(predictor: Predictor, count: int) -> Tensor:
+    """``count`` raw inputs of ones: they fit images, numbers, tokens and rows alike."""
+    preparation = predictor.preparation
+    return torch.ones(count, *preparation.shape, dtype=preparation.dtype)

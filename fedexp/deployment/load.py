@@ -1,0 +1,124 @@
+"""``fedexp.load``: the trained model of a run, without its training data."""
+
+from pathlib import Path
+from pickle import UnpicklingError
+
+from fedexp.config.schema import Config, Data, validate
+from fedexp.core.client import ClientModule
+from fedexp.core.description import Description
+from fedexp.core.messages import Tensors
+from fedexp.core.saved_state import load_saved
+from fedexp.data.description_file import Described, read_description
+from fedexp.data.partition_table import PARTITION, read_partition
+from fedexp.deployment.network import Network
+from fedexp.deployment.predictor import Predictor
+from fedexp.errors import InputError
+from fedexp.models.weights import without_initial_weights
+from fedexp.runtime.assembly import resident_module, setting_without_data
+from fedexp.runtime.plan import plan
+from fedexp.state.checkpoint import load_personal_model, load_weights
+from fedexp.state.run_folder import FINAL, read, saved_weights
+
+
+def load(run: str | Path, model: str = FINAL, client: int | None = None) -> Predictor:
+    """Load a trained model, which takes raw inputs; the training data need not be there.
+
+    The files hold tensors and text only, and no code is read from them. Networks and parts of your
+    own must be importable, as in training.
+
+    Args:
+        run: the run's folder.
+        model: the global model: "final", after the last round, or "best", which is the best one in
+            validation if the run held out validation data (``data.validation``).
+        client: the number of a client, for its personal model instead.
+
+    Returns:
+        A model with ``predict``, ``predict_proba`` and ``classes``, on the CPU.
+
+    Raises:
+        InputError: the folder has no such model, or a file is damaged.
+    """
+    folder = Path(run).expanduser()
+    config = _config(folder)
+    about, preparation = read_description(folder)
+    module = _untrained(folder, config, about)
+    state = _global_weights(folder, model)
+    try:
+        load_saved(module, state)
+        if client is None:
+            _check_global(module, folder)
+        else:
+            module.load(_personal_weights(folder, config, module, client))
+    except (RuntimeError, KeyError) as error:
+        raise InputError(f"{folder}: the weights do not fit the model ({error})") from error
+    network = Network(preparation, module.eval(), personal=client is not None)
+    kind = f"{model} global model" if client is None else f"personal model of client {client}"
+    return Predictor(
+        network.eval().requires_grad_(False), about.classes, preparation, f"{kind} of {folder}"
+    )
+
+
+def _config(folder: Path) -> Config:
+    """The run's config. Raises InputError if there is none."""
+    try:
+        found = read(folder)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be read ({error.strerror})") from error
+    if found is None:
+        raise InputError(f"{folder}: is no folder of a run; it has no run.json")
+    return validate(dict(found.config))
+
+
+def _untrained(folder: Path, config: Config, about: Description) -> ClientModule:
+    """The model of this config with the parameters and buffers of a trained one."""
+    common = {name: getattr(config.data, name) for name in Data.model_fields}
+    target = f"{Described.__module__}.{Described.__qualname__}"
+    data = Data.model_validate({**common, "_target_": target, "description": about})
+    # Trackers are not needed, and may not be installed.
+    trackers = {"jsonl": config.tracking.trackers.get("jsonl")}
+    tracking = config.tracking.model_copy(update={"trackers": trackers})
+    with without_initial_weights():
+        planned = plan(config.model_copy(update={"data": data, "tracking": tracking}))
+        module = resident_module(planned)
+    counts = read_partition(folder / PARTITION, config.clients.count)
+    setting = setting_without_data(planned, module, counts)
+    for part in (module.head, module.personalization):
+        part.setup(setting)
+    module.finish_setup()
+    return module
+
+
+def _global_weights(folder: Path, model: str) -> Tensors:
+    path = saved_weights(folder, model)
+    try:
+        return load_weights(path)
+    except FileNotFoundError as error:
+        folders = path.parent.glob("*.pt")
+        there = ", ".join(sorted(each.stem for each in folders)) or "none: it is not finished"
+        advice = "; data.validation makes a run keep its best model" if model == "best" else ""
+        raise InputError(
+            f"{folder}: has no model {model}; models of this run: {there}{advice}"
+        ) from error
+    except (OSError, RuntimeError, UnpicklingError, EOFError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"{path}: cannot be read ({reason})") from error
+
+
+def _check_global(module: ClientModule, folder: Path) -> None:
+    if not module.personalization.has_global:
+        raise InputError(
+            f"{folder}: the method has no global model; name a client for its personal model"
+        )
+
+
+def _personal_weights(folder: Path, config: Config, module: ClientModule, client: int) -> Tensors:
+    """The weights of the client's personal model, except fixed ones. Raises InputError."""
+    count = config.clients.count
+    if not 0 <= client < count:
+        raise InputError(f"client={client}: the run has the clients 0 to {count - 1}")
+    if module.personalization.tuning():
+        raise InputError(
+            f"client={client}: this method tunes a personal model on the client's data when it is "
+            "scored, and does not keep it; load the global model and tune it"
+        )
+    return load_personal_model(folder, client)

@@ -1,0 +1,56 @@
+"""A trained model that takes raw inputs."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedexp.data.preparations.preparation import Preparation
+from fedexp.deployment.network import Network
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """A trained model with all that it needs to take raw inputs.
+
+    Attributes:
+        network: the raw tensor of ``preparation`` -> probabilities; in eval mode.
+        classes: the class names, in the order of the probabilities.
+        preparation: reads raw inputs, such as a table, image files or texts.
+        name: what it is, such as "global model of outputs/2026-01-31/12-00-00-4f2a".
+    """
+
+    network: Network
+    classes: tuple[str, ...]
+    preparation: Preparation
+    name: str
+
+    @property
+    def takes(self) -> str:
+        """The raw inputs in words."""
+        return self.preparation.form
+
+    def predict(self, raw: Any, batch_size: int = 1000) -> np.ndarray:
+        """The name of the most probable class of each input, [n]; of tokens [n, L].
+
+        Args:
+            raw: raw inputs; what is allowed depends on the data, see ``Preparation.read``. A table
+                (pandas or a dict of columns); uint8 images, image files or Pillow's images; texts;
+                sequences of token ids; arrays of numbers.
+            batch_size: inputs in one forward pass.
+
+        Raises:
+            InputError: ``raw`` does not fit.
+        """
+        names: np.ndarray = np.array(self.classes)
+        return names.take(self.predict_proba(raw, batch_size).argmax(axis=-1))
+
+    @torch.inference_mode()
+    def predict_proba(self, raw: Any, batch_size: int = 1000) -> np.ndarray:
+        """The probability of each class, [n, C] in the order of ``classes``; see ``predict``."""
+        device = next(self.network.parameters()).device
+        pieces = torch.split(self.preparation.read(raw), batch_size)
+        found = [self.network(piece.to(device)).cpu() for piece in pieces]
+        probabilities: np.ndarray = torch.cat(found).numpy()
+        return probabilities
