@@ -29,12 +29,12 @@ from benchmark.rounds import prepare
 from rich.console import Console
 from rich.table import Table
 
-from fedexp.data.partition_table import PARTITION, write_partition
+from fedexp.data.partition_table import write_partition
 from fedexp.drawing.data_figure import pixels
 from fedexp.federation import Federation
 from fedexp.measures.partition import partition_picture
 from fedexp.state.checkpoint import Checkpoints
-from fedexp.state.run_folder import METRICS
+from fedexp.state.run_folder import METRICS, PARTITION
 
 COHORT = 100
 WARM_UP = 2

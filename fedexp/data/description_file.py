@@ -11,8 +11,7 @@ from fedexp.data.dataset import Describer
 from fedexp.data.preparations.preparation import Preparation, from_node
 from fedexp.errors import InputError
 from fedexp.state.atomic import write_durably
-
-FILE_NAME = "data.json"
+from fedexp.state.run_folder import DATA
 
 
 @dataclass
@@ -29,7 +28,7 @@ class Described(Describer):
 def write_description(folder: Path, about: Description, preparation: Preparation) -> None:
     """Write the file into a run's folder."""
     content = {"description": asdict(about), "preparation": preparation.node}
-    write_durably(folder / FILE_NAME, json.dumps(content, indent=2).encode())
+    write_durably(folder / DATA, json.dumps(content, indent=2).encode())
 
 
 def read_description(folder: Path) -> tuple[Description, Preparation]:
@@ -38,14 +37,14 @@ def read_description(folder: Path) -> tuple[Description, Preparation]:
     Raises:
         InputError: there is no such file, or it is damaged.
     """
-    path = folder / FILE_NAME
+    path = folder / DATA
     try:
         content = json.loads(path.read_bytes())
         about = TypeAdapter(Description).validate_python(content["description"])
         return about, from_node(content["preparation"])
     except FileNotFoundError as error:
         raise InputError(
-            f"{folder}: has no {FILE_NAME}; the run is of an older version of fedexp, which did "
+            f"{folder}: has no {DATA}; the run is of an older version of fedexp, which did "
             "not store what its model needs to know of the data"
         ) from error
     except (OSError, ValueError, KeyError, TypeError, InputError) as error:

@@ -8,8 +8,6 @@ from torch import Tensor
 
 from fedexp.data.federated import FederatedData
 
-PARTITION = "partition.csv"
-
 _BLOCK = 10_000
 """Clients written at a time, to bound the memory."""
 

@@ -9,7 +9,7 @@ from fedexp.core.description import Description
 from fedexp.core.messages import Tensors
 from fedexp.core.saved_state import load_saved
 from fedexp.data.description_file import Described, read_description
-from fedexp.data.partition_table import PARTITION, read_partition
+from fedexp.data.partition_table import read_partition
 from fedexp.deployment.network import Network
 from fedexp.deployment.predictor import Predictor
 from fedexp.errors import InputError
@@ -17,7 +17,7 @@ from fedexp.models.weights import without_initial_weights
 from fedexp.runtime.assembly import resident_module, setting_without_data
 from fedexp.runtime.plan import plan
 from fedexp.state.checkpoint import load_personal_model, load_weights
-from fedexp.state.run_folder import FINAL, read, saved_weights
+from fedexp.state.run_folder import FINAL, PARTITION, read, saved_weights
 
 
 def load(run: str | Path, model: str = FINAL, client: int | None = None) -> Predictor:

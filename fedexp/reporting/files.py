@@ -8,7 +8,7 @@ from pathlib import Path
 from fedexp.errors import InputError
 from fedexp.reporting.csv import csv
 from fedexp.reporting.html import html
-from fedexp.reporting.latex import latex
+from fedexp.reporting.latex import PREAMBLE, latex
 from fedexp.reporting.markdown import escape, markdown
 from fedexp.reporting.pictures import Picture, pictures
 from fedexp.reporting.report import Report
@@ -47,7 +47,7 @@ def write(
     if "md" in formats:
         contents["report.md"] = _markdown(report, drawn, not_drawn).encode()
     if "tex" in formats:
-        contents["report.tex"] = "\n".join(map(latex, report.tables())).encode()
+        contents["report.tex"] = (PREAMBLE + "\n".join(map(latex, report.tables()))).encode()
     if "html" in formats:
         contents["report.html"] = html(report, drawn, not_drawn).encode()
     if "csv" in formats:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 from fedexp.reporting.table import Table
+
+PREAMBLE = "% These tables need \\usepackage{booktabs} in the preamble.\n\n"
+"""The first line of a file of tables."""
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -13,22 +19,31 @@ _SPECIAL = {
     "±": r"$\pm$",
     **{each: f"\\{each}" for each in "&%$#_{}"},
 }
+_LAST = re.compile(r"^\S*[/.](?=\S)")
+_HAS_LETTERS = re.compile("[a-zA-Z]")
 _MARKS = {"best": r"\textbf{%s}", "second": r"\underline{%s}", "alarm": r"\textbf{%s} (!)"}
 
 
 def latex(table: Table) -> str:
     """The table as a ``table`` environment; best in bold, second underlined.
 
-    It needs ``\\usepackage{booktabs}``.
+    It needs ``\\usepackage{booktabs}``. Headings are short; the caption has the whole names.
     """
     numbers = len(table.columns) - table.keys
+    headings = short_headings(table.columns)
+    cut = [
+        f"{short} is {whole}"
+        for short, whole in zip(headings, table.columns, strict=True)
+        if short != whole.replace("_", " ")
+    ]
+    notes = [table.title + ".", *table.notes, *([f"Columns: {', '.join(cut)}."] if cut else [])]
     lines = [
         r"\begin{table}",
         r"\centering",
-        rf"\caption{{{' '.join(map(escape, [table.title + '.', *table.notes]))}}}",
+        rf"\caption{{{' '.join(map(escape, notes))}}}",
         rf"\begin{{tabular}}{{{'l' * table.keys}{'r' * numbers}}}",
         r"\toprule",
-        _line(list(map(escape, table.columns))),
+        _line(list(map(escape, headings))),
         r"\midrule",
     ]
     for r, row in enumerate(table.rows):
@@ -38,6 +53,15 @@ def latex(table: Table) -> str:
         ]
         lines.append(_line(cells))
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n"
+
+
+def short_headings(names: Sequence[str]) -> list[str]:
+    """The last words of the names, ``accuracy`` for ``global/accuracy``, where they differ."""
+    last = [_LAST.sub("", name).replace("_", " ") for name in names]
+    return [
+        short if last.count(short) == 1 and _HAS_LETTERS.search(short) else name.replace("_", " ")
+        for short, name in zip(last, names, strict=True)
+    ]
 
 
 def escape(text: str) -> str:

@@ -14,7 +14,7 @@ from fedexp.core.messages import Message
 from fedexp.core.saved_state import saved_state
 from fedexp.data.description_file import write_description
 from fedexp.data.load import load_data
-from fedexp.data.partition_table import PARTITION, write_partition
+from fedexp.data.partition_table import write_partition
 from fedexp.distributed import launcher
 from fedexp.distributed.fabric import make_fabric
 from fedexp.distributed.processes import spawn
@@ -31,7 +31,7 @@ from fedexp.runtime.result import RunResult
 from fedexp.runtime.training import train
 from fedexp.state.atomic import sync
 from fedexp.state.checkpoint import save_weights
-from fedexp.state.run_folder import METRICS, check
+from fedexp.state.run_folder import METRICS, PARTITION, check
 from fedexp.tracking.failed_figures import leaving_out
 from fedexp.tracking.summary import summarize, write_summary
 from fedexp.tracking.tracker import Tracker

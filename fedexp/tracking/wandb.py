@@ -14,7 +14,8 @@ from fedexp.config.schema import Wandb
 from fedexp.drawing.data_figure import pixels
 from fedexp.drawing.texts import printable
 from fedexp.errors import InputError
-from fedexp.state.run_folder import final_weights
+from fedexp.state.files import digest
+from fedexp.state.run_folder import CHECKPOINTS, DATA, FILE_NAME, PARTITION
 from fedexp.tracking.failed_figures import leaving_out
 from fedexp.tracking.figure_files import saved_figures
 from fedexp.tracking.jsonl import PER_CLASS
@@ -23,6 +24,12 @@ from fedexp.tracking.tracker import Record, RunInfo, Tracker
 
 if TYPE_CHECKING:
     import wandb
+
+_DIGITS = 12
+"""Digits of a digest in the name of a partition."""
+
+_MODEL_FILES = (FILE_NAME, DATA, PARTITION)
+"""The files of a run, besides the weights, that ``fedexp.load`` reads."""
 
 _TAG_LENGTH = 64
 _LONGEST_PROJECT = 128
@@ -58,7 +65,7 @@ class WandbTracker(Tracker):
     def __init__(self, run: RunInfo, settings: Annotated[Wandb, AfterValidator(_checked)]) -> None:
         self._run: wandb.Run | None = None
         self._per_class: Mapping[str, float] = {}
-        self._weights = final_weights(run.folder) if settings.artifact else None
+        self._folder = run.folder if settings.artifact else None
         start = partial(_start, run, settings)
         if settings.mode == "online":
             with self._guard("cannot go online, recording offline for `wandb sync`"):
@@ -84,8 +91,8 @@ class WandbTracker(Tracker):
             if self._per_class:
                 self._run.summary[PER_CLASS] = _table(self._per_class)
             self._run.summary.update(_flatten(summary or {}))
-            if self._weights and summary is not None:
-                self._run.log_artifact(self._weights, f"model-{self._run.id}", type="model")
+            if self._folder and summary is not None:
+                _save_artifacts(self._run, self._folder)
             self._run.finish(exit_code=int(summary is None))
 
     def _log_past(self, run: RunInfo) -> None:
@@ -145,7 +152,36 @@ def _start(run: RunInfo, settings: Wandb, mode: Literal["online", "offline"]) ->
     )
     started.define_metric("round")
     started.define_metric("*", step_metric="round")
+    for name, better in run.headlines.items():  # the best value, while the run lives
+        best = "max" if better == "higher" else "min"
+        started.define_metric(name, step_metric="round", summary=f"{best},last")
     return started
+
+
+def _save_artifacts(run: "wandb.Run", folder: Path) -> None:
+    """Save the model, as a folder that ``fedexp.load`` takes, and the partition, the run's input.
+
+    Equal partitions have one name, so that W&B's lineage shows all runs that used a partition.
+    """
+    import wandb
+
+    try:
+        model = wandb.Artifact(f"model-{run.id}", type="model")
+        weights = (folder / CHECKPOINTS).glob("*.pt")
+        for path in (*sorted(weights), *(folder / name for name in _MODEL_FILES)):
+            if path.is_file():
+                model.add_file(str(path), name=path.relative_to(folder).as_posix())
+        run.log_artifact(model)
+        if not (table := folder / PARTITION).is_file():
+            return
+        name = digest(table.read_bytes())[:_DIGITS]
+        partition = wandb.Artifact(f"partition-{name}", type="partition")
+        partition.add_file(str(table))
+        # Offline W&B cannot declare an input; the partition is then an output of each run.
+        run.log_artifact(partition) if run.offline else run.use_artifact(partition)
+    except Exception as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        _LOGGER.warning("W&B: model and partition are not saved as artifacts (%s)", reason)
 
 
 def _stop_service() -> None:

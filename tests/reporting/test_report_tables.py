@@ -9,7 +9,7 @@ from rich.console import Console
 from run_files import HEADLINES, accuracies, write_run
 
 from fedexp.reporting.files import FORMATS, write
-from fedexp.reporting.latex import escape, latex
+from fedexp.reporting.latex import escape, latex, short_headings
 from fedexp.reporting.markdown import markdown
 from fedexp.reporting.marks import direction, rank
 from fedexp.reporting.report import Report
@@ -202,7 +202,8 @@ def test_markdown() -> None:
 
 def test_latex() -> None:
     lines = latex(TABLE).splitlines()
-    assert r"\caption{Results. A note, 95 \%.}" in lines
+    assert r"\caption{Results. A note, 95 \%. Columns: accuracy is global/accuracy.}" in lines
+    assert r"method & n & accuracy \\" in lines
     assert r"\begin{tabular}{lrr}" in lines
     assert lines[lines.index(r"\midrule") + 1 : lines.index(r"\bottomrule")] == [
         r"a|b\_c & 3 & \textbf{0.9000 $\pm$ 0.0100} \\",
@@ -210,6 +211,21 @@ def test_latex() -> None:
         r"e & 3 & \textbf{0.1000} (!) \\",
     ]
     assert escape(r"50% of {a_b} \ ~") == (r"50\% of \{a\_b\} \textbackslash{} \textasciitilde{}")
+
+
+def test_latex_headings_are_short_where_they_differ() -> None:
+    names = ["partition.beta", "n", "global/accuracy", "personal/accuracy_local", "rounds_to/0.5"]
+    assert short_headings(names) == ["beta", "n", "accuracy", "accuracy local", "rounds to/0.5"]
+    alike = ["global/loss", "train/loss", "best - fedavg, global/loss"]
+    assert short_headings(alike) == alike
+
+
+def test_a_latex_file_names_its_package(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", history=accuracies(0.5))
+    write(Report.read(tmp_path / "run"), tmp_path / "report", ["tex"], False)
+    first, *lines = (tmp_path / "report" / "report.tex").read_text().splitlines()
+    assert first == r"% These tables need \usepackage{booktabs} in the preamble."
+    assert lines.count(r"\toprule") == len(Report.read(tmp_path / "run").tables())
 
 
 def test_the_terminal_shows_what_fits() -> None:

@@ -14,6 +14,7 @@ from fedexp.config.schema import Wandb
 from fedexp.errors import InputError
 from fedexp.runtime.plan import plan
 from fedexp.state.checkpoint import save_weights
+from fedexp.state.files import digest
 from fedexp.tracking.figure_files import FigureFiles
 from fedexp.tracking.jsonl import JsonLines, read_metrics
 from fedexp.tracking.tracker import Record, RunInfo, Trackers
@@ -101,8 +102,11 @@ def test_a_run_says_what_it_is(name: str | None, expected: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("artifact", [True, False])
-def test_the_final_model_is_an_artifact_if_asked_for(artifact: bool, tmp_path: Path) -> None:
+def test_model_and_partition_are_artifacts_if_asked_for(artifact: bool, tmp_path: Path) -> None:
     weights = save_weights({"w": torch.ones(2)}, tmp_path)
+    for name in ("run.json", "data.json", "metrics.jsonl"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "partition.csv").write_text("client,cat\n0,3\n")
     run = RunInfo(tmp_path, run_id="abc123")
     WandbTracker(run, settings(artifact=artifact)).finish(SUMMARY)
     (path,) = wandb_log.run_files(tmp_path)
@@ -110,10 +114,28 @@ def test_the_final_model_is_an_artifact_if_asked_for(artifact: bool, tmp_path: P
     if not artifact:
         assert found == []
         return
-    (logged,) = found
-    assert (logged.name, logged.type) == ("model-abc123", "model")
-    (entry,) = logged.manifest.contents
-    assert (entry.path, entry.size) == (weights.name, weights.stat().st_size)
+    model, partition = found
+    assert (model.name, model.type) == ("model-abc123", "model")
+    files = {entry.path: entry.size for entry in model.manifest.contents}
+    # What ``fedexp.load`` reads of a run.
+    assert files.pop("checkpoints/final.pt") == weights.stat().st_size
+    assert set(files) == {"run.json", "data.json", "partition.csv"}
+    assert partition.type == "partition"
+    assert partition.name == f"partition-{digest((tmp_path / 'partition.csv').read_bytes())[:12]}"
+
+
+def test_the_best_value_is_kept_while_the_run_lives(tmp_path: Path) -> None:
+    run = RunInfo(tmp_path, headlines={"global/accuracy": "higher", "train/loss": "lower"})
+    tracker = WandbTracker(run, settings())
+    for each, (accuracy, loss) in enumerate([(0.25, 2.0), (0.75, 1.0), (0.5, 1.5)], start=1):
+        tracker.log(Record(each, {"global/accuracy": accuracy, "train/loss": loss, "time/s": each}))
+    tracker.finish(None)
+
+    (path,) = wandb_log.run_files(tmp_path)
+    summary = wandb_log.summary(path)
+    assert summary["global/accuracy"] == {"max": 0.75, "last": 0.5}
+    assert summary["train/loss"] == {"min": 1.0, "last": 1.5}
+    assert summary["time/s"] == 3
 
 
 def test_summary_has_headlines_and_the_last_class_accuracies(tmp_path: Path) -> None:

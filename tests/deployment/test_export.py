@@ -1,0 +1,89 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from trained_runs import Trained, digits
+
+import fedexp
+from fedexp.deployment.export import export
+from fedexp.errors import InputError
+
+PLAIN = """
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "fedexp":
+            raise ImportError("fedexp is blocked")
+sys.meta_path.insert(0, Blocked())
+import json, torch
+found = {}
+for name in sys.argv[1:]:
+    extra = {"classes.json": "", "inputs.json": ""}
+    program = torch.export.load(name + ".pt2", extra_files=extra).module()
+    inputs = torch.load(name + ".pt")
+    described = json.loads(extra["inputs.json"])
+    assert str(inputs.dtype) == "torch." + described["dtype"]
+    assert list(inputs.shape[1:]) == described["shape"][1:]
+    rows = torch.cat([program(inputs[:1]), program(inputs[1:])])
+    found[name] = rows.argmax(1).tolist(), json.loads(extra["classes.json"])
+assert "fedexp" not in sys.modules
+print(json.dumps(found))
+"""
+"""Loads each file NAME.pt2 by plain PyTorch and predicts the inputs in NAME.pt."""
+
+
+def test_plain_pytorch_predicts_as_the_run_scored(runs: dict[str, Trained], tmp_path: Path) -> None:
+    for kind, run in runs.items():
+        model = fedexp.load(run.folder)
+        export(model, tmp_path / f"{kind}.pt2")
+        torch.save(model.preparation.read(run.raw), tmp_path / f"{kind}.pt")
+    done = subprocess.run(
+        [sys.executable, "-c", PLAIN, *runs],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    for kind, run in runs.items():
+        predicted, classes = found[kind]
+        assert (np.array(predicted) == run.labels).mean() == pytest.approx(run.accuracy), kind
+        assert tuple(classes) == fedexp.load(run.folder).classes
+
+
+def test_raw_tensors_are_what_people_have(runs: dict[str, Trained]) -> None:
+    read = {kind: fedexp.load(run.folder).preparation.read(run.raw) for kind, run in runs.items()}
+    assert read["images"].dtype == torch.uint8
+    assert read["digits"].max() == 16  # pixels of scikit-learn's digits are 0 to 16
+    assert read["text"][0].tolist() == [ord(letter) for letter in runs["text"].raw[0]]
+    assert read["table"][:, 0].isnan().sum() == runs["table"].raw["mean radius"].isna().sum() > 0
+
+
+def test_a_personal_model_is_exported_too(tmp_path: Path) -> None:
+    run = digits(tmp_path, "algorithm=fedproto", "clients.per_round=4")
+    model = fedexp.load(run.folder, client=2)
+    export(model, tmp_path / "client.pt2")
+    program = torch.export.load(tmp_path / "client.pt2").module()
+    found = program(model.preparation.read(run.raw)).argmax(dim=1).numpy()
+    assert (found == model.predict(run.raw).astype(int)).all()
+
+
+def test_what_cannot_be_exported_is_one_line(tmp_path: Path, runs: dict[str, Trained]) -> None:
+    model = fedexp.load(runs["digits"].folder)
+    with pytest.raises(InputError, match=r"^--to .*m\.onnx: should end in \.pt2"):
+        export(model, tmp_path / "m.onnx")
+    with pytest.raises(InputError, match=r"^--to .*m\.pt2: cannot be written"):
+        export(model, tmp_path / "absent" / "m.pt2")
+
+    def branches(z: torch.Tensor) -> torch.Tensor:
+        return z if z.sum() > 0 else -z
+
+    model.network.head.forward = branches  # type: ignore[method-assign]
+    with pytest.raises(InputError, match=r"PyTorch cannot export this model .*; use fedexp\.load"):
+        export(model, tmp_path / "m.pt2")
+    assert not list(tmp_path.iterdir())
