@@ -1,0 +1,63 @@
+"""Execute the notebooks and store them with their outputs.
+
+    python scripts/notebooks.py                # all of them
+    python scripts/notebooks.py notebooks/08*  # some
+
+Each runs in a temporary folder. Paths of this machine, times and progress do not go into the files.
+"""
+
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+
+FOLDER = Path(__file__).parents[1] / "notebooks"
+
+
+def execute(path: Path) -> NotebookNode:
+    """The notebook with the outputs of its cells; an error in a cell raises."""
+    notebook = nbformat.read(path, as_version=4)
+    with tempfile.TemporaryDirectory() as folder:
+        resources = {"metadata": {"path": folder}}
+        client = NotebookClient(notebook, timeout=1800, resources=resources, record_timing=False)
+        client.execute()
+    for cell in notebook.cells:
+        cell["outputs"] = [_portable(each) for each in cell.get("outputs", []) if _kept(each)]
+        if cell.cell_type != "code":
+            del cell["outputs"]
+    notebook.metadata = {
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+        "language_info": {"name": "python"},
+    }
+    return notebook
+
+
+def _kept(output: NotebookNode) -> bool:
+    """Whether an output belongs to the lesson: progress bars and logs do not."""
+    return bool(output.get("name") != "stderr")
+
+
+def _portable(output: NotebookNode) -> NotebookNode:
+    """The output without the names of temporary folders."""
+    temporary = re.compile(re.escape(tempfile.gettempdir()) + r"/tmp\w+")
+    if "text" in output:
+        output["text"] = temporary.sub("FOLDER", output["text"])
+    for kind, content in output.get("data", {}).items():
+        if isinstance(content, str) and kind.startswith("text/"):
+            output["data"][kind] = temporary.sub("FOLDER", content)
+    return output
+
+
+def main() -> None:
+    for path in map(Path, sys.argv[1:] or sorted(FOLDER.glob("*.ipynb"))):
+        notebook = execute(path)
+        nbformat.write(notebook, path)
+        print(f"{path}: {path.stat().st_size / 1000:.0f} kB", flush=True)
+
+
+if __name__ == "__main__":
+    main()
