@@ -16,6 +16,7 @@ from fedexp.reporting.report import Report
 from fedexp.reporting.statistics import STATISTICS
 from fedexp.reporting.terminal import print_table
 from fedexp.reporting.wandb_report import save
+from fedexp.tracking.wandb import save_report
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -38,6 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(problem, file=sys.stderr)
         if options.wandb is not None:
             print(save(made, *options.wandb))
+            if options.to is not None:
+                ids = [run.wandb_id for run in made.runs]
+                save_report(options.to, *options.wandb, ids)
     except InputError as error:
         raise SystemExit(f"fedexp-report: {error}") from None
 
@@ -96,7 +100,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="NAME,...",
         help="metrics to compare instead of the headlines",
     )
-    add("--wandb", type=_project, metavar="ENTITY/PROJECT", help="also write a report in W&B")
+    add(
+        "--wandb",
+        type=_project,
+        metavar="ENTITY/PROJECT",
+        help="also write a report in W&B; with --to its files become an artifact",
+    )
     add(
         "--smooth",
         action="store_true",

@@ -1,8 +1,8 @@
 """Weights & Biases. Training neither waits for it nor stops because of it."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -182,6 +182,42 @@ def _save_artifacts(run: "wandb.Run", folder: Path) -> None:
     except Exception as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         _LOGGER.warning("W&B: model and partition are not saved as artifacts (%s)", reason)
+
+
+def save_report(folder: Path, entity: str, project: str, run_ids: Sequence[str]) -> None:
+    """Save the files of a report as the artifact ``report``.
+
+    A W&B run of the job type ``report`` makes it; the models of the compared runs, where they are
+    artifacts, are its inputs.
+
+    Args:
+        folder: the files.
+        entity: W&B user or team.
+        project: the project of the compared runs.
+        run_ids: their ids.
+
+    Raises:
+        InputError: W&B cannot be reached, or the files cannot be read.
+    """
+    import wandb
+
+    try:
+        wandb.setup(wandb.Settings(silent=True))
+        with wandb.init(
+            entity=entity, project=project, job_type="report", dir=folder, reinit="finish_previous"
+        ) as run:
+            for name in () if run.offline else [f"model-{each}:latest" for each in run_ids]:
+                with suppress(wandb.errors.CommError, ValueError):  # it was not saved
+                    run.use_artifact(name)
+            report = wandb.Artifact("report", type="report")
+            for path in sorted(folder.rglob("*")):
+                inside = path.relative_to(folder)
+                if path.is_file() and inside.parts[0] != "wandb":
+                    report.add_file(str(path), name=inside.as_posix())
+            run.log_artifact(report)
+    except (wandb.errors.Error, OSError) as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise InputError(f"--wandb {entity}/{project}: files not saved ({reason})") from error
 
 
 def _stop_service() -> None:

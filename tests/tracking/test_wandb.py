@@ -18,7 +18,7 @@ from fedexp.state.files import digest
 from fedexp.tracking.figure_files import FigureFiles
 from fedexp.tracking.jsonl import JsonLines, read_metrics
 from fedexp.tracking.tracker import Record, RunInfo, Trackers
-from fedexp.tracking.wandb import WandbTracker
+from fedexp.tracking.wandb import WandbTracker, save_report
 
 SUMMARY = {"metrics": {"global/accuracy": {"final": 0.75, "best": 0.8, "mean_last5": 0.7}}}
 
@@ -122,6 +122,24 @@ def test_model_and_partition_are_artifacts_if_asked_for(artifact: bool, tmp_path
     assert set(files) == {"run.json", "data.json", "partition.csv"}
     assert partition.type == "partition"
     assert partition.name == f"partition-{digest((tmp_path / 'partition.csv').read_bytes())[:12]}"
+
+
+def test_a_report_is_an_artifact_with_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.delenv("WANDB_DIR")
+    (tmp_path / "figures").mkdir()
+    for name in ("report.md", "figures/curve.png"):
+        (tmp_path / name).write_text(name)
+    save_report(tmp_path, "lab", "test", ["abc123"])
+    (path,) = wandb_log.run_files(tmp_path)
+    by_kind = {each.WhichOneof("record_type"): each for each in wandb_log.records(path)}
+    assert (by_kind["run"].run.project, by_kind["run"].run.job_type) == ("test", "report")
+    report = by_kind["artifact"].artifact
+    assert (report.name, report.type) == ("report", "report")
+    found = {each.path for each in report.manifest.contents}
+    assert found == {"report.md", "figures/curve.png"}
 
 
 def test_the_best_value_is_kept_while_the_run_lives(tmp_path: Path) -> None:
