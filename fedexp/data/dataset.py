@@ -109,11 +109,9 @@ class Dataset:
         shape, vocabulary = self.description.input_shape, self.description.vocabulary
         if self.raw is not None:
             return self.raw
-        if self.train.inputs.dtype == torch.uint8:
-            channels, height, width = shape
+        if self.train.inputs.dtype == torch.uint8 and len(shape) == 3:
             fit = self.fit
-            size = channels, height, width
-            return Images(size, self.mean, self.std, fit.kind, fit.short_side)
+            return Images(shape, self.mean, self.std, fit.kind, fit.short_side)
         return Tokens(shape[0], vocabulary) if vocabulary else Numbers(shape)
 
 
