@@ -29,7 +29,7 @@ class Images(Preparation):
 
     dtype = torch.uint8
 
-    size: tuple[int, int, int]
+    size: tuple[int, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
     fit: Literal["same", "stretch", "centre"] = "same"
