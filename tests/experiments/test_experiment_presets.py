@@ -73,23 +73,10 @@ def test_what_both_options_have_stays() -> None:
     assert config.data.augment == "crop_flip"
 
 
-ONE_OF_EACH = ("fednh/cifar10_dir03", "hics/cifar100_setting2")
-
-
-def rows_can_be_run(experiment: str) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_every_published_row_can_be_run(experiment: str) -> None:
     rows = checked_rows(compose(f"experiment={experiment}").paper)
     cells = {(*row.overrides, *method.split()) for row in rows for method in row.values}
     for cell in sorted(cells):
         assert strays(compose(f"experiment={experiment}", *cell)) == [], cell
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("experiment", ONE_OF_EACH)
-def test_published_rows_can_be_run(experiment: str) -> None:
-    rows_can_be_run(experiment)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("experiment", [each for each in EXPERIMENTS if each not in ONE_OF_EACH])
-def test_every_published_row_can_be_run(experiment: str) -> None:
-    rows_can_be_run(experiment)
