@@ -1,5 +1,6 @@
 """Write a trained model as one file that plain PyTorch loads."""
 
+import io
 import json
 import logging
 import warnings
@@ -12,7 +13,7 @@ from torch.export import Dim, ExportedProgram
 
 from fedexp.deployment.predictor import Predictor
 from fedexp.errors import InputError
-from fedexp.state.atomic import atomic_path
+from fedexp.state.atomic import write_atomically
 
 CLASSES, INPUTS = "classes.json", "inputs.json"
 """Names of the extra files: the class names in order, and what the model takes."""
@@ -42,9 +43,10 @@ def export(predictor: Predictor, path: Path) -> None:
         **asdict(preparation),
     }
     extra = {CLASSES: json.dumps(predictor.classes), INPUTS: json.dumps(inputs, indent=2)}
+    content = io.BytesIO()  # not directly into the file: PyTorch would hide why it fails
+    torch.export.save(program, content, extra_files=extra)
     try:
-        with atomic_path(path) as temporary:
-            torch.export.save(program, temporary, extra_files=extra)
+        write_atomically(path, content.getbuffer())
     except OSError as error:
         raise InputError(f"--to {path}: cannot be written ({error.strerror})") from error
 

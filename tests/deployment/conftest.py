@@ -15,6 +15,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory, image_tree: Path) -> dict[str
     return {
         "digits": digits(folders["digits"], "algorithm=fednh", "data.validation=0.2"),
         "table": table(folders["table"]),
-        "images": images(folders["images"], image_tree, "model=simple_cnn", "model.feature_dim=8"),
+        "images": images(folders["images"], image_tree),
         "text": text(folders["text"], "algorithm=fedavg"),
     }
