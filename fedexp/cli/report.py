@@ -41,7 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(save(made, *options.wandb))
             if options.to is not None:
                 ids = [run.wandb_id for run in made.runs]
-                save_report(options.to, *options.wandb, ids)
+                entity, project = options.wandb
+                save_report(options.to, entity, project, ids)
     except InputError as error:
         raise SystemExit(f"fedexp-report: {error}") from None
 

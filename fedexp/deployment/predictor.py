@@ -43,8 +43,9 @@ class Predictor:
         Raises:
             InputError: ``raw`` does not fit.
         """
-        names: np.ndarray = np.array(self.classes)
-        return names.take(self.predict_proba(raw, batch_size).argmax(axis=-1))
+        best = self.predict_proba(raw, batch_size).argmax(axis=-1)
+        names: np.ndarray = np.array(self.classes)[best]
+        return names
 
     @torch.inference_mode()
     def predict_proba(self, raw: Any, batch_size: int = 1000) -> np.ndarray:
