@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from fedexp.cli.hydra_api import register_resolver
+from fedexp.cli.installed import OWN
 from fedexp.papers.sweep import table_presets
 
 _ONLY = "default"
@@ -19,7 +20,8 @@ def register_help_resolver() -> None:
 def config_groups(sources: Sequence[Mapping[str, str]], hidden: Collection[str]) -> str:
     """The config groups and their options, one group per line, without the papers' tables.
 
-    Groups with a single option, such as ``tracking``, are left out.
+    Groups with a single option, such as ``tracking``, are left out. The options of an installed
+    package are followed by its name and version.
 
     Args:
         sources: ``hydra.runtime.config_sources``; the folders among them are searched.
@@ -27,11 +29,15 @@ def config_groups(sources: Sequence[Mapping[str, str]], hidden: Collection[str])
     """
     options: dict[str, set[str]] = defaultdict(set)
     listed = {f"experiment/{name}" for name, _ in table_presets(_folders(sources))}
-    for root in _folders(sources):
+    for source, root in zip(_files(sources), _folders(sources), strict=True):
+        package = source.get("provider", "main")
+        origin = "" if package in OWN else f" [{package}]"
         for path in root.glob("*/**/*.yaml"):
             group = path.parent.relative_to(root)
-            if group.parts[0] not in hidden and f"{group.as_posix()}/{path.stem}" not in listed:
-                options[group.as_posix()].add(path.stem)
+            name = f"{group.as_posix()}/{path.stem}"
+            if group.parts[0] not in hidden and name not in listed:
+                listed.add(name)  # of two options with one name Hydra takes the first
+                options[group.as_posix()].add(path.stem + origin)
     chosen = {group: sorted(found) for group, found in options.items() if found != {_ONLY}}
     return "\n".join(f"{group}: {', '.join(chosen[group])}" for group in sorted(chosen))
 
@@ -53,4 +59,8 @@ def paper_tables(sources: Sequence[Mapping[str, str]]) -> str:
 
 
 def _folders(sources: Sequence[Mapping[str, str]]) -> list[Path]:
-    return [Path(source["path"]) for source in sources if source["schema"] == "file"]
+    return [Path(source["path"]) for source in _files(sources)]
+
+
+def _files(sources: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
+    return [source for source in sources if source["schema"] == "file"]

@@ -1,0 +1,1 @@
+"""Options for fedexp: ``loss=focal``."""
