@@ -21,6 +21,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from fedexp.cli import hydra_api
 from fedexp.cli.command import config_folder, exit_in_one_line, remove_if_unused, run_command
 from fedexp.cli.hydra_errors import one_line
+from fedexp.cli.own_frames import shorten
 from fedexp.cli.resume import check_run, make_folder
 from fedexp.config.composed import to_dict
 from fedexp.distributed import launcher
@@ -67,8 +68,8 @@ def job(cfg: DictConfig) -> float:
         record_interrupt()
     except InputError as error:
         LOGGER.error("%s failed: %s", " ".join(overrides), error)
-    except Exception:
-        LOGGER.exception("%s failed", " ".join(overrides))
+    except Exception as error:
+        LOGGER.error("%s failed", " ".join(overrides), exc_info=shorten(error))
     return math.nan
 
 

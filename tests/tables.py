@@ -49,5 +49,6 @@ TABULAR: dict[str, Any] = {
     "drop": [],
     "categorical": [],
     "missing": "refuse",
+    "many_classes": False,
 }
 """The arguments of ``Tabular`` in its YAML file, for that table."""

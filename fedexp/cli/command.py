@@ -16,6 +16,7 @@ from pathlib import Path
 from fedexp.cli.help import register_help_resolver
 from fedexp.cli.hydra_api import register_resolver
 from fedexp.cli.hydra_errors import one_line
+from fedexp.cli.own_frames import print_shortened
 from fedexp.cli.resume import register_resolvers
 from fedexp.cli.sweeps import check_in_jobs
 from fedexp.errors import InputError
@@ -49,6 +50,9 @@ def run_command(job: Callable[[], object]) -> None:
             job()
     except InputError as error:
         raise SystemExit(f"fedexp: {error}") from None
+    except Exception as error:  # of a part of the user's, or a mistake of fedexp
+        print_shortened(error)
+        raise SystemExit(1) from None
     except KeyboardInterrupt:  # before the job began
         print("fedexp: interrupted", file=sys.stderr)
         raise SystemExit(128 + signal.SIGINT) from None

@@ -26,6 +26,9 @@ from fedexp.data.train_test import (
 )
 from fedexp.errors import InputError
 
+_FEW = 10
+"""So many classes are never questioned."""
+
 
 @dataclass
 class Tabular(Source):
@@ -47,6 +50,8 @@ class Tabular(Source):
             is not named here, and of which most values are numbers, must hold numbers only.
         missing: ``refuse``: an error for a missing value; ``mean``: a missing number becomes the
             training mean, a missing category becomes no category.
+        many_classes: whether a target with as many classes as a fifth of the rows is meant. If not
+            it is refused: it is probably a number to predict, or the name of each row.
 
     Raises:
         InputError: from ``describe``: a file or a column is missing or unusable.
@@ -62,6 +67,7 @@ class Tabular(Source):
     drop: list[str]
     categorical: list[str]
     missing: Missing
+    many_classes: bool
 
     def __post_init__(self) -> None:
         check_user_column(self.split, self.user)
@@ -113,9 +119,16 @@ class Tabular(Source):
     def _encode(self, tables: Sequence[pd.DataFrame]) -> Classes:
         key = f"data.target={self.target}"
         files = [self.path, self.test_path or self.path][: len(tables)]
-        return encode_classes(
+        found = encode_classes(
             [f"{key}: {file}" for file in files], [table[self.target] for table in tables]
         )
+        classes, rows = len(found[0]), sum(map(len, tables))
+        if not self.many_classes and classes > _FEW and classes * 5 >= rows:
+            raise InputError(
+                f"{key}: {self.path} has {classes} classes in {rows} rows, as a number to predict "
+                "or the name of a row would; take another column, or data.many_classes=true"
+            )
+        return found
 
     def _inputs(self, table: pd.DataFrame) -> pd.DataFrame:
         return table.drop(columns=[self.target, *([] if self.user is None else [self.user])])

@@ -241,6 +241,19 @@ def test_codes_of_a_target_are_classes_if_the_config_says_so(tmp_path: Path) -> 
     assert found.description.classes == ("1", "2", "3B")
 
 
+def test_a_target_with_a_class_for_every_few_rows_is_questioned(tmp_path: Path) -> None:
+    ages = pd.DataFrame({"a": range(100), "age": [20 + row % 20 for row in range(100)]})
+    path = written(tmp_path, ages)
+    with pytest.raises(
+        InputError,
+        match=r"^data\.target=age: .* has 20 classes in 100 rows.*data\.many_classes=true$",
+    ):
+        read(path, target="age")
+    assert len(read(path, target="age", many_classes=True).description.classes) == 20
+    decades = written(tmp_path, ages.assign(age=ages["age"] // 2), "decades.csv")
+    assert len(read(decades, target="age").description.classes) == 10
+
+
 def test_a_constant_becomes_zero(tmp_path: Path) -> None:
     """In floats the deviation of a hundred times 0.1 is not 0."""
     table = pd.DataFrame({"a": 0.1, "b": range(100), "label": ["no", "yes"] * 50})

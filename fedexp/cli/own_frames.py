@@ -1,0 +1,67 @@
+"""Tracebacks that show a user's own code."""
+
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from traceback import walk_tb
+from types import FrameType, TracebackType
+
+_FULL = "FEDEXP_FULL_ERROR"
+_FEDEXP = str(Path(__file__).resolve().parents[1])
+_LIBRARIES = ("<", *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "scripts")))
+"""How the names of files begin whose code is neither the user's nor fedexp's."""
+
+_Call = tuple[FrameType, int]
+"""A frame and the line that it has reached."""
+
+
+def shorten(error: BaseException) -> BaseException:
+    """The error with a traceback of those calls that help, and a note how to see the others.
+
+    From the first call in a user's own file on, only the calls of fedexp are left out. Without such
+    a call the mistake is fedexp's, and only its calls are kept. The same is done for the errors
+    that led to this one. With ``FEDEXP_FULL_ERROR=1`` in the environment nothing is left out.
+    """
+    if os.environ.get(_FULL):
+        return error
+    for each in _chain(error):
+        each.__traceback__ = _traceback(_helpful([*walk_tb(each.__traceback__)]))
+    error.add_note(f"{_FULL}=1 shows the calls of fedexp and Hydra, too")
+    return error
+
+
+def print_shortened(error: BaseException) -> None:
+    """Print the shortened error on standard error, as Python would at the end."""
+    shorten(error)
+    sys.__excepthook__(type(error), error, error.__traceback__)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, what caused it, what caused that, ..."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _helpful(calls: Sequence[_Call]) -> Sequence[_Call]:
+    whose = [_whose(frame.f_code.co_filename) for frame, _ in calls]
+    if "user" in whose:
+        begin = whose.index("user")
+        later = zip(calls[begin:], whose[begin:], strict=True)
+        return [call for call, owner in later if owner != "fedexp"]
+    return [call for call, owner in zip(calls, whose, strict=True) if owner == "fedexp"] or calls
+
+
+def _whose(file: str) -> str:
+    if file.startswith(_FEDEXP) or "hydra_plugins" in file:
+        return "fedexp"
+    return "library" if file.startswith(_LIBRARIES) else "user"
+
+
+def _traceback(calls: Sequence[_Call]) -> TracebackType | None:
+    traceback = None
+    for frame, line in reversed(calls):
+        traceback = TracebackType(traceback, frame, frame.f_lasti, line)
+    return traceback
