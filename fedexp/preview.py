@@ -17,16 +17,21 @@ def main() -> None:
 
 @hydra_api.command(config_folder())
 def job(cfg: DictConfig) -> None:
-    """Write ``partition.png`` and ``partition.csv`` to the output folder and print where."""
+    """Write ``partition.png`` and ``partition.csv``, and print the table and where they are."""
     from fedexp.config.schema import validate
 
     hydra_config = HydraConfig.get()
     folder = Path(hydra_config.runtime.output_dir)
     with exit_in_one_line(folder):
         config = validate(to_dict(cfg, hydra_config.overrides.task))
+        from rich.console import Console
+
+        from fedexp.cli.partition_rows import print_partition
         from fedexp.runtime.execution import draw_partition
 
-        for path in draw_partition(config, folder):
+        paths = draw_partition(config, folder)
+        print_partition(paths[-1], Console(highlight=False, markup=False))
+        for path in paths:
             print(path)
 
 

@@ -22,7 +22,8 @@ from fedexp.cli import hydra_api
 from fedexp.cli.command import config_folder, exit_in_one_line, remove_if_unused, run_command
 from fedexp.cli.hydra_errors import one_line
 from fedexp.cli.own_frames import shorten
-from fedexp.cli.resume import check_run, make_folder
+from fedexp.cli.resume import check_run, make_folder, with_saved_overrides
+from fedexp.cli.sweeps import sweep_name
 from fedexp.config.composed import to_dict
 from fedexp.distributed import launcher
 from fedexp.errors import InputError
@@ -63,7 +64,7 @@ def job(cfg: DictConfig) -> float:
     try:
         sweep = Path(hydra_config.sweep.dir)
         with exit_on_interrupt(sweep), unblock_interrupts():
-            return _run_job(cfg, folder, overrides, choices, sweep.name)
+            return _run_job(cfg, folder, overrides, choices, sweep_name(sweep))
     except KeyboardInterrupt:  # in a worker, whose parent waits for the other jobs
         record_interrupt()
     except InputError as error:
@@ -96,7 +97,9 @@ def _run_job(
     from fedexp.tracking.progress import print_report
 
     if launcher.this_process().rank == 0:
-        print_report(summary, folder, Console(), brief=sweep is not None)
+        is_trial = sweep is not None and choices.get("hydra/sweeper") == "optuna"
+        shown = config.objective if is_trial else None
+        print_report(summary, folder, Console(), brief=sweep is not None, objective=shown)
         if stopped and sweep is None:
             done = f"stopped after round {summary['rounds']} of {config.rounds}"
             print(f"fedexp: {how_to_go_on(stopped, done, folder)}", file=sys.stderr)
@@ -120,6 +123,7 @@ def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> 
     """
     from fedexp.config.schema import validate
 
+    overrides = with_saved_overrides(overrides)
     cfg = compose(overrides, config_dir)
     folder = Path(cfg.hydra.run.dir).resolve()
     choices = cfg.hydra.runtime.choices

@@ -268,7 +268,10 @@ def test_a_failed_job_does_not_stop_the_others(tmp_path: Path) -> None:
 def test_the_preview_prints_where_its_picture_lies(tmp_path: Path) -> None:
     done = fedexp_partition("partition.beta=0.1", folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    picture, table = map(Path, done.stdout.split())
+    picture, table = map(Path, done.stdout.split()[-2:])
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert len(table.read_text().splitlines()) == 21
+    _, *rows = table.read_text().splitlines()
+    assert len(rows) == 20
+    first = next(line for line in done.stdout.splitlines() if line.split()[:1] == ["0"])
+    assert first.split()[2:-1] == rows[0].split(",")[1:]  # between its sum and its classes
     assert not list(tmp_path.rglob("metrics.jsonl"))

@@ -64,8 +64,10 @@ class SweepTable(Callback):
         from fedexp.papers.report import PaperReport
         from fedexp.reporting.sweep import report_sweep
 
-        log_name = f"{config.hydra.job.name}.log"
-        if not report_sweep(Path(config.hydra.sweep.dir), log_name, PaperReport):
+        log_name, folder = f"{config.hydra.job.name}.log", Path(config.hydra.sweep.dir)
+        is_search = config.hydra.runtime.choices["hydra/sweeper"] == "optuna"
+        objective = config.objective if is_search else None
+        if not report_sweep(folder, log_name, PaperReport, objective):
             raise SystemExit(1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from fedexp.cli.hydra_api import register_resolver
+from fedexp.cli.sweeps import is_multirun
 from fedexp.config.composed import to_dict
 from fedexp.config.keys import may_change, override_key
 from fedexp.config.schema import validate
@@ -32,6 +34,42 @@ def register_resolvers() -> None:
     register_resolver("run_folder", choose_run_folder)
     # Cached, so that all jobs of a sweep get the same folder.
     register_resolver("sweep_folder", choose_sweep_folder, use_cache=True)
+
+
+def with_saved_overrides(overrides: Sequence[str]) -> list[str]:
+    """The overrides after those of the run or sweep that ``resume=FOLDER`` names.
+
+    So that ``resume=FOLDER`` alone takes its config. What is typed replaces the same key there.
+
+    Args:
+        overrides: as typed, with flags such as ``-m``, by which sweeps are resumed.
+
+    Raises:
+        InputError: the folder holds a sweep, and ``-m`` is missing.
+    """
+    resume = [each.partition("=")[2] for each in overrides if override_key(each) == "resume"]
+    if not resume or resume[-1] in ("", "null", run_folder.AUTO):
+        return list(overrides)
+    folder, is_sweep = Path(resume[-1].strip("'\"")).expanduser(), is_multirun(overrides)
+    path = folder / _SWEEP if is_sweep else folder / ".hydra" / "overrides.yaml"
+    try:
+        if not is_sweep and (folder / _SWEEP).is_file():
+            raise InputError(f"resume={folder}: holds a sweep; resume it with -m resume={folder}")
+        saved: Any = OmegaConf.load(path)
+        if is_sweep:
+            saved = [*saved.hydra.overrides.hydra, *saved.hydra.overrides.task]
+    except InputError:
+        raise
+    except (OSError, ValueError, AttributeError, TypeError, YAMLError):
+        return list(overrides)  # it is checked later whether the folder holds a run
+    typed = {"resume", "hydra.mode", *map(override_key, overrides)}
+    kept = [str(each) for each in saved if override_key(str(each)) not in typed]
+    return [*(each for each in overrides if each.startswith("-")), *kept, *_without(overrides)]
+
+
+def _without(arguments: Sequence[str]) -> list[str]:
+    """The arguments that are no flags."""
+    return [each for each in arguments if not each.startswith("-")]
 
 
 def choose_run_folder(root: str, new: str, *, _root_: DictConfig) -> str:
@@ -88,6 +126,20 @@ def check_run_folder(config: DictConfig) -> None:
         if checked is not None:  # otherwise the job reports the error
             check_run(folder, checked)
         make_folder("hydra.run.dir", folder)
+    if checked is not None and checked.resume == run_folder.AUTO and not any(folder.iterdir()):
+        place = _searched(config.hydra.run)
+        _print_line(f"resume=auto: found no unfinished run with this config in {place}")
+
+
+def _searched(node: DictConfig) -> Path:
+    """The folder of all runs or sweeps that ``resume=auto`` has searched.
+
+    Args:
+        node: ``hydra.run`` or ``hydra.sweep``. If its ``dir`` is typed, only that is searched.
+    """
+    written = str(OmegaConf.to_container(node, resolve=False)["dir"])  # type: ignore[index, call-overload]
+    searched = re.match(r"\$\{(?:run|sweep)_folder:([^,]+),", written)
+    return Path(searched[1] if searched else node.dir).resolve()
 
 
 def check_sweep_folder(config: DictConfig) -> None:
@@ -113,7 +165,10 @@ def check_sweep_folder(config: DictConfig) -> None:
     if exists:
         _print_line(f"resuming the sweep in {folder}")
     elif resume == run_folder.AUTO:
-        _print_line(f"resume=auto: found no sweep like this one; starting a new one in {folder}")
+        _print_line(
+            f"resume=auto: found no sweep like this one in {_searched(config.hydra.sweep)}; "
+            f"starting a new one in {folder}"
+        )
     else:
         _exit(f"resume={resume}: has no sweep")
 

@@ -15,6 +15,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 _SWEEPER = "hydra/sweeper"
 
@@ -30,7 +32,7 @@ def check_in_jobs(arguments: Sequence[str], folder: Path) -> list[str]:
     """
     parsed = [_parse(each) for each in arguments]
     keys = {each.key_or_group for each in parsed if each is not None}
-    if not any(map(_is_multirun, arguments)) or _SWEEPER in keys:
+    if not is_multirun(arguments) or _SWEEPER in keys:
         return list(arguments)
     return [
         _as_sweep(typed, override) if override and _is_in_group(override, folder) else typed
@@ -44,7 +46,36 @@ def minutes(config: DictConfig) -> float | None:
     return float(found) if isinstance(found, int | float) and found > 0 else None
 
 
-def _is_multirun(argument: str) -> bool:
+def is_multirun(arguments: Sequence[str]) -> bool:
+    """Whether ``-m`` is among the arguments."""
+    return any(map(_is_flag, arguments))
+
+
+def sweep_name(folder: Path) -> str:
+    """The name of the sweep in this folder: the swept keys, or the table, and the folder's name.
+
+    For example ``algorithm partition.beta 12-30-00-a1b2``.
+    """
+    try:
+        saved = OmegaConf.load(folder / "multirun.yaml").hydra
+        parsed = [_parse(each) for each in saved.overrides.task]
+        keys = [each.key_or_group for each in parsed if each and _has_values(each)]
+        choices = saved.runtime.choices
+        whole = [choices.get("experiment"), choices.get("search")] if saved.sweeper.params else []
+    except (OSError, ValueError, AttributeError, TypeError, OmegaConfBaseException, YAMLError):
+        return folder.name
+    named = [key for key in keys if key != "seed" or len(keys) == 1]
+    return " ".join([*(str(each) for each in whole if each), *named, folder.name])
+
+
+def _has_values(override: Override) -> bool:
+    """Whether it is swept over several values; ``check_in_jobs`` makes sweeps of one value."""
+    if not override.is_sweep_override():
+        return False
+    return not override.is_discrete_sweep() or len(list(override.sweep_iterator())) > 1
+
+
+def _is_flag(argument: str) -> bool:
     return argument == "-m" or (argument.startswith("--m") and "--multirun".startswith(argument))
 
 

@@ -15,17 +15,21 @@ from fedexp.reporting.runs import Run, read_run, run_folders
 from fedexp.reporting.statistics import COSTS_TO
 from fedexp.reporting.table import results_table
 from fedexp.reporting.terminal import print_table
+from fedexp.tracking.progress import how_to_upload
 
 FILE_NAME = "sweep.csv"
 
 
-def report_sweep(folder: Path, log_name: str, kind: type[Report] = Report) -> bool:
+def report_sweep(
+    folder: Path, log_name: str, kind: type[Report] = Report, objective: str | None = None
+) -> bool:
     """Print the tables over the jobs in ``folder`` and write ``folder/sweep.csv``.
 
     Args:
         folder: the sweep's folder.
         log_name: the name of a job's log file, which the line about a failed job names.
         kind: the class of the report; a subclass may have more tables.
+        objective: the only metric in the printed table, for a search; None: the headlines.
 
     Returns:
         Whether no job failed.
@@ -35,12 +39,15 @@ def report_sweep(folder: Path, log_name: str, kind: type[Report] = Report) -> bo
     if finished:
         made = kind.over(finished)
         write_table(made, folder / FILE_NAME)
-        print_table(results_table(made.results, made.keys, made.metrics), console)
+        shown = [objective] if objective else made.metrics
+        print_table(results_table(made.results, made.keys, shown), console)
         for table in made.further_tables():
             print_table(table, console)
         for problem in made.problems:
             console.print(problem)
         console.print(f"Also in {folder / FILE_NAME}; fedexp-report {folder} --to DIR draws it")
+    if advice := how_to_upload(folder, "*/wandb/offline-run-*"):
+        console.print(advice)
     for job in failed:
         console.print(f"Failed: {job}; {log_name} there says why")
     return not failed

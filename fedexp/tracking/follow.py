@@ -81,6 +81,7 @@ class Guarded(Tracker):
 
     def __init__(self, name: str, tracker: Tracker) -> None:
         self._name, self._tracker = name, tracker
+        self.closes_round = tracker.closes_round
         self._failed = False
 
     def log(self, record: Record) -> None:

@@ -1,6 +1,7 @@
 """A run's output on the terminal: a progress bar, and at the end a table or one line."""
 
 import math
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -59,14 +60,24 @@ class Progress(Tracker):
 
 
 def print_report(
-    summary: Mapping[str, Any], folder: Path, console: Console, *, brief: bool = False
+    summary: Mapping[str, Any],
+    folder: Path,
+    console: Console,
+    *,
+    brief: bool = False,
+    objective: str | None = None,
 ) -> None:
-    """Print a run's results and folder as a table; ``brief``: as one line, for a job of a sweep."""
+    """Print a run's results and folder as a table; ``brief``: as one line, for a job of a sweep.
+
+    ``objective`` is the only metric in that line, for a trial of a search: who chooses settings
+    does not look at the test split. None: the accuracies.
+    """
     if brief:
         finals = {name: values["final"] for name, values in summary["metrics"].items()}
+        of_search = f"{objective} {finals.get(objective or '', math.nan):.4g}"
         parts = [
             " ".join(summary["overrides"]),
-            _accuracies(finals),
+            of_search if objective else _accuracies(finals),
             f"{summary['wall_time_s']:.0f} s",
         ]
         line = printable(" · ".join(part for part in [*parts, str(folder)] if part))
@@ -75,6 +86,15 @@ def print_report(
     console.print(final_table(summary))
     place = printable(f"Everything is in {folder}")
     console.print(place, soft_wrap=True, highlight=False, markup=False)
+    if advice := how_to_upload(folder, "wandb/offline-run-*"):
+        console.print(printable(advice), soft_wrap=True, highlight=False, markup=False)
+
+
+def how_to_upload(folder: Path, pattern: str) -> str | None:
+    """The command that sends the offline records of W&B below a folder; None if there are none."""
+    if next(folder.glob(pattern), None) is None:
+        return None
+    return f"Offline in W&B; to upload: wandb sync {shlex.quote(str(folder))}/{pattern}"
 
 
 def final_table(summary: Mapping[str, Any]) -> Table:

@@ -92,9 +92,12 @@ class Tracker:
 
     Attributes:
         essential: whether an error in ``log`` or ``finish`` stops the run.
+        closes_round: whether a record is logged after all others have logged it. W&B's tracker does
+            so: what another tracker logs to ``wandb.run`` at ``step=record.round`` joins its row.
     """
 
     essential: ClassVar[bool] = False
+    closes_round: bool = False
 
     def log(self, record: Record) -> None:
         """Record one round. Training waits until it returns."""
@@ -110,8 +113,8 @@ class Trackers(Tracker):
         self.trackers = list(trackers)
 
     def log(self, record: Record) -> None:
-        """Pass the record to every tracker, in order."""
-        for tracker in self.trackers:
+        """Pass the record to every tracker, in order; trackers that close the round come last."""
+        for tracker in sorted(self.trackers, key=lambda each: each.closes_round):
             tracker.log(record)
 
     def finish(self, summary: Mapping[str, Any] | None) -> None:

@@ -62,6 +62,8 @@ class WandbTracker(Tracker):
         settings: mode, project, names and so on.
     """
 
+    closes_round = True
+
     def __init__(self, run: RunInfo, settings: Annotated[Wandb, AfterValidator(_checked)]) -> None:
         self._run: wandb.Run | None = None
         self._per_class: Mapping[str, float] = {}

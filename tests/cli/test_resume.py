@@ -1,5 +1,7 @@
 """Folders that cannot be used are refused in one line, before Hydra makes anything."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -54,3 +56,40 @@ def test_the_preview_refuses_them_too(tmp_path: Path) -> None:
     assert done.returncode == 1
     (said,) = done.stderr.splitlines()
     assert said.endswith("cannot be used (File name too long); name another folder")
+
+
+QUICK = ["clients.count=4", "clients.per_round=2", "local.epochs=1", "measure.personal=null"]
+QUICK += ["tracking.wandb.mode=disabled"]
+
+
+def test_resume_alone_takes_the_config_of_that_run(tmp_path: Path) -> None:
+    typed = ["algorithm=fedprox", "regularizer.mu=0.5", "rounds=1", *QUICK]
+    assert fedexp(*typed, "hydra.run.dir=a run", folder=tmp_path).returncode == 0
+    done = fedexp("resume=a run", "rounds=2", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "a run goes on after round 1" in done.stderr
+    saved = json.loads((tmp_path / "a run" / "summary.json").read_text())
+    assert (saved["rounds"], saved["choices"]["algorithm"]) == (2, "fedprox")
+    result = run([f"resume={tmp_path / 'a run'}", "rounds=3"])
+    assert len(result.metrics) == 3
+
+
+def test_resume_alone_takes_the_jobs_of_that_sweep(tmp_path: Path) -> None:
+    typed = ["-m", "algorithm=fedavg,fedprox", "rounds=1", *QUICK, "hydra.sweep.dir=sweep"]
+    assert fedexp(*typed, folder=tmp_path).returncode == 0
+    shutil.rmtree(tmp_path / "sweep" / "1")
+    done = fedexp("-m", "resume=sweep", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "resuming the sweep in sweep" in done.stderr
+    saved = json.loads((tmp_path / "sweep" / "1" / "summary.json").read_text())
+    assert saved["choices"]["algorithm"] == "fedprox"
+    without_m = fedexp("resume=sweep", folder=tmp_path)
+    assert without_m.stderr.strip() == (
+        "fedexp: resume=sweep: holds a sweep; resume it with -m resume=sweep"
+    )
+
+
+def test_resume_auto_says_where_it_looked(tmp_path: Path) -> None:
+    done = fedexp("resume=auto", "rounds=1", *QUICK, folder=tmp_path)
+    line = f"resume=auto: found no unfinished run with this config in {tmp_path / 'outputs'}"
+    assert f"fedexp: {line}" in done.stderr.splitlines()

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from fedexp.cli.command import config_folder
-from fedexp.cli.sweeps import check_in_jobs
+from fedexp.cli.sweeps import check_in_jobs, sweep_name
 
 CONF = Path(config_folder())
 
@@ -47,3 +48,33 @@ def test_without_m_and_with_another_sweeper_nothing_changes() -> None:
     assert changed("regularizer.mu=0.1") == ["regularizer.mu=0.1"]
     other = ["-m", "hydra/sweeper=optuna", "regularizer.mu=0.1"]
     assert changed(*other) == other
+
+
+@pytest.mark.parametrize(
+    ("overrides", "params", "name"),
+    [
+        (
+            ["algorithm=fedavg,fednh", "partition.beta=0.1,1", "rounds=9"],
+            {},
+            "algorithm partition.beta",
+        ),
+        (["regularizer.mu=choice(0.1)", "seed=0,1", "head=etf,linear"], {}, "head"),
+        (["seed=0,1"], {}, "seed"),
+        (["experiment=fednh/table1", "seed=0"], {"experiment": "a,b"}, "fednh/table1"),
+    ],
+)
+def test_a_sweep_is_named_by_what_is_swept(
+    overrides: list[str], params: dict[str, str], name: str, tmp_path: Path
+) -> None:
+    choices = dict(each.split("=") for each in overrides if each.startswith("experiment="))
+    hydra = {
+        "overrides": {"task": overrides},
+        "runtime": {"choices": choices},
+        "sweeper": {"params": params},
+    }
+    OmegaConf.save({"hydra": hydra}, tmp_path / "multirun.yaml")
+    assert sweep_name(tmp_path) == f"{name} {tmp_path.name}"
+
+
+def test_a_sweep_whose_file_is_lost_has_the_name_of_its_folder(tmp_path: Path) -> None:
+    assert sweep_name(tmp_path) == tmp_path.name

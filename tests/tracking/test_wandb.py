@@ -16,8 +16,9 @@ from fedexp.runtime.plan import plan
 from fedexp.state.checkpoint import save_weights
 from fedexp.state.files import digest
 from fedexp.tracking.figure_files import FigureFiles
+from fedexp.tracking.follow import Guarded
 from fedexp.tracking.jsonl import JsonLines, read_metrics
-from fedexp.tracking.tracker import Record, RunInfo, Trackers
+from fedexp.tracking.tracker import Record, RunInfo, Tracker, Trackers
 from fedexp.tracking.wandb import WandbTracker, save_report
 
 SUMMARY = {"metrics": {"global/accuracy": {"final": 0.75, "best": 0.8, "mean_last5": 0.7}}}
@@ -204,6 +205,30 @@ def test_every_metric_is_drawn_against_the_round(tmp_path: Path) -> None:
     assert [(step.name or step.glob_name, step.step_metric) for step in steps] == [
         ("round", ""),
         ("*", "round"),
+    ]
+
+
+class Own(Tracker):
+    """Logs to W&B's run by itself, at the run's step."""
+
+    def log(self, record: Record) -> None:
+        assert wandb.run is not None
+        wandb.run.log({"own/square": record.round**2}, step=record.round)
+
+
+@pytest.mark.parametrize("own_is_first", [True, False])
+def test_what_another_tracker_logs_at_a_round_joins_its_row(
+    own_is_first: bool, tmp_path: Path
+) -> None:
+    tracker = WandbTracker(RunInfo(tmp_path), settings())
+    both = Trackers([Own(), tracker] if own_is_first else [tracker, Guarded("own", Own())])
+    for each in (1, 2):
+        both.log(Record(each, {"global/accuracy": each / 4}))
+    both.finish(SUMMARY)
+    (path,) = wandb_log.run_files(tmp_path)
+    assert wandb_log.history(path) == [
+        {"round": 1, "global/accuracy": 0.25, "own/square": 1},
+        {"round": 2, "global/accuracy": 0.5, "own/square": 4},
     ]
 
 

@@ -1,0 +1,57 @@
+"""The partition as a table in the terminal."""
+
+import csv
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from fedexp.drawing.texts import printable
+
+_ROWS = 40
+
+
+def print_partition(path: Path, console: Console) -> None:
+    """Print ``partition.csv``: the samples of each client, of each class, and its classes.
+
+    If the classes do not fit beside each other, the largest one stands for them. Of many clients
+    the first 40 are printed.
+    """
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.reader(file)
+        _, *classes = next(reader)
+        rows = [(client, [*map(int, counts)]) for client, *counts in islice(reader, _ROWS)]
+        more = sum(1 for _ in reader)
+    wide = _table(classes, rows, every_class=True)
+    boundless = console.options.update(width=100_000)
+    fits = console.measure(wide, options=boundless).maximum <= console.width
+    console.print(wide if fits else _table(classes, rows, every_class=False))
+    if more:
+        console.print(f"{more:,} more clients are in {path.name}.")
+
+
+def _table(
+    classes: Sequence[str], rows: Sequence[tuple[str, Sequence[int]]], every_class: bool
+) -> Table:
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("client", justify="right")
+    table.add_column("samples", justify="right")
+    for name in classes if every_class else ["largest class"]:
+        table.add_column(printable(name), justify="right")
+    table.add_column("classes", justify="right")
+    for client, counts in rows:
+        held = sum(count > 0 for count in counts)
+        shown = [str(count) for count in counts] if every_class else [_largest(classes, counts)]
+        table.add_row(client, str(sum(counts)), *shown, str(held))
+    return table
+
+
+def _largest(classes: Sequence[str], counts: Sequence[int]) -> str:
+    """The class with the most samples, and its share: ``7 (45 %)``; empty without samples."""
+    if not sum(counts):
+        return ""
+    most = max(range(len(counts)), key=counts.__getitem__)
+    return f"{printable(classes[most])} ({counts[most] / sum(counts):.0%})"

@@ -1,0 +1,79 @@
+"""The learning curves of a single run."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedexp.drawing.data_figure import save_numbers
+from fedexp.drawing.panels import name_axes, panels
+from fedexp.drawing.style import MOST_LINES, line_style, whole_numbers
+from fedexp.tracking.failed_figures import leaving_out
+from fedexp.tracking.tracker import Record, RunInfo, Tracker
+
+_PANELS = {"accuracy": "higher", "loss": "lower"}
+"""What a panel shows: the headlines with this word in their name -> the better direction."""
+
+
+class Curves(Tracker):
+    """Draws ``figures/curves.png`` after the last round: accuracies and losses over the rounds.
+
+    Shown are the run's headlines; a panel has at most ten. The numbers are in ``curves.csv``, empty
+    where a round did not measure a metric.
+    """
+
+    def __init__(self, run: RunInfo) -> None:
+        self._path = run.folder / "figures" / "curves"
+        self._headlines = run.headlines
+        self._history = [record for record in run.past if record.metrics]
+
+    def log(self, record: Record) -> None:
+        """Keep the metrics."""
+        if record.metrics:
+            self._history.append(Record(record.round, record.metrics))
+
+    def finish(self, summary: Mapping[str, Any] | None) -> None:
+        """Draw the curves, unless the run failed or has no two rounds."""
+        shown = {
+            word: self._measured(word, better)[:MOST_LINES] for word, better in _PANELS.items()
+        }
+        shown = {word: names for word, names in shown.items() if names}
+        if summary is None or len(self._history) < 2 or not shown:
+            return
+        rounds = [record.round for record in self._history]
+        figure, all_axes = panels(len(shown))
+        with leaving_out("curves", figure):
+            for axes, (word, names) in zip(all_axes, shown.items(), strict=True):
+                for number, name in enumerate(names):
+                    values = self._values(name)
+                    known = ~np.isnan(values)
+                    axes.plot(
+                        np.array(rounds)[known],
+                        values[known],
+                        label=name,
+                        **line_style(number) | {"marker": ""},
+                    )
+                whole_numbers(axes.xaxis)
+                name_axes(axes, "round", word)
+                axes.legend(fontsize=8)
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            figure.savefig(self._path.with_suffix(".png"))
+            names = [name for each in shown.values() for name in each]
+            save_numbers(
+                self._path, {"round": np.array(rounds)} | {n: self._values(n) for n in names}
+            )
+
+    def _measured(self, word: str, better: str) -> Sequence[str]:
+        """The headlines with this word and direction that two rounds or more have measured."""
+        return [
+            name
+            for name, direction in self._headlines.items()
+            if word in name
+            and direction == better
+            and sum(name in record.metrics for record in self._history) > 1
+        ]
+
+    def _values(self, name: str) -> Any:
+        """[rounds] of a metric; NaN where it was not measured."""
+        return np.array([record.metrics.get(name, math.nan) for record in self._history])
