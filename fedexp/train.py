@@ -90,6 +90,8 @@ def _run_job(
     if summary and summary["rounds"] == config.rounds:
         run_folder.check(folder, config)
     else:
+        if sweep is None and sys.stderr.isatty() and launcher.this_process().rank == 0:
+            print(f"fedexp: {_headline(config, choices)}; loading PyTorch", file=sys.stderr)
         result = _execute(config, folder, overrides, choices, sweep)
         summary, stopped = result.summary, result.stopped
     from rich.console import Console
@@ -106,6 +108,12 @@ def _run_job(
     if stopped:
         end_job_or_sweep(stopped)
     return run_folder.objective(summary, config.objective)
+
+
+def _headline(config: Config, choices: Mapping[str, str | None]) -> str:
+    """What will run, such as ``fednh on digits, 30 rounds, 10 of 20 clients in each``."""
+    clients = f"{config.clients.per_round} of {config.clients.count} clients in each"
+    return f"{choices['algorithm']} on {choices['data']}, {config.rounds} rounds, {clients}"
 
 
 def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> RunResult:
@@ -152,10 +160,13 @@ def _execute(
     sweep: str | None = None,
 ) -> RunResult:
     from fedexp.config.launch import Launch
+    from fedexp.runtime.early import described_source
+
+    source = described_source(config)  # finds mistakes before Lightning is imported
     from fedexp.runtime.execution import execute
 
     own = {group: option for group, option in choices.items() if not group.startswith("hydra/")}
-    return execute(config, folder, Launch(list(overrides), own, sweep))
+    return execute(config, folder, Launch(list(overrides), own, sweep), source)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ ensure_environment() {
         echo "python3 cannot make virtual environments: install its venv package (Debian: python3-venv)" >&2
         exit 1
     fi
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e "$root$extras" >&2
+    # pip's own progress: what it downloads, with bars on a terminal.
+    "$venv/bin/python" -m pip install --disable-pip-version-check -e "$root$extras" >&2
     touch "$marker"
 }

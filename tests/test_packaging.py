@@ -20,7 +20,7 @@ def test_a_wheel_carries_its_configs(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
     (entry,) = (tmp_path / "site").glob("*.dist-info/entry_points.txt")
-    assert "fedexp = fedexp.train:main" in entry.read_text()
+    assert "fedexp = fedexp.__main__:main" in entry.read_text()
     assert "fedexp-partition = fedexp.preview:main" in entry.read_text()
     assert (tmp_path / "site" / "fedexp" / "py.typed").exists()
     printed = subprocess.run(

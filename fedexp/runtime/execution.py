@@ -12,6 +12,7 @@ from fedexp.config.schema import Config
 from fedexp.core.client import ClientModule
 from fedexp.core.messages import Message
 from fedexp.core.saved_state import saved_state
+from fedexp.data.dataset import Describer
 from fedexp.data.description_file import write_description
 from fedexp.data.load import load_data
 from fedexp.data.partition_table import write_partition
@@ -37,7 +38,9 @@ from fedexp.tracking.summary import summarize, write_summary
 from fedexp.tracking.tracker import Tracker
 
 
-def execute(config: Config, folder: Path, launch: Launch) -> RunResult:
+def execute(
+    config: Config, folder: Path, launch: Launch, source: Describer | None = None
+) -> RunResult:
     """Run the experiment, or resume it, and write all results to ``folder``.
 
     It ends early, with the results so far, at ``limits.minutes``, SIGTERM, SIGUSR1 or SIGUSR2.
@@ -48,6 +51,7 @@ def execute(config: Config, folder: Path, launch: Launch) -> RunResult:
         config: the checked config.
         folder: the run's own folder; created if absent.
         launch: how the run was started.
+        source: the reader of the data, if it has been built (``early.described_source``).
 
     Raises:
         InputError: the config is invalid, ``folder`` has another run, its disk is full, or a
@@ -55,16 +59,18 @@ def execute(config: Config, folder: Path, launch: Launch) -> RunResult:
         Interrupted: Ctrl-C; the rounds so far are saved.
     """
     if launcher.must_spawn(config.engine):
-        return _run_in_processes(config, folder, launch)
-    return _run(config, folder, launch)[0]
+        return _run_in_processes(config, folder, launch, source)
+    return _run(config, folder, launch, source)[0]
 
 
-def _run(config: Config, folder: Path, launch: Launch) -> tuple[RunResult, Message]:
+def _run(
+    config: Config, folder: Path, launch: Launch, source: Describer | None
+) -> tuple[RunResult, Message]:
     """Run in this process, alone or as one of several; return result and final global model."""
     clock = Clock(config.limits.minutes)
     if launcher.this_process().rank == 0:
         check(folder, config)
-    planned = plan(config)
+    planned = plan(config, source)
     fabric = make_fabric(config.engine)
     ranks = ranks_of(fabric)
     with fabric.rank_zero_first(local=True):  # the first rank fills the caches for the others
@@ -109,10 +115,12 @@ def _save_chosen(federation: Federation, folder: Path) -> None:
         save_weights(saved_state(model), folder, name)
 
 
-def _run_in_processes(config: Config, folder: Path, launch: Launch) -> RunResult:
+def _run_in_processes(
+    config: Config, folder: Path, launch: Launch, source: Describer | None
+) -> RunResult:
     """Start several processes on this machine, and run in them."""
     check(folder, config)
-    plan(config)  # raises errors before the processes start
+    plan(config, source)  # raises errors before the processes start
     size = config.engine.processes
     lines, summary, stopped, message = spawn(_run_as_rank, size, config, folder, launch)
     return RunResult(folder, lines, summary, partial(_rebuild_model, config, message), stopped)
@@ -122,7 +130,7 @@ def _run_as_rank(
     config: Config, folder: Path, launch: Launch
 ) -> tuple[bytes, dict[str, Any], str | None, Message]:
     """Run in one of several processes; return (metrics, summary, why it stopped, final message)."""
-    result, message = _run(config, folder, launch)
+    result, message = _run(config, folder, launch, None)
     return result.lines, result.summary, result.stopped, message
 
 
@@ -144,13 +152,14 @@ def _result(
     return RunResult(run.folder, lines, first, lambda: model, stopped)
 
 
-def draw_partition(config: Config, folder: Path) -> list[Path]:
+def draw_partition(config: Config, folder: Path, source: Describer | None = None) -> list[Path]:
     """Draw the partition without training; write a picture and a table to ``folder``.
 
+    ``source`` reads the data (``early.described_source``).
     Returns the paths of ``partition.png``, unless it cannot be drawn, and ``partition.csv``. Raises
     InputError.
     """
-    data = load_data(config, plan(config).source, torch.device("cpu"))
+    data = load_data(config, plan(config, source).source, torch.device("cpu"))
     folder.mkdir(parents=True, exist_ok=True)
     picture, table = folder / "partition.png", folder / PARTITION
     write_partition(table, data)

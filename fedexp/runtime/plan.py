@@ -4,9 +4,8 @@ Errors in the config are found before data is decoded.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from torch import nn
 
@@ -31,21 +30,12 @@ from fedexp.models.configured import configure_head, configured
 from fedexp.models.declared_layers import declared_layers
 from fedexp.models.shape import feature_dim, for_inputs, outline
 from fedexp.models.trained import check_trained
+from fedexp.runtime.early import build_optimizer, build_parts
 from fedexp.samplers.base import Sampler
 from fedexp.tracking.follow import check_trackers
 
 LOGGER = logging.getLogger(__name__)
 ENGINE_SUPPLIED = ("resources",)
-_WITHOUT_SHAPES: Mapping[str, type[Part]] = MappingProxyType(
-    {
-        "loss": Loss,
-        "regularizer": Regularizer,
-        "personalization": Personalization,
-        "sampler": Sampler,
-        "aggregator": Aggregator,
-    }
-)
-"""Socket -> class of its parts, for parts that are built before the data is described."""
 
 
 @dataclass(frozen=True)
@@ -95,15 +85,16 @@ class Plan:
     measures: dict[str, Measure]
 
 
-def plan(config: Config) -> Plan:
-    """Build everything that needs no data, and check it. Raises InputError in one line."""
+def plan(config: Config, source: Describer | None = None) -> Plan:
+    """Build everything that needs no data, and check it. Raises InputError in one line.
+
+    ``source`` is the result of ``early.described_source``, if that was called.
+    """
     check_trackers(config.tracking.trackers)
     settings = list(declared_settings(config))
     check(settings, LOGGER)  # before a model looks for its weights
-    parts = {n: build(n, getattr(config, n), kind) for n, kind in _WITHOUT_SHAPES.items()}
-    optimizer = LocalOptimizer(
-        config.optimizer.node, config.schedule, config.optimizer.round_decay, config.rounds
-    )
+    parts = build_parts(config)
+    optimizer = build_optimizer(config)
     faults: Faults = build("faults", config.faults, Faults)
     measures = build_measures(config.measure)
     engine = build("engine", config.engine.node, Engine, supplied=ENGINE_SUPPLIED)
@@ -111,7 +102,7 @@ def plan(config: Config) -> Plan:
     head = build("head", config.head, Head, supplied=("feature_dim", "num_classes"))
     shapes = ("input_shape", "vocabulary", "per_token")
     model = build("model", config.model.node, nn.Module, supplied=shapes)
-    source: Describer = build("data", config.data.node, Describer)
+    source = source or build("data", config.data.node, Describer)
     about = source.describe()
     model = configured(for_inputs(model, about), config.model)
     width = feature_dim(model, about.input_shape, about.per_token)

@@ -1,0 +1,24 @@
+"""The ``fedexp`` command's first moment: a line on the screen before anything slow is imported."""
+
+import sys
+from importlib.metadata import version
+
+_SILENT = {"-h", "-c", "-i", "-sc", "--help", "--hydra-help", "--cfg", "--info", "--version"}
+"""The flags whose output is all that is asked for."""
+
+
+def main() -> None:
+    """The ``fedexp`` command."""
+    arguments = sys.argv[1:]
+    if arguments == ["--version"]:
+        print(f"fedexp {version('fedexp')}")
+        return
+    if sys.stderr.isatty() and _SILENT.isdisjoint(each.partition("=")[0] for each in arguments):
+        print("fedexp: reading the config", file=sys.stderr, flush=True)
+    from fedexp.train import main as command
+
+    command()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""What of a config is built and checked before Lightning is imported.
+
+The import of Lightning takes longer than that of PyTorch, and longer than these checks. So this
+module and what it imports do without Lightning.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from fedexp.config.build import build
+from fedexp.config.schema import Config
+from fedexp.core.part import Part
+from fedexp.core.sockets import Aggregator, Loss, Personalization, Regularizer
+from fedexp.data.dataset import Describer
+from fedexp.engines.local_optimizer import LocalOptimizer
+from fedexp.samplers.base import Sampler
+
+_WITHOUT_SHAPES: Mapping[str, type[Part]] = MappingProxyType(
+    {
+        "loss": Loss,
+        "regularizer": Regularizer,
+        "personalization": Personalization,
+        "sampler": Sampler,
+        "aggregator": Aggregator,
+    }
+)
+"""Socket -> class of its parts, for parts that are built before the data is described."""
+
+
+def build_parts(config: Config) -> dict[str, Any]:
+    """Socket -> part, for the sockets whose parts need no shapes. Raises InputError."""
+    return {n: build(n, getattr(config, n), kind) for n, kind in _WITHOUT_SHAPES.items()}
+
+
+def build_optimizer(config: Config) -> LocalOptimizer:
+    """The local optimizer. Raises InputError."""
+    return LocalOptimizer(
+        config.optimizer.node, config.schedule, config.optimizer.round_decay, config.rounds
+    )
+
+
+def described_source(config: Config) -> Describer:
+    """The reader of the data, after a check of the parts' values and of the data's files.
+
+    Raises:
+        InputError: one line about the first mistake.
+    """
+    build_parts(config)
+    build_optimizer(config)
+    source: Describer = build("data", config.data.node, Describer)
+    source.describe()
+    return source
