@@ -25,4 +25,5 @@ ensure_environment() {
     # pip's own progress: what it downloads, with bars on a terminal.
     "$venv/bin/python" -m pip install --disable-pip-version-check -e "$root$extras" >&2
     touch "$marker"
+    echo "Done. To type fedexp in this terminal: source $venv/bin/activate" >&2
 }
