@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig, read_write
+from omegaconf import DictConfig, OmegaConf, read_write
 
 from fedexp.cli.resume import check_run_folder, check_sweep_folder
 from fedexp.papers.sweep import announce_single_cell
@@ -65,7 +65,8 @@ class SweepTable(Callback):
         from fedexp.reporting.sweep import report_sweep
 
         log_name, folder = f"{config.hydra.job.name}.log", Path(config.hydra.sweep.dir)
-        is_search = config.hydra.runtime.choices["hydra/sweeper"] == "optuna"
+        choices = OmegaConf.select(config, "hydra.runtime.choices") or {}
+        is_search = choices.get("hydra/sweeper") == "optuna"
         objective = config.objective if is_search else None
         if not report_sweep(folder, log_name, PaperReport, objective):
             raise SystemExit(1)

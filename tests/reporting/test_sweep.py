@@ -1,6 +1,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -29,9 +30,10 @@ def fail(folder: Path, *overrides: str) -> None:
     (folder / ".hydra" / "overrides.yaml").write_text(str(list(overrides)))
 
 
-def end(folder: Path) -> None:
-    hydra = {"sweep": {"dir": str(folder)}, "job": {"name": "fedexp"}}
-    SweepTable().on_multirun_end(OmegaConf.create({"hydra": hydra}))
+def end(folder: Path, sweeper: str = "tables") -> None:
+    hydra: dict[str, Any] = {"sweep": {"dir": str(folder)}, "job": {"name": "fedexp"}}
+    hydra["runtime"] = {"choices": {"hydra/sweeper": sweeper}}
+    SweepTable().on_multirun_end(OmegaConf.create({"hydra": hydra, "objective": "global/loss"}))
 
 
 def test_mean_and_sample_deviation_over_seeds(
@@ -58,6 +60,15 @@ def test_mean_and_sample_deviation_over_seeds(
     assert "loss" not in printed
     assert str(sweep / "sweep.csv") in printed
     assert "Failed" not in printed
+
+
+def test_a_search_shows_its_objective_alone(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    end(sweep, "optuna")
+    printed = capsys.readouterr().out
+    assert "0.4000 ± 0.1000" in printed
+    assert "accuracy" not in printed
 
 
 def test_a_failed_job_is_named_and_does_not_count(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fedexp.tracking.progress import Progress, print_report
+from fedexp.tracking.progress import Progress, how_to_upload, print_report
 from fedexp.tracking.tracker import Record, RunInfo
 
 SUMMARY: dict[str, Any] = {
@@ -91,6 +91,23 @@ def test_report_is_a_table_and_the_folder(tmp_path: Path) -> None:
     assert ["train/loss", "0.5000", "0.2500", "0.7500"] in rows
     assert "12.3 MB down, 999 bytes up" in " ".join(text.split())
     assert f"Everything is in {folder}\n" in text
+
+
+def test_a_trial_of_a_search_shows_its_objective_alone() -> None:
+    metrics = SUMMARY["metrics"] | {"validation/accuracy": {"final": 0.87654}}
+    console = terminal(live=False)
+    summary = SUMMARY | {"metrics": metrics}
+    print_report(summary, Path("run"), console, brief=True, objective="validation/accuracy")
+    assert " · validation/accuracy 0.8765 · 12 s · run\n" in output(console)
+    assert "0.91" not in output(console)
+
+
+def test_the_command_that_uploads_offline_records_is_printed(tmp_path: Path) -> None:
+    assert how_to_upload(tmp_path, "*/wandb/offline-run-*") is None
+    (tmp_path / "a b" / "0" / "wandb" / "offline-run-1").mkdir(parents=True)
+    assert how_to_upload(tmp_path / "a b", "*/wandb/offline-run-*") == (
+        f"Offline in W&B; to upload: wandb sync '{tmp_path}/a b'/*/wandb/offline-run-*"
+    )
 
 
 @pytest.mark.parametrize(("rounds", "words"), [(1, "1 round,"), (2, "2 rounds,")])
