@@ -93,3 +93,14 @@ class Padded(Loss):
 
     def forward(self, batch: Forward) -> Tensor:
         return F.cross_entropy(batch.logits, batch.targets)
+
+
+class Failing(Loss):
+    """It raises, in a function that it calls."""
+
+    def forward(self, batch: Forward) -> Tensor:
+        return batch.mean(_beyond_the_end(batch.logits))
+
+
+def _beyond_the_end(logits: Tensor) -> Tensor:
+    return [logits][1]

@@ -4,10 +4,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
-from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from fedexp.errors import InputError
 
@@ -89,7 +89,7 @@ def _scan(root: Path, base: Path, classes: tuple[str, ...]) -> tuple[list[str], 
         if not found:
             raise InputError(
                 f"data.root={root}: {base / name} is a class folder without images "
-                f"({', '.join(IMG_EXTENSIONS)})"
+                f"({', '.join(_endings())})"
             )
         paths += found
         labels += [classes.index(name)] * len(found)
@@ -109,10 +109,17 @@ def images_below(root: Path, folder: Path) -> list[str]:
         ]
         below_root = Path(parent).relative_to(root).as_posix()
         visible = (name for name in names if not name.startswith("."))
-        found += [
-            f"{below_root}/{name}" for name in visible if name.lower().endswith(IMG_EXTENSIONS)
-        ]
+        found += [f"{below_root}/{name}" for name in visible if name.lower().endswith(_endings())]
     return sorted(found)
+
+
+@cache
+def _endings() -> tuple[str, ...]:
+    """The endings of image files. torchvision, which takes seconds to import, names them."""
+    from torchvision.datasets.folder import IMG_EXTENSIONS
+
+    endings: tuple[str, ...] = IMG_EXTENSIONS
+    return endings
 
 
 def _raise(error: OSError) -> None:

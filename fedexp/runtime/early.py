@@ -47,7 +47,7 @@ def described_source(config: Config) -> Describer:
         InputError: one line about the first mistake.
     """
     build_parts(config)
-    build_optimizer(config)
     source: Describer = build("data", config.data.node, Describer)
     source.describe()
+    build_optimizer(config)  # the last: PyTorch then imports its compiler, which takes seconds
     return source

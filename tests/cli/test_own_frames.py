@@ -10,30 +10,15 @@ from command_line import fedexp
 from fedexp.cli import own_frames
 from fedexp.cli.own_frames import shorten
 
-OWN = """
-import torch
-
-from fedexp.core.sockets import Loss
-
-
-def pick(values):
-    return values[99]
-
-
-class Broken(Loss):
-    def forward(self, batch):
-        return batch.mean(pick(batch.logits[:, 0]))
-"""
 QUICK = ["data.subset=100", "rounds=1", "measure.personal=null", "tracking.wandb.mode=disabled"]
 
 
 def test_the_users_calls_are_shown_and_no_others(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(OWN)
-    done = fedexp("loss._target_=mine.Broken", *QUICK, folder=tmp_path)
+    done = fedexp("loss._target_=contract_breakers.Failing", *QUICK, folder=tmp_path)
     assert done.returncode == 1
     files = [line for line in done.stderr.splitlines() if line.lstrip().startswith("File ")]
-    assert [line.rpartition("in ")[2] for line in files] == ["forward", "pick"]
-    assert all("mine.py" in line for line in files)
+    assert [line.rpartition("in ")[2] for line in files] == ["forward", "_beyond_the_end"]
+    assert all("contract_breakers.py" in line for line in files)
     assert "IndexError" in done.stderr
     assert "while training client" in done.stderr
     assert "FEDEXP_FULL_ERROR=1 shows" in done.stderr
