@@ -158,19 +158,19 @@ def check_sweep_folder(config: DictConfig) -> None:
             f"hydra.sweep.dir={folder}: already holds a sweep; name another folder, or resume "
             f"the sweep with resume={folder}"
         )
+    if not exists and resume not in (None, run_folder.AUTO):
+        _exit(f"resume={resume}: has no sweep")
     with _exit_in_one_line():
         make_folder("hydra.sweep.dir", folder)
     if resume is None:
         return
     if exists:
         _print_line(f"resuming the sweep in {folder}")
-    elif resume == run_folder.AUTO:
+    else:
         _print_line(
             f"resume=auto: found no sweep like this one in {_searched(config.hydra.sweep)}; "
             f"starting a new one in {folder}"
         )
-    else:
-        _exit(f"resume={resume}: has no sweep")
 
 
 def check_run(folder: Path, config: Any) -> None:

@@ -8,12 +8,12 @@ The arguments must fit its signature, so a new part brings its own schema in its
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType, UnionType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
@@ -168,13 +168,11 @@ def _one_line(error: ValidationError, model: type[BaseModel], prefix: str) -> st
     if problem["type"] == "extra_forbidden":
         if words := renamed(key):
             return f"{key}: unknown key; it {words}"
-        group: Any = model
-        for step in problem["loc"][:-1]:  # a key of a group, or of a dict of groups
-            is_dict = not hasattr(group, "model_fields")
-            group = (
-                typing.get_args(group)[-1] if is_dict else group.model_fields[str(step)].annotation
-            )
-        return f"{key}: unknown key; there are {', '.join(sorted(group.model_fields)) or 'none'}"
+        known = sorted(_fields(model, problem["loc"][:-1]))
+        return f"{key}: unknown key; there are {', '.join(known) or 'none'}"
+    if problem["type"] == "model_type":
+        known = [f"{key}.{name}" for name in _fields(model, problem["loc"])]
+        return f"{key}={problem['input']}: is a group of keys; there are {', '.join(known)}"
     if problem["type"] == "missing":
         return f"{key}: is missing"
     message = problem["msg"].removeprefix("Input ").removeprefix("Value error, ")
@@ -184,3 +182,11 @@ def _one_line(error: ValidationError, model: type[BaseModel], prefix: str) -> st
     if problem["type"] == "list_type":
         message += f", such as [{problem['input']}]"
     return f"{key}={problem['input']}: {message}"
+
+
+def _fields(model: Any, place: Sequence[int | str]) -> Iterable[str]:
+    """The keys of the group at this place of a config, or of a dict of groups."""
+    for step in place:
+        is_dict = not hasattr(model, "model_fields")
+        model = typing.get_args(model)[-1] if is_dict else model.model_fields[str(step)].annotation
+    return cast(Iterable[str], model.model_fields)

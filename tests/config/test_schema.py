@@ -164,6 +164,7 @@ def test_no_group_runs_a_command(group: str, target: str) -> None:
             "optimizer.round_decay=1.1: should be less than or equal to 1",
         ),
         ("+clients.per_rund=3", "clients.per_rund: unknown key; there are count, per_round"),
+        ("clients=30", "clients=30: is a group of keys; there are clients.count, clients.per_rou"),
         ("+mu=3", "mu: unknown key; there are aggregator, checkpoint"),
         ("+optimizer.dampning=0.1", "optimizer.dampning: unknown key; there are dampening, differ"),
         ("+head.size=3", "head.size: unknown key; there are bias"),
