@@ -62,7 +62,7 @@ def with_saved_overrides(overrides: Sequence[str]) -> list[str]:
         raise
     except (OSError, ValueError, AttributeError, TypeError, YAMLError):
         return list(overrides)  # it is checked later whether the folder holds a run
-    typed = {"resume", "hydra.mode", *map(override_key, overrides)}
+    typed = {"resume", "hydra.mode", "hydra.sweep.dir", *map(override_key, overrides)}
     kept = [str(each) for each in saved if override_key(str(each)) not in typed]
     return [*(each for each in overrides if each.startswith("-")), *kept, *_without(overrides)]
 
