@@ -8,7 +8,7 @@ import numpy as np
 
 from fedexp.drawing.data_figure import save_numbers
 from fedexp.drawing.panels import name_axes, panels
-from fedexp.drawing.style import MOST_LINES, line_style, whole_numbers
+from fedexp.drawing.style import LAYOUT, MOST_LINES, line_style, whole_numbers
 from fedexp.tracking.failed_figures import leaving_out
 from fedexp.tracking.tracker import Record, RunInfo, Tracker
 
@@ -58,7 +58,7 @@ class Curves(Tracker):
                 name_axes(axes, "round", word)
                 axes.legend(fontsize=8)
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(self._path.with_suffix(".png"))
+            figure.savefig(self._path.with_suffix(".png"), dpi=LAYOUT["dpi"])
             names = [name for each in shown.values() for name in each]
             save_numbers(
                 self._path, {"round": np.array(rounds)} | {n: self._values(n) for n in names}
