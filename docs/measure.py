@@ -96,7 +96,7 @@ def _measure(job: Job) -> str:
         return "one seed is enough"
     own = overrides(job.option)
     try:
-        digest = _digest(tuple(own))
+        digest = config_digest(tuple(own))
         if twin := _twin(digest, job.seed):
             _add(job.option, twin)
             return "as another option with the same config"
@@ -117,7 +117,7 @@ def _run(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 @cache
-def _digest(own: tuple[str, ...]) -> str:
+def config_digest(own: tuple[str, ...]) -> str:
     """The same for all command lines that compose to the same config."""
     config = compose(own)
     with open_dict(config):
@@ -137,7 +137,8 @@ def _twin(digest: str, seed: int) -> dict[str, Any] | None:
 
 def _add(option: Option, run: dict[str, Any]) -> None:
     """Store a run beside those of the other seeds."""
-    runs = [*_stored(option)["runs"], run]
+    others = (each for each in _stored(option)["runs"] if each["seed"] != run["seed"])
+    runs = [*others, run]
     _write(option, {"runs": sorted(runs, key=lambda each: each["seed"])})
 
 
@@ -180,11 +181,11 @@ def _write(option: Option, content: dict[str, Any]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     whole = {"release": version("fedexp"), "command": _command(option), **content}
     unfinished = file.with_suffix(".new")
-    unfinished.write_text(_as_text(whole))
+    unfinished.write_text(as_text(whole))
     unfinished.replace(file)
 
 
-def _as_text(content: dict[str, Any]) -> str:
+def as_text(content: dict[str, Any]) -> str:
     """JSON with a line for each number or list of numbers that is not nested further."""
     text = json.dumps(content, indent=1)
     return re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", _in_one_line, text) + "\n"

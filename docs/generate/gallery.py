@@ -46,7 +46,7 @@ def _row(option: Option) -> list[str]:
     sockets = [group for group, _ in option.choices if group in _SOCKETS]
     idea = sentence(option.summary).partition(": ")[2] or sentence(option.summary)
     return [
-        f"[{option.name}](/{option.page}.md)<br><small>{escape(idea)}</small>",
+        f"[{option.name}](/{option.page}.md)<small>{escape(idea)}</small>",
         ", ".join(sockets),
         str(year(option) or ""),
         *numbers,

@@ -38,6 +38,11 @@ class Runs:
         """The mean over seeds of ``download_bytes``, ``upload_bytes`` or ``seconds`` of a run."""
         return fmean(run[name] for run in self.runs)
 
+    @property
+    def metrics(self) -> set[str]:
+        """The names of all metrics that the runs logged."""
+        return {name for run in self.runs for name in run["metrics"]}
+
     def curve(self, metric: str) -> Curve:
         """The mean over seeds in each round in which it was measured."""
         curves = [run["curves"].get(metric, []) for run in self.runs]

@@ -24,6 +24,7 @@ def measured_section(option: Option) -> str:
     both = {option.name: own} if is_baseline else {option.name: own, "fedavg": fedavg}
     parts = [
         _command(own),
+        *_own_metrics(own, fedavg),
         _curves(both),
         table(("", *both), _rows(both), classes="numbers"),
         _remarks(own),
@@ -37,6 +38,13 @@ def _command(own: Runs) -> str:
     overrides.sort(key=lambda each: not each.startswith("algorithm="))
     words = ["fedexp", *sweep, *overrides, f"seed={','.join(map(str, own.seeds))}"]
     return f"```bash\n{' '.join(words)}\n```"
+
+
+def _own_metrics(own: Runs, fedavg: Runs) -> list[str]:
+    """What the run logged besides FedAvg's metrics."""
+    names = sorted(own.metrics - fedavg.metrics)
+    listed = ", ".join(f"`{name}`" for name in names)
+    return [f"It logs [besides](/numbers.md): {listed}."] if names else []
 
 
 def _curves(both: dict[str, Runs]) -> str:
