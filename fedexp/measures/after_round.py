@@ -1,7 +1,7 @@
 """The view of a federation after a round, from which measures compute their results."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
 from fedexp.core.client import ClientModule
@@ -94,6 +94,15 @@ class AfterRound:
         None in all processes except the first, and if the method has no global model.
         """
         return self._predictions("test")
+
+    def predictions_with(self, weights: Tensors) -> Predictions | None:
+        """The global model with other shared ``weights`` on the test split.
+
+        None where ``global_predictions`` is None.
+        """
+        if not self.ranks.is_first:
+            return None
+        return self.scoring.score_global(replace(self.message, weights=weights))
 
     def class_accuracies(self) -> Mapping[str, float]:
         """Class name -> accuracy of the global model; empty without predictions.

@@ -53,6 +53,4 @@ class GlobalModel(Measure):
         predictions = None if unseen else after.global_predictions()
         if predictions is None:
             return Measured()
-        accuracy = predictions.correct.double().mean().item()
-        metrics = {"global/accuracy": accuracy, "global/loss": predictions.loss}
-        return Measured(metrics, per_class=after.class_accuracies())
+        return Measured(predictions.metrics("global/{}"), per_class=after.class_accuracies())

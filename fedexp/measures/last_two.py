@@ -1,7 +1,6 @@
 """The mean of the last two global models."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
 
 from pydantic import PositiveInt
@@ -10,7 +9,6 @@ from fedexp.compatibility.traits import Need
 from fedexp.core.messages import Message, Tensors
 from fedexp.measures.after_round import AfterRound
 from fedexp.measures.measure import Better, Measure, Measured
-from fedexp.measures.scoring.scorer import Scorer
 
 
 class LastTwo(Measure):
@@ -36,14 +34,10 @@ class LastTwo(Measure):
 
     def __call__(self, after: AfterRound) -> Measured:
         """Accuracy and loss of the mean."""
-        if not after.ranks.is_first:
-            return Measured()
         newest = after.message.weights
         mean = newest if self._before.round == 1 else mean_of(self._before.weights, newest)
-        after.resources.load_global(replace(after.message, weights=mean))
-        found = Scorer(after.resources).predict(personal=False)
-        accuracy = found.correct.double().mean().item()
-        return Measured({"global/accuracy_last_two": accuracy, "global/loss_last_two": found.loss})
+        found = after.predictions_with(mean)
+        return Measured(found.metrics("global/{}_last_two") if found else {})
 
 
 def mean_of(before: Tensors, newest: Tensors) -> Tensors:

@@ -1,7 +1,6 @@
 """The mean of the cohort's models, for methods whose global model is another one."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -15,7 +14,6 @@ from fedexp.core.reducible import Contribution
 from fedexp.engines.resources import Resources
 from fedexp.measures.after_round import AfterRound
 from fedexp.measures.measure import Better, Measure, Measured
-from fedexp.measures.scoring.scorer import Scorer
 
 
 class MeanModel(Measure):
@@ -60,11 +58,7 @@ class MeanModel(Measure):
     def __call__(self, after: AfterRound) -> Measured:
         """Accuracy and loss of the mean model."""
         mean = self._mean.merge(self._start.weights)
-        if mean is self._start.weights or not after.ranks.is_first:
+        if mean is self._start.weights:
             return Measured()
-        after.resources.load_global(replace(after.message, weights=mean))
-        found = Scorer(after.resources).predict(personal=False)
-        accuracy = found.correct.double().mean().item()
-        return Measured(
-            {"global/accuracy_mean_model": accuracy, "global/loss_mean_model": found.loss}
-        )
+        found = after.predictions_with(mean)
+        return Measured(found.metrics("global/{}_mean_model") if found else {})

@@ -36,7 +36,4 @@ class Validation(Measure):
     def __call__(self, after: AfterRound) -> Measured:
         """Accuracy and mean cross-entropy on the held-out samples."""
         predictions = after.validation_predictions()
-        if predictions is None:
-            return Measured()
-        accuracy = predictions.correct.double().mean().item()
-        return Measured({"validation/accuracy": accuracy, "validation/loss": predictions.loss})
+        return Measured(predictions.metrics("validation/{}") if predictions else {})

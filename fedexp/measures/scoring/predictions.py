@@ -52,6 +52,11 @@ class Predictions:
     validation: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
     head_correct: Tensor | None = None
 
+    def metrics(self, names: str) -> dict[str, float]:
+        """Accuracy and loss; ``names`` such as ``global/{}`` gives ``global/accuracy``."""
+        accuracy = self.correct.double().mean().item()
+        return {names.format("accuracy"): accuracy, names.format("loss"): self.loss}
+
     def within(self, size: int, index: Tensor) -> "Predictions":
         """Predictions of ``size`` samples: number i moves to ``index[i]``; padding is dropped."""
         places = index.cpu()
