@@ -37,7 +37,7 @@ def declared(key: str, component: object) -> Declaration:
 
 
 def needed(subject: str, trait: str, lacking: str, advice: str) -> dict[str, str]:
-    """``needs`` with one trait; ``lacking`` names the data or the method, for the error."""
+    """One entry of ``needs``: ``subject`` needs the trait, and ``lacking`` does not have it."""
     return {trait: f"{subject}: needs {trait}, which {lacking} lacks; {advice}"}
 
 
