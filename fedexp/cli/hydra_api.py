@@ -1,4 +1,4 @@
-"""What Hydra 1.3 with OmegaConf 2.3 and Hydra 1.4 with OmegaConf 2.4 name differently."""
+"""Names that differ between Hydra 1.3 with OmegaConf 2.3 and Hydra 1.4 with OmegaConf 2.4."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The key that was meant, where a key of the command line does not exist."""
+"""Suggests a key for one on the command line that does not exist."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches

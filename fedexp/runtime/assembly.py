@@ -125,7 +125,7 @@ def _setting(
 
 
 def setting_without_data(plan: Plan, module: ClientModule, class_counts: Tensor | None) -> Setting:
-    """What a part needs to know for its parameters and buffers.
+    """The setting with which a part makes its parameters and buffers.
 
     Args:
         plan: the checked config.

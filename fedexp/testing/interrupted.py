@@ -14,9 +14,9 @@ from fedexp.testing.federations import sent
 
 
 class Interrupted(Serial):
-    """Trains one client after another; between the begin of each and its training, another begins.
+    """Trains one client after another; begins another client between a client's begin and training.
 
-    Then this client's parameters and buffers are put back, which is all that a stack keeps of it.
+    Then it restores the client's parameters and buffers, which is all that a stack keeps of it.
     """
 
     def begin(self, client: int, message: Message, state: ClientState) -> ClientModule:
