@@ -1,4 +1,4 @@
-"""``data.json`` of a run: what a trained model needs to know of its data."""
+"""``data.json`` of a run: the facts about its data that a trained model needs."""
 
 import json
 from dataclasses import asdict, dataclass

@@ -1,4 +1,4 @@
-"""Numbers: as they are, or standardised."""
+"""Numbers, unchanged or standardised."""
 
 from dataclasses import dataclass
 from math import prod

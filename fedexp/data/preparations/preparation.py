@@ -51,7 +51,7 @@ class Preparation:
 
     @property
     def node(self) -> Node:
-        """What ``from_node`` makes an equal preparation of; values of JSON."""
+        """JSON values from which ``from_node`` makes an equal preparation."""
         kind = type(self)
         return {"_target_": f"{kind.__module__}.{kind.__qualname__}", **asdict(self)}
 

@@ -1,4 +1,4 @@
-"""Token ids: as they are, shorter sequences padded in front."""
+"""Token ids, unchanged; shorter sequences are padded in front."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
