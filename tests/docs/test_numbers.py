@@ -42,7 +42,7 @@ def in_code() -> Iterator[str]:
                         for each in node.values
                     )
                 elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    text = node.value
+                    text = node.value.replace("{}", "<x>")  # a template for str.format
                 else:
                     continue
                 text += "<x>" if text.endswith("_") else ""  # the beginning of an f-string

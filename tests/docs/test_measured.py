@@ -1,0 +1,53 @@
+"""The stored runs on digits, which the options' pages show."""
+
+import json
+import shlex
+
+import pytest
+from generate.measured import FOLDER, Runs, mean_and_spread, path, runs
+from generate.options import Option, all_options, find
+from generate.run_plan import overrides, reason_for_none
+
+MEASURED = [option for option in all_options() if not reason_for_none(option)]
+STORED = [option for option in MEASURED if path(option.group, option.name).exists()]
+
+
+@pytest.mark.parametrize("option", STORED, ids=lambda each: f"{each.group}/{each.name}")
+def test_the_stored_runs_are_of_the_command_on_the_page(option: Option) -> None:
+    """If not: ``bash scripts/docs.sh --measure GROUP/NAME``."""
+    stored = json.loads(path(option.group, option.name).read_text())
+    assert shlex.split(stored["command"])[1:] == overrides(option)
+    if "not_measured" not in stored:
+        seeds = [run["seed"] for run in stored["runs"]]
+        assert seeds == sorted(set(seeds))
+        assert all(run["upload_bytes"] >= 0 and run["seconds"] > 0 for run in stored["runs"])
+
+
+def test_no_run_is_stored_of_an_option_that_is_gone() -> None:
+    known = {path(option.group, option.name) for option in MEASURED}
+    assert [file for file in FOLDER.rglob("*.json") if file not in known] == []
+
+
+def test_fedavg_learns_the_digits() -> None:
+    found = runs("algorithm", "fedavg")
+    assert isinstance(found, Runs)
+    assert all(value > 0.9 for value in found.final("global/accuracy"))
+    assert len(found.curve("global/accuracy")) == 30
+
+
+def test_a_method_without_a_global_model_has_no_global_accuracy() -> None:
+    found = runs("algorithm", "fedper")
+    assert isinstance(found, Runs)
+    assert not found.final("global/accuracy")
+    assert found.final("personal/accuracy_local")
+
+
+def test_other_data_have_a_reason() -> None:
+    assert reason_for_none(find("data", "cifar10"))
+    assert not reason_for_none(find("data", "digits"))
+
+
+def test_one_seed_has_no_spread() -> None:
+    assert mean_and_spread([0.5]) == "0.500"
+    assert mean_and_spread([0.4, 0.6]) == "0.500 ± 0.141"
+    assert mean_and_spread([]) == ""
