@@ -24,6 +24,7 @@ import torch
 from torch.multiprocessing.spawn import start_processes
 
 from fedexp.distributed.fabric import RENDEZVOUS
+from fedexp.distributed.parent import follow_parent
 from fedexp.distributed.wire import decode, encode
 from fedexp.errors import InputError, Interrupted
 from fedexp.state.abandoned import hold
@@ -169,6 +170,7 @@ def _run_rank(
     arguments: tuple[Any, ...],
 ) -> None:
     """The main function of each process."""
+    follow_parent()
     os.setpgid(0, 0)  # own process group: otherwise a Ctrl-C would arrive twice
     os.environ |= _variables(rank, size, folder)
     if "OMP_NUM_THREADS" not in os.environ:

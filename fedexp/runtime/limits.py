@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from fedexp.runtime.parent import parent_has_ended
+from fedexp.distributed.parent import parent_has_ended
 
 STOPPING = tuple(
     signal.Signals[name]

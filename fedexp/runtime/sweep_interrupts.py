@@ -15,10 +15,10 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from types import FrameType
 
+from fedexp.distributed.parent import follow_parent, parent_has_ended
 from fedexp.errors import Interrupted
 from fedexp.runtime.interrupts import NOTICE, exit_on_interrupt, in_worker
 from fedexp.runtime.limits import STOPPING, stop_sweep
-from fedexp.runtime.parent import follow_parent, parent_has_ended
 
 _BLOCKED = {signal.SIGINT, *STOPPING}
 _MASKS = hasattr(signal, "pthread_sigmask")  # a POSIX system
@@ -75,7 +75,8 @@ def _count_interrupts() -> None:
 def unblock_interrupts() -> Iterator[None]:
     """Let Ctrl-C interrupt the block; an earlier, blocked Ctrl-C interrupts its start.
 
-    In a worker SIGTERM does the same, and it arrives when the worker's parent ends.
+    In a worker SIGTERM does the same, and it arrives when the worker's parent ends. A worker that
+    has no job ends at once with its parent.
     """
     if not _MASKS:
         yield
@@ -93,6 +94,8 @@ def unblock_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         for each, handler in handlers.items():
             signal.signal(each, handler)
+        if in_worker():
+            follow_parent(signal.SIGKILL)  # the only signal that is not blocked now
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -106,4 +109,6 @@ def record_interrupt() -> None:
 
 def was_interrupted() -> bool:
     """Whether a job or the parent of this worker was; then the worker starts no other job."""
+    if in_worker():
+        follow_parent()
     return _State.interrupted or parent_has_ended()
