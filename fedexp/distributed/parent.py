@@ -10,21 +10,17 @@ _PR_SET_PDEATHSIG = 1  # Linux's sys/prctl.h
 
 
 class _State:
-    """The parent of this worker or rank; None in any other process."""
+    """Whether this process is a worker or rank."""
 
-    parent: int | None = None
+    follows = False
 
 
 def follow_parent(end: signal.Signals = signal.SIGTERM) -> None:
-    """In a worker or rank: remember the parent and, on Linux, ask for a signal when it ends.
+    """In a worker or rank: on Linux, ask for a signal when the parent ends.
 
     If the parent has ended already, this process gets the signal now.
     """
-    starter = multiprocessing.parent_process()
-    if starter is None or starter.pid is None:
-        return
-    through_server = starter.pid != os.getppid() and _exists(starter.pid)
-    _State.parent = os.getppid() if through_server else starter.pid
+    _State.follows = True
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, end)
     if parent_has_ended():
@@ -33,16 +29,10 @@ def follow_parent(end: signal.Signals = signal.SIGTERM) -> None:
 
 def parent_has_ended() -> bool:
     """Whether the parent of this worker or rank has ended; False in any other process."""
-    return _State.parent not in (None, os.getppid())
-
-
-def _exists(process: int) -> bool:
-    if os.name == "nt":  # where signal 0 is a Ctrl-C
-        return True
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
+    parent = multiprocessing.parent_process() if _State.follows else None
+    if parent is None:
         return False
-    except PermissionError:
-        pass
-    return True
+    try:
+        return not parent.is_alive()
+    except ValueError:  # a worker of joblib has no pipe to its parent
+        return parent.pid != os.getppid()

@@ -26,6 +26,10 @@ from fedexp.tracking.jsonl import parse_metrics
 
 _DEEPEST = 50
 """Largest number of nested levels in a config; more would be an attack on the reader."""
+_LARGEST = 2**30
+"""Most bytes of a file (1 GiB); larger ones may take all memory."""
+_HIGHEST = 2**63
+"""Seeds and rounds are below this number."""
 
 
 @dataclass(frozen=True)
@@ -195,6 +199,7 @@ def _naming(path: Path) -> Iterator[None]:
     if not is_within(path, path.parent):
         raise InputError(f"{path.parent}: {path.name} is a link out of the folder, not followed")
     try:
+        _check_file(path)
         yield
     except RecursionError:
         raise InputError(f"{path.parent}: {path.name} is nested too deeply") from None
@@ -206,6 +211,14 @@ def _naming(path: Path) -> Iterator[None]:
         raise InputError(f"{path.parent}: {path.name} cannot be read: {problem}") from None
 
 
+def _check_file(path: Path) -> None:
+    """Raise ValueError if reading this path would wait for ever or take all memory."""
+    if not path.exists() or path.is_dir():
+        return
+    _check(path.is_file(), path.name, "a file, not a pipe or device")
+    _check(path.stat().st_size <= _LARGEST, path.name, "smaller than 1 GiB")
+
+
 def is_within(path: Path, folder: Path) -> bool:
     """Whether the path lies in the folder after all links are followed."""
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
@@ -213,8 +226,10 @@ def is_within(path: Path, folder: Path) -> bool:
 
 def _identity(folder: Path) -> Identity | None:
     """The content of ``run.json``; None if it is damaged or another program's."""
+    copies = [each / run_folder.IDENTITY for each in run_folder.checkpoint_folders(folder)]
+    are_own = all(is_within(each, folder) for each in copies)
     try:
-        found = run_folder.read(folder)
+        found = run_folder.read(folder) if are_own else run_folder.read_identity(folder)
     except (TypeError, OSError):  # JSON, but not ours
         return None
     return found if found is not None and _is_config(found.config) else None
@@ -287,7 +302,7 @@ def _is_config(config: object) -> bool:
     if not isinstance(config, Mapping):
         return False
     numbers = (config.get("seed"), config.get("rounds"))
-    are_numbers = all(isinstance(each, int) for each in numbers)
+    are_numbers = all(isinstance(each, int) and 0 <= each < _HIGHEST for each in numbers)
     return are_numbers and isinstance(config.get("measure"), Mapping)
 
 
@@ -312,6 +327,7 @@ def _yaml(path: Path) -> Any:
     if not path.exists():
         return None
     _check(is_within(path, path.parent), path.name, "a file of the folder, not a link")
+    _check_file(path)
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     text = path.read_text(encoding="utf-8")
     aliases = (isinstance(each, yaml.AliasEvent) for each in yaml.parse(text, Loader=loader))

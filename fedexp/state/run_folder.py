@@ -5,6 +5,7 @@ The command line uses this module before the job begins, so it imports nothing s
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import math
@@ -42,6 +43,8 @@ SUMMARY = "summary.json"
 METRICS = "metrics.jsonl"
 AUTO = "auto"
 _ROUND = re.compile(r"round_\d{4,}")
+_LARGEST = 2**26
+"""Most bytes of a JSON file of fedexp (64 MiB)."""
 
 
 @dataclass(frozen=True)
@@ -75,13 +78,13 @@ def read(folder: Path) -> Identity | None:
     """
     if found := read_identity(folder):
         return found
-    copies = (_content(each / IDENTITY) for each in checkpoint_folders(folder))
+    copies = (_json(each / IDENTITY) for each in checkpoint_folders(folder))
     return next(filter(None, map(parse_identity, copies)), None)
 
 
 def read_identity(folder: Path) -> Identity | None:
     """Like ``read``, without the copies in checkpoints."""
-    return parse_identity(_content(folder / FILE_NAME))
+    return parse_identity(_json(folder / FILE_NAME))
 
 
 def check(folder: Path, config: Config) -> None:
@@ -188,10 +191,8 @@ def finished_summary(folder: Path) -> dict[str, Any] | None:
 
 def read_summary(folder: Path) -> dict[str, Any] | None:
     """The run's ``summary.json``; None if it is absent. Raises ValueError or OSError."""
-    try:
-        summary: dict[str, Any] = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
+    path = folder / SUMMARY
+    summary: dict[str, Any] | None = json.loads(_json(path)) if path.exists() else None
     return summary
 
 
@@ -255,10 +256,10 @@ def parse_identity(content: bytes) -> Identity | None:
 
 
 def _is_foreign(path: Path) -> bool:
-    """Whether another program has made this ``run.json``: it is a folder, or JSON but not ours."""
-    if path.is_dir():
+    """Whether another program has made this ``run.json``: it is no file, or JSON but not ours."""
+    if path.exists() and not path.is_file():
         return True
-    content = _content(path)
+    content = _json(path)
     try:
         json.loads(content)
     except ValueError:  # absent or damaged
@@ -266,8 +267,17 @@ def _is_foreign(path: Path) -> bool:
     return parse_identity(content) is None
 
 
+def _json(path: Path) -> bytes:
+    """The content of a JSON file; empty if there is no such file. Raises OSError if too large."""
+    if _size(path) > _LARGEST:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+    return _content(path)
+
+
 def _content(path: Path) -> bytes:
-    """The content of the file; empty if there is no such file."""
+    """The content of the file; empty if there is no such file, but for example a pipe."""
+    if not path.is_file():
+        return b""
     try:
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):

@@ -38,8 +38,10 @@ def in_a_server(folder: Path) -> None:
 
 
 def late(folder: Path) -> None:
-    """Begins after its parent has ended."""
-    while os.getppid() == multiprocessing.parent_process().pid:  # type: ignore[union-attr]
+    """Begins after its parent has been killed; nobody has waited for it, so it is a zombie."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    while os.getppid() == parent.pid:
         time.sleep(0.01)
     (folder / str(os.getpid())).touch()
     follow_parent()
@@ -47,9 +49,13 @@ def late(folder: Path) -> None:
 
 
 def parent_of_late(folder: Path) -> None:
-    """Dies before its child asks for it."""
-    SPAWN.Process(target=late, args=(folder,)).start()
-    os.kill(os.getpid(), signal.SIGKILL)
+    """Dies before its child asks for it, and stays a zombie for as long as its own parent lives."""
+    if not (parent := os.fork()):
+        SPAWN.Process(target=late, args=(folder,)).start()
+        os.kill(os.getpid(), signal.SIGKILL)
+    wait(folder, 1)
+    time.sleep(0.5)
+    os.waitpid(parent, 0)
 
 
 def wait(folder: Path, names: int) -> list[int]:
@@ -103,7 +109,8 @@ def test_a_process_of_a_fork_server_has_a_parent(tmp_path: Path) -> None:
 
 
 def test_a_process_whose_parent_died_before_it_asked_ends_at_once(tmp_path: Path) -> None:
-    started(parent_of_late, tmp_path).join()
+    parent = started(parent_of_late, tmp_path)
     (process,) = wait(tmp_path, 1)
     assert all_end([process])
+    parent.join()
     assert not (tmp_path / "trains on").exists()

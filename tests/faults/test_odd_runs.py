@@ -1,6 +1,7 @@
 """A report over folders of other people: an odd file costs its own run, in one line."""
 
 import json
+import os
 import resource
 import zipfile
 from collections.abc import Callable
@@ -28,6 +29,21 @@ def replace(name: str, content: str | bytes) -> Callable[[Path], None]:
         (run / name).write_bytes(content.encode() if isinstance(content, str) else content)
 
     return change
+
+
+def pipe(name: str) -> Callable[[Path], None]:
+    """Whoever reads it waits for ever."""
+
+    def change(run: Path) -> None:
+        (run / name).unlink()
+        os.mkfifo(run / name)
+
+    return change
+
+
+def huge(name: str) -> Callable[[Path], None]:
+    """A file of a TiB that takes no room on the disk, but in memory."""
+    return lambda run: os.truncate(run / name, 2**40)
 
 
 def identity(**changes: Any) -> str:
@@ -110,6 +126,30 @@ ODD: dict[str, tuple[Callable[[Path], None], str]] = {
         replace("metrics.jsonl", f'{{"round": 1, "global/accuracy": 1{"0" * 400}}}\n'),
         "metrics.jsonl cannot be read: int too large to convert to float",
     ),
+    "rounds beyond all": (
+        replace("run.json", config(rounds=10**400)),
+        "its run.json is damaged or another program's",
+    ),
+    "a pipe for run.json": (
+        pipe("run.json"),
+        "run.json cannot be read: run.json should be a file, not a pipe or device",
+    ),
+    "a pipe for metrics": (
+        pipe("metrics.jsonl"),
+        "metrics.jsonl cannot be read: metrics.jsonl should be a file, not a pipe or device",
+    ),
+    "a pipe for a summary": (
+        pipe("summary.json"),
+        "summary.json cannot be read: summary.json should be a file, not a pipe or device",
+    ),
+    "a huge run.json": (
+        huge("run.json"),
+        "run.json cannot be read: run.json should be smaller than 1 GiB",
+    ),
+    "huge metrics": (
+        huge("metrics.jsonl"),
+        "metrics.jsonl cannot be read: metrics.jsonl should be smaller than 1 GiB",
+    ),
     "a paper of text": (replace("run.json", config(paper="T")), "paper=T: should be a list"),
     "a target of text": (
         replace("run.json", paper(metric="rounds_to/high", values={"a=b": 9})),
@@ -145,6 +185,23 @@ def test_a_file_that_is_a_link_out_of_its_run_is_not_followed(name: str, tmp_pat
         [],
         [f"{run}: {name} is a link out of the folder, not followed"],
     )
+
+
+def test_a_checkpoint_that_is_a_link_out_of_its_run_is_not_followed(tmp_path: Path) -> None:
+    """Its copy would take the place of the damaged ``run.json``."""
+    copy = write_run(tmp_path / "elsewhere") / "run.json"
+    (checkpoints := write_run(tmp_path / "runs" / "0") / "checkpoints").mkdir(exist_ok=True)
+    (checkpoints.parent / "run.json").write_bytes(b"")
+    copy.rename(copy.with_name("identity.json"))
+    (checkpoints / "round_0001").symlink_to(copy.parent)
+    assert not read_runs([tmp_path / "runs"])[0]
+
+
+def test_hydras_files_are_no_pipes(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", finished=False)
+    pipe(".hydra/overrides.yaml")(run)
+    reason = "overrides.yaml should be a file, not a pipe or device"
+    assert read_runs([run])[1] == [f"{run}: .hydra cannot be read: {reason}"]
 
 
 def test_hydras_files_may_have_neither_links_nor_aliases(tmp_path: Path) -> None:

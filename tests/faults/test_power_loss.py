@@ -1,13 +1,21 @@
 """Runs that go on after a power loss at any moment end as if nothing had happened."""
 
 import logging
+import os
+import random
+import shutil
+import signal
+import subprocess
 import sys
+import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command_line import PROCESSES
 from forgetful_disk import ForgetfulDisk, Image, restore
-from short_runs import Outcome, run
+from short_runs import Outcome, outcome, run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 RUNS = {
@@ -91,3 +99,66 @@ def test_the_disk_forgets_what_was_not_flushed(tmp_path: Path) -> None:
     assert {"a": b"new"} not in disk.images
     assert {"a": b""} in disk.images
     assert {} in disk.images
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
+    """An ext4 file system in a file: the file, and the folder where it is mounted."""
+    disk, folder = tmp_path / "disk", tmp_path / "mounted"
+    disk.touch()
+    os.truncate(disk, 32 * 2**20)
+    folder.mkdir()
+    try:
+        subprocess.run(["mkfs.ext4", "-q", "-F", str(disk)], check=True, capture_output=True)
+        mount(disk, folder)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("only root can mount a file system")
+    yield disk, folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def mount(disk: Path, folder: Path) -> None:
+    subprocess.run(["mount", "-o", "loop", str(disk), str(folder)], check=True, capture_output=True)
+
+
+def in_a_process(folder: Path, overrides: list[str]) -> None:
+    """A run as the user's own process."""
+    run(folder, *overrides)
+
+
+@pytest.mark.slow
+def test_replayed_journals(journal: tuple[Path, Path], tmp_path: Path) -> None:
+    """The file system as a power loss leaves it at random moments, after its journal is replayed.
+
+    The file under the file system has only what was written to the disk, not what the kernel holds.
+    """
+    (disk, folder), overrides, draw = (
+        journal,
+        [*RUNS["first launch"], "rounds=20"],
+        random.Random(0),
+    )
+    process = PROCESSES.Process(target=in_a_process, args=(folder / "run", overrides))
+    process.start()
+    assert process.pid is not None
+    found: list[Path] = []
+    while process.is_alive():
+        process.join(draw.uniform(0.02, 0.3))
+        os.kill(process.pid, signal.SIGSTOP)
+        time.sleep(0.02)  # until a flush that has begun is complete
+        found.append(tmp_path / f"disk{len(found)}")
+        shutil.copy(disk, found[-1])
+        os.kill(process.pid, signal.SIGCONT)
+    expected, counts = outcome(folder / "run"), Counter[str]()
+    for number, image in enumerate(found):
+        again = tmp_path / f"again{number}"
+        again.mkdir()
+        mount(image, again)
+        try:
+            rounds = [int(path.name[6:]) for path in again.glob("run/checkpoints/round_*")]
+            assert run(again / "run", *overrides) == expected
+        finally:
+            subprocess.run(["umount", str(again)], check=True)
+        counts["went on" if rounds else "started again"] += 1
+        image.unlink()
+    print(f"replayed journals: {dict(counts)}")
+    assert counts["went on"] >= 3

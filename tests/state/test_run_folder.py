@@ -132,8 +132,11 @@ STRAY: dict[str, Callable[[Path], object]] = {
     "no text": lambda path: path.write_bytes(b"\xff\xfe\0"),
     "zeros": lambda path: path.write_bytes(bytes(500)),
     "a folder": Path.mkdir,
+    "a pipe": os.mkfifo,
+    "too large": lambda path: (path.touch(), os.truncate(path, 2**40)),
 }
 FOREIGN = ("a list", "a number", "another program's", "an odd config", "an odd id", "a folder")
+FOREIGN += ("a pipe",)
 
 
 @pytest.mark.parametrize("name", STRAY)
@@ -227,10 +230,10 @@ def test_a_summary_that_cannot_be_read_is_one_line(
 ) -> None:
     begin(tmp_path, compose("rounds=3"), rounds=3)
 
-    def refuse(*_: object, **__: object) -> str:
+    def refuse(*_: object, **__: object) -> bytes:
         raise OSError(116, "Stale file handle")
 
-    monkeypatch.setattr(Path, "read_text", refuse)
+    monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(InputError, match=r"summary\.json cannot be read \(Stale file handle\)$"):
         rounds_finished(tmp_path)
 
