@@ -102,6 +102,8 @@ def choose_sweep_folder(
         wanted = _identifying(overrides, of_hydra)
         for path in sorted(Path(root).glob(f"*/*/{_SWEEP}"), reverse=True):
             try:
+                if not path.is_file():  # nobody may ever write to a pipe
+                    raise ValueError("it is no file")
                 found = OmegaConf.load(path).hydra.overrides
                 same = _identifying(found.task, found.hydra) == wanted
             except (OSError, ValueError, AttributeError, TypeError, YAMLError) as error:

@@ -289,15 +289,19 @@ def test_the_newest_sweep_of_the_same_overrides(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["[]", "{}", "1", "a: [", "hydra: 3", "hydra: {overrides: {}}", "\0", None]
+    "content",
+    ["[]", "{}", "1", "a: [", "hydra: 3", "hydra: {overrides: {}}", "\0", "(a pipe)", "(a folder)"],
 )
 def test_a_stray_sweep_file_stops_no_search(
-    content: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    content: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     stray = tmp_path / "1" / "b" / "multirun.yaml"
-    stray.mkdir(parents=True)
-    if content is not None:
-        stray.rmdir()
+    stray.parent.mkdir(parents=True)
+    if content == "(a folder)":
+        stray.mkdir()
+    elif content == "(a pipe)":
+        os.mkfifo(stray)
+    else:
         stray.write_text(content)
     sweep = {"hydra": {"overrides": {"task": ["seed=0,1"], "hydra": []}}}
     (tmp_path / "1" / "a").mkdir()
