@@ -66,7 +66,8 @@ class Update:
         steps: gradient steps of local training.
         draws: how often the sampler drew this client; it trains once, its update counts ``draws``
             times.
-        is_finite: whether weights and extras are free of NaN and infinity; engines check it.
+        is_finite: whether weights, extras and what the client keeps are free of NaN and infinity;
+            engines check it.
     """
 
     client: int

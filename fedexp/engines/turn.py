@@ -32,20 +32,29 @@ class Trained(NamedTuple):
 def end_turns(turns: Sequence[Trained], message: Message, resources: Resources) -> list[Update]:
     """The updates as the server receives them, with injected faults.
 
-    The server rejects an update that is not finite. Its client then gets back the state from the
-    start of the round. ``Turn.fitted`` and the size of the client's state are added to the metrics.
-    Waits for the device once, for all turns together.
+    The server rejects an update that is not finite, or whose client keeps weights that are not. The
+    client then gets back the state from the start of the round. ``Turn.fitted`` and the size of the
+    client's state are added to the metrics. Waits for the device once, for all turns together.
     """
     module = resources.module
     arrived = [resources.faults.corrupt(turn.update, message) for turn in turns]
     scalars = [
-        torch.stack([*turn.fitted.values(), has_finite_sums(update, module.device).float()])
+        torch.stack([*turn.fitted.values(), _sums_are_finite(turn, update, module.device).float()])
         for turn, update in zip(turns, arrived, strict=True)
     ]
     return [
         _ended(turn, update, values, module.stored_parameters)
         for turn, update, values in zip(turns, arrived, on_host(scalars), strict=True)
     ]
+
+
+def _sums_are_finite(turn: Trained, arrived: Update, device: torch.device) -> Tensor:
+    return has_finite_sums(arrived, _kept(turn.state), device)
+
+
+def _kept(state: ClientState) -> list[Tensors]:
+    """The weights that a client trains and does not send."""
+    return [state.private, state.separate_model]
 
 
 def on_host(rows: Sequence[Tensor]) -> list[list[float]]:
@@ -60,7 +69,7 @@ def _ended(turn: Trained, arrived: Update, values: Sequence[float], stored: int)
     ``values`` are the numbers of ``turn.fitted`` and, last, whether the update's sums are finite.
     """
     *fitted, sums_are_finite = values
-    finite = bool(sums_are_finite) or is_finite(arrived)
+    finite = bool(sums_are_finite) or is_finite(arrived, _kept(turn.state))
     if not finite:
         vars(turn.state).update(vars(turn.before))
     metrics = {

@@ -1,7 +1,7 @@
 """Quarantine of updates and merged weights that hold NaN or infinity."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Literal
 
@@ -82,25 +82,38 @@ class Quarantine:
         self._reasons.append(reason)
 
 
-def is_finite(update: Update) -> bool:
-    """Whether the weights and the reports of parts hold neither NaN nor infinity."""
-    return _all_finite(_tensors(update).values())
+def is_finite(update: Update, kept: Sequence[Tensors] = ()) -> bool:
+    """Whether neither the weights and the reports of parts nor ``kept`` hold NaN or infinity.
+
+    Args:
+        update: the update.
+        kept: the weights that the client does not send: private layers, a separate model.
+    """
+    return _all_finite(_floats(update, kept))
 
 
-def has_finite_sums(update: Update, device: torch.device) -> Tensor:
+def has_finite_sums(update: Update, kept: Sequence[Tensors], device: torch.device) -> Tensor:
     """Whether the sums of all tensors that ``is_finite`` checks are finite, a bool on ``device``.
 
     If they are, the update is finite. If not, ask ``is_finite``: finite terms can overflow a sum.
     """
-    sums = _sums(_tensors(update).values())
+    sums = _sums(_floats(update, kept))
     if not sums:
         return torch.ones((), dtype=torch.bool, device=device)
     return torch.stack(sums).isfinite().all()
 
 
+def _floats(update: Update, kept: Sequence[Tensors]) -> Iterator[Tensor]:
+    yield from _tensors(update).values()
+    for weights in kept:
+        yield from (value for value in weights.values() if value.is_floating_point())
+
+
 def _named(tensors: Tensors) -> str:
     """The first tensor that is not finite, and the number of the others."""
     bad = [name for name, value in tensors.items() if not _all_finite([value])]
+    if not bad:
+        return "weights that the client keeps"
     return bad[0] + (f" and {len(bad) - 1} more" if bad[1:] else "")
 
 

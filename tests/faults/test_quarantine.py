@@ -140,3 +140,21 @@ def test_a_client_that_is_left_out_in_its_first_round_has_no_state(engine: str) 
     store = federation.store
     assert [state_of(federation, client) for client in range(4)] == [{}] * 4
     assert list(store.memories("regularizer")) == store.clients_with_model == []
+
+
+KEPT = {
+    "private layers": ["algorithm=local", "optimizer.lr=1e30"],
+    "a separate model": ["algorithm=ditto", "personalization.lam=1e38", "local.epochs=2"],
+}
+
+
+@pytest.mark.parametrize("engine", ["serial", "vectorized"])
+@pytest.mark.parametrize("kind", KEPT)
+def test_weights_that_a_client_keeps_are_finite(
+    kind: str, engine: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is sent is finite, or nothing; the personal models were NaN, without a word."""
+    federation = federate(*EVERYBODY, *KEPT[kind], f"engine={engine}")
+    assert federation.run_round(1).metrics["clients/quarantined"] == 4
+    assert caplog.text.count("is not finite (weights that the client keeps); it is left out") == 4
+    assert [state_of(federation, client) for client in range(4)] == [{}] * 4
