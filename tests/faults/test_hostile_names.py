@@ -260,6 +260,7 @@ def test_a_report_runs_nothing_in_any_format(
 
 def test_numbers_with_a_sign_are_no_formulas() -> None:
     cells = ["-0.5", "+3", "-1e-05", ".5", "=1+1", "+cmd|' /C calc'!A0", "-1+1", "@SUM(A1)", "a=b"]
+    cells += ["\uff1d1+1"]  # full-width, as a Japanese keyboard writes it
     (_, *lines) = csv_of(pd.DataFrame({"x": cells, "y": -0.5})).decode().splitlines()
     shown = [next(csv.reader([line]))[0] for line in lines]
     assert shown == [cell if n < 4 or n == 8 else f"'{cell}" for n, cell in enumerate(cells)]
