@@ -6,7 +6,9 @@ import re
 
 import pandas as pd
 
-_FORMULA = re.compile(r"[=@\t\r\uff1d\uff0b\uff0d\uff20]|[+-](?!(\d+\.?\d*|\.\d+|inf)(e[+-]?\d+)?$)")
+_FORMULA = re.compile(
+    r"[=@\t\r\uff1d\uff0b\uff0d\uff20]|[+-](?!(\d+\.?\d*|\.\d+|inf)(e[+-]?\d+)?$)"
+)
 """The beginning of a formula, also in full-width signs; numbers with a sign are none."""
 
 

@@ -79,6 +79,17 @@ def test_some_damage(name: str, ended: Path, expected: Outcome, tmp_path: Path) 
     check(ended, name, "flipped", tmp_path / "run", expected)
 
 
+def test_a_checkpoint_of_another_run_is_refused(ended: Path, tmp_path: Path) -> None:
+    folder, other = tmp_path / "run", tmp_path / "other"
+    shutil.copytree(ended, folder)
+    run(other, *OVERRIDES, "rounds=4", "seed=1")
+    foreign = folder / "checkpoints" / "round_0004"
+    shutil.copytree(other / "checkpoints" / "round_0004", foreign)
+    line = f"{foreign}: belongs to another run, which had seed=1; move it away"
+    assert refusal(folder, *OVERRIDES) == line
+    assert foreign.exists()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damage_to_every_file(damage: str, ended: Path, expected: Outcome, tmp_path: Path) -> None:
