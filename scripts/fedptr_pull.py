@@ -6,13 +6,14 @@ FedAvg is trained. Before each round every client with data takes one epoch of S
 global model, as in the config but without augmentation, and the norm of the cross-entropy's
 gradient is recorded at each step. FedPTR adds a pull of constant norm, lam sqrt(number of layers),
 at any distance. Where the pull is longer than the cross-entropy's gradient, it determines the
-direction of the steps. OVERRIDES are overrides of fedexp; algorithm=fedavg is set.
+direction of the steps. The paper does not say what a layer is, so all readings of
+regularizer.layers are counted. OVERRIDES are overrides of fedexp; algorithm=fedavg is set.
 """
 
 import argparse
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +25,7 @@ from fedexp.config.schema import Config
 from fedexp.core.client import ClientModule
 from fedexp.core.randomness import torch_generator
 from fedexp.federation import Federation
-from fedexp.regularizers.layers import layers_of
+from fedexp.regularizers.layers import Grouping, layers_of
 
 
 class Norms(NamedTuple):
@@ -34,12 +35,14 @@ class Norms(NamedTuple):
     by_step: list[float]
 
 
-def pull(overrides: Sequence[str], federation: Federation) -> float:
-    """Norm of FedPTR's pull on the whole model: every layer is pulled by lam."""
-    fedptr = configure([*overrides, "algorithm=fedptr_s"]).regularizer
-    module = federation.module
-    shapes = {name: value.shape for name, value in module.tensor_index.parameters()}
-    return float(fedptr["lam"]) * math.sqrt(len(set(layers_of(shapes, fedptr["layers"]).values())))
+def pulls(overrides: Sequence[str], federation: Federation) -> dict[Grouping, float]:
+    """Reading of a layer -> norm of the pull on the whole model: every layer is pulled by lam."""
+    lam = float(configure([*overrides, "algorithm=fedptr_s"]).regularizer["lam"])
+    shapes = {name: value.shape for name, value in federation.module.tensor_index.parameters()}
+    return {
+        grouping: lam * math.sqrt(len(set(layers_of(shapes, grouping).values())))
+        for grouping in get_args(Grouping)
+    }
 
 
 def gradient_norms(federation: Federation, config: Config, round: int) -> list[Norms]:
@@ -89,9 +92,11 @@ def main() -> None:
     parser.add_argument("overrides", nargs="+")
     arguments = parser.parse_args()
     config, federation = configure(arguments.overrides), prepare(arguments.overrides)
-    length = pull(arguments.overrides, federation)
-    columns = ["round", "clients", "of one class", "first step", "last step", "below the pull"]
-    table = Table(*columns, title=f"gradient of the cross-entropy; the pull is {length:.2f}")
+    lengths = pulls(arguments.overrides, federation)
+    columns = ["round", "clients", "of one class", "first step", "last step"]
+    columns += [f"below {length:.3f}" for length in lengths.values()]
+    readings = ", ".join(f"{length:.3f} ({name})" for name, length in lengths.items())
+    table = Table(*columns, title=f"gradient of the cross-entropy; the pull is {readings}")
     for round in range(1, arguments.rounds + 1):
         found = gradient_norms(federation, config, round)
         last = [each.by_step[-1] for each in found]
@@ -101,7 +106,7 @@ def main() -> None:
             str(sum(each.classes == 1 for each in found)),
             f"{median([each.by_step[0] for each in found]):.2f}",
             f"{median(last):.2f}",
-            f"{sum(norm < length for norm in last)}",
+            *(str(sum(norm < length for norm in last)) for length in lengths.values()),
         )
         federation.run_round(round)
     Console().print(table)

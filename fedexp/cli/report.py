@@ -49,6 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _print(made: Report) -> None:
     console = Console(highlight=False, markup=False, soft_wrap=True)
+    for line in made.heading:
+        console.print(line)
+    console.print()
     *tables, _ = made.tables()
     for table in tables:
         print_table(table, console)

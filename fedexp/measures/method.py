@@ -1,13 +1,29 @@
 """The metrics and figures of the method's own parts."""
 
+import logging
+from collections.abc import Mapping
+
 from matplotlib.figure import Figure
 
 from fedexp.measures.after_round import AfterRound
 from fedexp.measures.measure import Measure, Measured
 
+LOGGER = logging.getLogger(__name__)
+_CORRELATION = "_spearman"
+"""End of the name of a metric that is the rank correlation of an estimate with the truth."""
+_UNINFORMATIVE = 0.2
+_PATIENCE = 5
+
 
 class Method(Measure):
-    """The parts' own metrics after each round, and their own figures after the last one."""
+    """The parts' own metrics after each round, and their own figures after the last one.
+
+    A metric ``*_spearman`` is the rank correlation of a part's estimate with the truth. If it stays
+    below 0.2 for five rounds in a row, the run warns once: the estimate says nothing.
+    """
+
+    def __init__(self) -> None:
+        self._low: dict[str, int] = {}
 
     def __call__(self, after: AfterRound) -> Measured:
         """Metrics of ``Part.metrics``; in the last round the figures of ``Part.figures``."""
@@ -16,4 +32,21 @@ class Method(Measure):
             for name, part in after.server.parts.items():
                 memories = after.resources.store.memories(name)
                 figures |= part.figures(memories, after.data.description)
-        return Measured(metrics=after.server.metrics(), figures=figures)
+        metrics = after.server.metrics()
+        if after.ranks.is_first:
+            self._warn(metrics)
+        return Measured(metrics=metrics, figures=figures)
+
+    def _warn(self, metrics: Mapping[str, float]) -> None:
+        """Warn of a correlation that has stayed low."""
+        for name in (each for each in metrics if each.endswith(_CORRELATION)):
+            rounds = self._low.get(name, 0) + 1 if metrics[name] < _UNINFORMATIVE else 0
+            self._low[name] = rounds
+            if rounds == _PATIENCE:
+                LOGGER.warning(
+                    "%s has been below %g for %d rounds: what the method estimates does not rank "
+                    "the clients, so it chooses without knowing them; try another sampler.signal "
+                    "or sampler.temperature",
+                    *(name, _UNINFORMATIVE, rounds),
+                )
+                self._low[name] = -(10**9)

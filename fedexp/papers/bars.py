@@ -11,7 +11,7 @@ from fedexp.drawing.panels import legend_below, name_axes
 from fedexp.drawing.style import COLORS, REFERENCE
 from fedexp.papers.table import by_column, method_names
 from fedexp.papers.verdicts import Verdict
-from fedexp.reporting.bars import bar_axes, error_bars, or_zero
+from fedexp.reporting.bars import Bars, bar_axes, draw, or_zero
 from fedexp.reporting.drawing import Drawing, file_name
 
 _MOST_COLUMNS = 6
@@ -37,14 +37,14 @@ def paper_bars(verdicts: Sequence[Verdict]) -> Figure:
     """Draw our and the published values, with standard deviations."""
     cells = [verdict.cell for verdict in verdicts]
     figure, axes = bar_axes(method_names(verdicts), 0.45)
-    places = range(len(cells))
-    for shift, color, label, values, spreads in (
-        (-0.2, REFERENCE, "paper", [c.published for c in cells], [c.spread for c in cells]),
-        (0.2, COLORS[0], "ours", [c.mean for c in cells], [c.std for c in cells]),
-    ):
-        at = [place + shift for place in places]
-        known = [or_zero(spread) for spread in spreads]
-        axes.barh(at, values, xerr=error_bars(known), color=color, height=0.38, label=label)
-    name_axes(axes, f"{cells[0].metric} ({cells[0].statistic})")
+    series = [
+        Bars([n + shift for n in range(len(cells))], values, list(map(or_zero, spreads)), *style)
+        for shift, values, spreads, *style in (
+            (-0.2, [c.published for c in cells], [c.spread for c in cells], REFERENCE, "paper"),
+            (0.2, [c.mean for c in cells], [c.std for c in cells], COLORS[0], "ours"),
+        )
+    ]
+    axis = draw(axes, series, 0.38)
+    name_axes(axes, f"{cells[0].metric} ({cells[0].statistic}){axis}")
     legend_below(figure, [axes])
     return figure

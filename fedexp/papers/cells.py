@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from statistics import stdev
 from typing import Any
@@ -41,6 +41,7 @@ class Cell:
         command: the command that repeats the cell.
         seeds: the number of seeds that were run, with or without a value; 0: not run.
         repeated: whether a seed was run more than once; its longest run counts.
+        lacks: the method's overrides without which it was run, so that it is not this row's method.
     """
 
     experiment: str
@@ -59,6 +60,7 @@ class Cell:
     command: str = ""
     seeds: int = 0
     repeated: bool = False
+    lacks: tuple[str, ...] = ()
 
     @property
     def column(self) -> tuple[str, ...]:
@@ -101,8 +103,16 @@ def cells(runs: Sequence[Run], smooth: bool = False) -> Iterator[Cell]:
         for number, row in enumerate(rows):
             for method in row.values:
                 own = answers.get((number, method), [])
+                lacks = () if own else _lacking(members, method)
                 for group in _alike(own, row, method) or [[]]:
-                    yield _cell(experiment, row, method, group, smooth)
+                    yield replace(_cell(experiment, row, method, group, smooth), lacks=lacks)
+
+
+def _lacking(runs: Sequence[Run], method: str) -> tuple[str, ...]:
+    """The overrides of ``method`` that no run with its first one has; empty if there is no run."""
+    first, *others = method.split()
+    near = [run for run in runs if _has(run, first)]
+    return tuple(each for each in others if near and not any(_has(run, each) for run in near))
 
 
 def _by_experiment(runs: Sequence[Run]) -> dict[str, list[Run]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from fedexp.papers.personal import personal_table
 from fedexp.papers.published import published_by
 from fedexp.papers.table import paper_tables
 from fedexp.papers.verdicts import Verdict, beside_the_paper
@@ -51,8 +52,9 @@ class PaperReport(Report):
         return super().frames | {"paper": self.paper}
 
     def further_tables(self) -> list[Table]:
-        """A table for each experiment, table and metric of the papers."""
-        return paper_tables(self.verdicts)
+        """A table for each experiment, table and metric, and what the papers call personal."""
+        is_personal = any(name.startswith("personal/") for name in self.personal_metrics)
+        return [*paper_tables(self.verdicts), *([personal_table()] if is_personal else [])]
 
     def further_drawings(self) -> Iterable[Drawing]:
         """Bar charts of our values and the published values."""

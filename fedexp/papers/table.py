@@ -97,6 +97,7 @@ def _notes(verdicts: Sequence[Verdict]) -> Iterable[str]:
     for who, changes in together.items():
         whose = f" ({', '.join(who)})" if who else ""
         yield f"Differs from the protocol{whose}: {', '.join(changes)}."
+    yield from dict.fromkeys(_what_lacks(each.cell) for each in verdicts if each.cell.lacks)
     if any(each.gain is not None and each.gain.excludes_zero for each in verdicts):
         yield STAR
     if any(each.cell.partial for each in verdicts):
@@ -104,6 +105,12 @@ def _notes(verdicts: Sequence[Verdict]) -> Iterable[str]:
     if any(each.cell.repeated for each in verdicts):
         yield "Of several runs with one seed the longest counts."
     yield from (f"Not run: {command}" for command in _missing(verdicts))
+
+
+def _what_lacks(cell: Cell) -> str:
+    """The warning about runs of a method without an option that the paper's numbers have."""
+    lacked = " ".join(cell.lacks)
+    return f"{method_name(cell)}: was run without {lacked}, so it is not this row's method."
 
 
 def _missing(verdicts: Sequence[Verdict]) -> Iterable[str]:

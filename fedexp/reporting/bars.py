@@ -1,10 +1,12 @@
-"""Bar charts: one bar for each configuration."""
+"""Bar charts: one bar for each configuration, or a point where bars would look alike."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -16,12 +18,14 @@ from fedexp.drawing.texts import legible
 from fedexp.reporting.pages import pages
 
 _MOST_BARS = 30
+_DROWNS = 0.3
+"""Bars from 0 look alike if their ends spread over less than this share of the longest."""
 
 
 def bar_figures(
     rows: pd.DataFrame, names: Sequence[str], metric: str
 ) -> list[Callable[[], Figure]]:
-    """Bars of the mean over seeds of each configuration, with the standard deviation.
+    """Bars of the mean over seeds of each configuration, with the standard deviation; see ``draw``.
 
     Args:
         rows: the rows of ``statistics.over_seeds`` with one metric and statistic.
@@ -40,9 +44,54 @@ def _draw_bars(rows: Sequence[tuple[str, float, float]], metric: str) -> Figure:
     """Draw a bar for each (name, mean, deviation)."""
     figure, axes = bar_axes([row[0] for row in rows], 0.3)
     means, spreads = [row[1] for row in rows], [or_zero(row[2]) for row in rows]
-    axes.barh(range(len(rows)), means, xerr=error_bars(spreads), color=COLORS[0], height=0.7)
-    name_axes(axes, metric)
+    bars = Bars(list(range(len(rows))), means, spreads, COLORS[0])
+    name_axes(axes, metric + draw(axes, [bars], 0.7))
     return figure
+
+
+@dataclass(frozen=True)
+class Bars:
+    """One value for each name.
+
+    Attributes:
+        places: where each bar is on the axis of names.
+        values: the lengths; NaN for none.
+        spreads: the standard deviations; 0 for none.
+        color: the colour of all.
+        label: the name in the legend; empty for none.
+    """
+
+    places: Sequence[float]
+    values: Sequence[float]
+    spreads: Sequence[float]
+    color: str
+    label: str = ""
+
+
+def draw(axes: Axes, series: Sequence[Bars], height: float) -> str:
+    """Draw the series as bars from 0, or as points if bars would look alike.
+
+    Points are drawn where all ends, deviations included, lie within 30 % of the largest. Their axis
+    begins near the smallest, which the returned words say; of bars they are empty.
+    """
+    ends = [
+        value + sign * spread
+        for each in series
+        for value, spread in zip(each.values, each.spreads, strict=True)
+        for sign in (-1, 1)
+        if math.isfinite(value)
+    ]
+    as_points = len(ends) > 2 and 0 < max(ends) - min(ends) < _DROWNS * min(map(abs, ends))
+    for each in series:
+        error, label = error_bars(list(each.spreads)), each.label or None
+        common: dict[str, Any] = {"xerr": error, "color": each.color, "label": label}
+        if as_points:
+            axes.errorbar(each.values, each.places, fmt="o", markersize=5, capsize=3, **common)
+        else:
+            axes.barh(each.places, each.values, height=height, **common)
+    if as_points:
+        axes.margins(x=0.1)
+    return ", axis not from 0" if as_points else ""
 
 
 def bar_axes(names: Sequence[str], height: float) -> tuple[Figure, Axes]:

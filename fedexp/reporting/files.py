@@ -47,7 +47,7 @@ def write(
     if "md" in formats:
         contents["report.md"] = _markdown(report, drawn, not_drawn).encode()
     if "tex" in formats:
-        contents["report.tex"] = (PREAMBLE + "\n".join(map(latex, report.tables()))).encode()
+        contents["report.tex"] = _latex(report).encode()
     if "html" in formats:
         contents["report.html"] = html(report, drawn, not_drawn).encode()
     if "csv" in formats:
@@ -61,8 +61,14 @@ def write(
     return [folder / name for name in contents if not name.startswith("figures/")]
 
 
+def _latex(report: Report) -> str:
+    heading = [f"% {line}" for line in report.heading]
+    return PREAMBLE + "\n".join([*heading, *map(latex, report.tables())])
+
+
 def _markdown(report: Report, drawn: Sequence[Picture], not_drawn: str) -> str:
-    parts = ["# Report\n", *map(markdown, report.tables())]
+    heading = [f"{escape(line)}\n" for line in report.heading]
+    parts = ["# Report\n", *heading, *map(markdown, report.tables())]
     titles = [(escape(each.title), each.name) for each in drawn]
     parts += [f"### {title}\n\n![{title}](figures/{name}.png)\n" for title, name in titles]
     parts += [f"{not_drawn}\n"] if not_drawn else []

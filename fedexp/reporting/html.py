@@ -33,7 +33,7 @@ def html(report: Report, drawn: Sequence[Picture], not_drawn: str = "") -> str:
     environment.tests["not_run"] = _is_not_run
     *tables, _ = report.tables()
     return environment.get_template(_TEMPLATE).render(
-        heading=_heading(report),
+        heading=report.heading,
         tables=tables,
         pictures=[
             {
@@ -65,14 +65,6 @@ def _is_not_run(note: str) -> bool:
 def _width(png: bytes) -> int:
     """The width of a PNG in pixels, from its header."""
     return int.from_bytes(png[16:20], "big")
-
-
-def _heading(report: Report) -> str:
-    seeds = {run.seed for run in report.runs}
-    return (
-        f"{len(report.runs)} runs, {len(report.configurations)} configurations, "
-        f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
-    )
 
 
 def _runs(report: Report) -> list[dict[str, Any]]:

@@ -112,9 +112,12 @@ def pictures(report: Report, every: bool = False, with_pdf: bool = False) -> Pic
 def _drawings(report: Report, problems: list[str]) -> Iterator[Drawing]:
     configurations, smooth = report.configurations, report.measures.smooth
     smoothed = ", smoothed" if smooth else ""
+    several = any(len(runs) > 1 for runs in configurations.values())
+    bands = "; bands: standard deviation over seeds" if several else ""
     for metric in report.curve_metrics:
         pages = curve_figures(configurations, metric, smooth, report.targets)
-        yield from _pages(f"curves_{file_name(metric)}", f"{metric} over rounds{smoothed}", pages)
+        title = f"{metric} over rounds{smoothed}{bands}"
+        yield from _pages(f"curves_{file_name(metric)}", title, pages)
     pages = curve_figures(configurations, _LOSS, smooth, (), deviation=f"{_LOSS}_std")
     title = f"Cross-entropy of local training{smoothed}; bands: deviation over clients"
     yield from _pages(f"curves_{file_name(_LOSS)}", title, pages)

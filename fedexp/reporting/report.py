@@ -13,11 +13,13 @@ from typing import Any, Self
 import pandas as pd
 
 from fedexp.errors import InputError
+from fedexp.reporting.also_differs import also_differs
 from fedexp.reporting.baseline import Baselines, find_baselines, parse_baseline
 from fedexp.reporting.drawing import Drawing
 from fedexp.reporting.labels import Label, label_runs, text
 from fedexp.reporting.marks import with_marks
 from fedexp.reporting.runs import Run, read_runs
+from fedexp.reporting.setting import setting_of
 from fedexp.reporting.statistics import (
     ROUNDS_TO,
     SMOOTHED_ROUNDS_TO,
@@ -222,6 +224,16 @@ class Report:
         return [name for name in self.metrics if name in known]
 
     @property
+    def heading(self) -> list[str]:
+        """Two lines: how many runs there are, and data, partition, clients, rounds and model."""
+        seeds = {run.seed for run in self.runs}
+        counts = (
+            f"{len(self.runs)} runs, {len(self.configurations)} configurations, "
+            f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
+        )
+        return [counts, setting_of(self.runs)]
+
+    @property
     def targets(self) -> list[float]:
         """The accuracies to which rounds are counted."""
         return targets_of(self.runs, self.measures)
@@ -258,6 +270,8 @@ class Report:
             )
             for table in found:
                 table.notes.append(note)
+        unvaried = also_differs(self.configurations)
+        found += [] if unvaried is None else [unvaried]
         return [*found, *self.further_tables(), self._runs_table()]
 
     def _difference_table(self) -> Table:

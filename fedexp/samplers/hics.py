@@ -66,11 +66,12 @@ class HiCS(Sampler):
             give a bias, measured during local training; it works with every head and adds C numbers
             to the upload. ``weight_rowmean``: the row means of the update of the head's weight
             matrix, from the sent weights (released code). ``auto``: ``bias`` if the head has a
-            trained and shared bias, else ``virtual_bias``. ``labels``: an oracle: the signal is the
-            client's class counts, and its entropy the true label entropy. No real server knows
-            them. Cohorts then depend on training only through ``angle_on=head``.
+            trained and shared bias, else ``class_counts``. ``class_counts``: clients send their
+            class counts, C numbers, as FedNH's and FedSC's clients do anyway; the entropy is exact.
+            ``labels``: an oracle, which has the class counts of all clients before they send
+            anything. Cohorts then depend on training only through ``angle_on=head``.
         temperature: temperature of the softmax in the entropy; it should be as large as typical
-            entries of the updates. Unused with ``signal=labels``.
+            entries of the updates. Unused with ``class_counts`` and ``labels``.
         scale: ``fixed``: one temperature for all updates, as in the paper; as updates shrink, all
             clients look balanced. ``client``: each update is first divided by its length, so the
             estimate does not fade; see ``estimated_entropy``.
@@ -268,9 +269,10 @@ class HiCS(Sampler):
         return Profiles(self._estimates(signals), updates)
 
     def _estimates(self, signals: Tensor) -> Tensor:
-        """[n] estimated label entropies from signals [n, C]; exact with ``signal=labels``."""
-        if self.signal == "labels":
-            return label_entropy(signals)
+        """[n] estimated label entropies from signals [n, C]; exact if they are class counts."""
+        if self.source.counts_labels:
+            unknown = signals.sum(dim=1, keepdim=True) == 0
+            return label_entropy(signals + unknown)
         return estimated_entropy(signals, self.temperature, self.scale)
 
     def _store(self, client: int, extracted: Tensors) -> None:

@@ -1,6 +1,6 @@
 """Sources of HiCS-FL's signal: the update of the output layer's bias, or a substitute for it."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +12,7 @@ from fedexp.core.messages import Tensors
 from fedexp.core.part import Setting
 from fedexp.errors import InputError
 
-SignalName = Literal["auto", "bias", "virtual_bias", "weight_rowmean", "labels"]
+SignalName = Literal["auto", "bias", "virtual_bias", "weight_rowmean", "class_counts", "labels"]
 
 
 class Signal:
@@ -20,7 +20,12 @@ class Signal:
 
     A subclass either reads them from the weights or measures and reports them. This base class has
     no signal.
+
+    Attributes:
+        counts_labels: whether they are the client's class counts, so that the entropy is exact.
     """
+
+    counts_labels: ClassVar[bool] = False
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
         """Server: ``signal`` [C], if it is computed from the sent weights."""
@@ -60,22 +65,47 @@ class VirtualBias(Signal):
         return {"signal": client.learning_rate * measured["residual"]}
 
 
+class ClassCounts(Signal):
+    """The client's class counts, for heads without a trained bias.
+
+    FedNH's and FedSC's clients send them anyway. The server then knows every label distribution,
+    of which the update of a bias gives a hint only.
+    """
+
+    counts_labels = True
+
+    def report(self, client: Client, measured: Tensors) -> Tensors:
+        """The number of training samples of each class."""
+        return {"signal": client.data.class_counts.float()}
+
+
+class Labels(Signal):
+    """The oracle: the class counts of all clients, without a message."""
+
+    counts_labels = True
+
+
 def find_signal(name: SignalName, setting: Setting) -> Signal:
-    """The source of the signal ``name`` for this head; with ``labels`` clients send nothing.
+    """The source of the signal ``name`` for this head.
+
+    ``auto``: the update of a trained and shared bias; without one the class counts. Heads with
+    scaled cosines or fixed classifiers give virtual biases and row means that do not rank clients.
 
     Raises:
         InputError: the head has no such weight.
     """
     if name == "labels":
-        return Signal()
+        return Labels()
     biases, matrices = _biases(setting), _matrices(setting)
-    if name == "virtual_bias" or (name == "auto" and not biases):
+    if name == "class_counts" or (name == "auto" and not biases):
+        return ClassCounts()
+    if name == "virtual_bias":
         return VirtualBias()
     wanted, found = ("weight matrix", matrices) if name == "weight_rowmean" else ("bias", biases)
     if not found:
         raise InputError(
             f"sampler.signal={name}: this head has no trained and shared {wanted} with one row for "
-            "each class; use auto or virtual_bias"
+            "each class; use auto, class_counts or virtual_bias"
         )
     return WeightUpdate(found[0])
 

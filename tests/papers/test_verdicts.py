@@ -77,6 +77,29 @@ def test_a_method_of_two_overrides_is_a_baseline_of_methods_of_one(tmp_path: Pat
     assert [row[0] for row in paper.rows] == ["fedavg finetune_best", "fednh"]
 
 
+def test_a_method_without_an_option_of_its_row_is_said_to_be_another(tmp_path: Path) -> None:
+    """FedGELA's baselines are tuned at each client; without the tuning a run is not this row's."""
+    tuned = "algorithm=fedavg personalization=finetune_best"
+    rows = [TABLE_1 | {"metric": "personal/accuracy_test_split", "values": {tuned: 0.6}}]
+    history = [{"global/accuracy": 0.5, "personal/accuracy_test_split": 0.7}]
+    write_run(tmp_path / "0", ["experiment=a/b", "algorithm=fedavg"], history, paper=rows)
+    (verdict,) = PaperReport.read(tmp_path).verdicts
+    assert (verdict.words, verdict.cell.ours) == ("not run", {})
+    warning = (
+        "fedavg finetune_best: was run without personalization=finetune_best, so it is not this "
+        "row's method."
+    )
+    tables = {each.title: each for each in PaperReport.read(tmp_path).tables()}
+    (own,) = [each for title, each in tables.items() if "Table 1" in title]
+    assert warning in own.notes
+    personal = tables["Personal accuracy in the papers"]
+    assert [row[0] for row in personal.rows] == ["FedNH", "FedSC", "FedGELA", "FedPTR", "HiCS-FL"]
+    write_run(tmp_path / "1", ["experiment=a/b", *tuned.split()], history, paper=rows)
+    tables = {each.title: each for each in PaperReport.read(tmp_path).tables()}
+    (own,) = [each for title, each in tables.items() if "Table 1" in title]
+    assert warning not in own.notes
+
+
 def test_rows_that_differ_in_rounds_share_a_baseline(tmp_path: Path) -> None:
     slow = {
         "table": "T",

@@ -17,7 +17,7 @@ from fedexp.core.part import Setting
 from fedexp.errors import InputError
 from fedexp.samplers.heterogeneity import distances_within
 from fedexp.samplers.hics import HiCS
-from fedexp.samplers.signals import VirtualBias, WeightUpdate
+from fedexp.samplers.signals import ClassCounts, WeightUpdate
 
 BIAS = "head.linear.bias"
 SHAPES = {"head.linear.weight": torch.Size([4, 3]), BIAS: torch.Size([4])}
@@ -380,12 +380,14 @@ def test_every_head_runs(head: str) -> None:
     )
     metrics: list[dict[str, float]] = [federation.run_round(round).metrics for round in (1, 2, 3)]
     sampler: Any = federation.sampler
-    assert isinstance(sampler.source, WeightUpdate if head == "linear" else VirtualBias)
+    assert isinstance(sampler.source, WeightUpdate if head == "linear" else ClassCounts)
     assert sampler.times_chosen.sum() == len(sampler.eligible) + 4
     assert (sampler.signals[sampler.eligible].abs().amax(dim=1) > 0).all()
     assert "sampler/clusters" not in metrics[1]
     assert 1 <= metrics[2]["sampler/clusters"] <= 4
-    assert -1 <= metrics[2]["sampler/entropy_spearman"] <= 1
+    rho = metrics[2]["sampler/entropy_spearman"]
+    assert -1 <= rho <= 1
+    assert head == "linear" or rho == pytest.approx(1)
     figures = sampler.figures({}, Description("digits", (1, 8, 8), tuple("0123456789")))
     assert set(figures) == {
         "sampler/times_chosen",
@@ -406,6 +408,15 @@ def test_a_client_with_one_class_is_told_from_a_mixed_one_at_any_length() -> Non
     assert found["client"][:2] == pytest.approx([0, math.log(2)], abs=1e-3)
     assert found["client"][2:] == pytest.approx(found["client"][:2])
     assert found["fixed"][2:] == pytest.approx([math.log(4)] * 2, abs=1e-3)
+
+
+def test_class_counts_that_arrive_give_exact_entropies_and_others_the_largest() -> None:
+    """By scipy's entropy; clients 0 and 3 have not sent anything yet."""
+    counts = torch.tensor([[0.0, 0, 0, 0], [3, 3, 0, 0], [9, 0, 0, 0], [0, 0, 0, 0], [5, 1, 0, 2]])
+    sampler = prepared(setting([1] * 5, 2), signal="class_counts", temperature=1e-3)
+    send(sampler, counts, [1, 2, 4])
+    expected = [math.log(4), math.log(2), 0, math.log(4), entropy([5, 1, 2])]
+    assert sampler._profiles().entropies.tolist() == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.matrix

@@ -10,6 +10,7 @@ from fedexp.core.part import Setting
 from fedexp.errors import InputError
 from fedexp.samplers.hics import HiCS
 from fedexp.samplers.signals import (
+    ClassCounts,
     SignalName,
     VirtualBias,
     WeightUpdate,
@@ -99,6 +100,20 @@ def test_virtual_bias_is_the_bias_update_of_plain_sgd() -> None:
         assert signal.numel() == 10
 
 
+def test_class_counts_are_sent_and_counted_as_traffic() -> None:
+    few = ["sampler=hics", "head=prototype", "clients.count=4", "clients.per_round=2"]
+    sent = {}
+    for signal in ("class_counts", "labels"):
+        federation = federate(*few, f"sampler.signal={signal}")
+        message = federation.server.broadcast(1)
+        (update,) = federation.engine.train([1], message)
+        sent[signal] = update
+    labels = federation.data.train.targets[federation.data.clients[1].train_index]
+    counts = [int((labels == c).sum()) for c in range(10)]
+    assert sent["class_counts"].extras["sampler"]["signal"].tolist() == counts
+    assert sent["class_counts"].nbytes - sent["labels"].nbytes == 4 * 10
+
+
 @pytest.mark.parametrize(
     ("head", "signal"),
     [("etf", "bias"), ("cosine", "bias"), ("etf", "weight_rowmean"), ("prototype", "bias")],
@@ -110,7 +125,7 @@ def test_a_signal_that_the_head_lacks_is_an_error(head: str, signal: str) -> Non
 
 def test_weights_that_are_not_shared_are_not_read() -> None:
     without_bias, without_matrix = setting(WEIGHT), setting(BIAS)
-    assert isinstance(find_signal("auto", without_bias), VirtualBias)
+    assert isinstance(find_signal("auto", without_bias), ClassCounts)
     with pytest.raises(InputError, match="trained and shared"):
         find_signal("bias", without_bias)
     assert head_weights(without_bias) == [WEIGHT]
@@ -125,7 +140,7 @@ def test_the_bias_of_a_batchnorm_as_wide_as_the_classes_is_no_output_bias() -> N
         "sampler=hics", "head=etf", "head.feature_norm=batchnorm_affine", "model.feature_dim=10"
     )
     assert isinstance(federation.sampler, HiCS)
-    assert isinstance(federation.sampler.source, VirtualBias)
+    assert isinstance(federation.sampler.source, ClassCounts)
 
 
 def test_the_update_of_several_weights_as_one_vector() -> None:

@@ -21,7 +21,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return fedptr_pull
 
 
-@pytest.mark.parametrize("layers", ["tensor", "weight"])
+@pytest.mark.parametrize("layers", ["tensor", "module", "weight"])
 def test_the_pull_is_the_norm_of_the_penaltys_gradient(script: ModuleType, layers: str) -> None:
     chosen = f"regularizer.layers={layers}"
     module = federate(*SMALL, "algorithm=fedptr_s", chosen).module
@@ -34,7 +34,17 @@ def test_the_pull_is_the_norm_of_the_penaltys_gradient(script: ModuleType, layer
     values = [value for _, value in module.tensor_index.parameters()]
     found = torch.autograd.grad(penalty, values, materialize_grads=True)
     norm = torch.cat([each.flatten() for each in found]).norm().item()
-    assert script.pull([*SMALL, chosen], federate(*SMALL)) == pytest.approx(norm, rel=1e-4)
+    assert script.pulls(SMALL, federate(*SMALL))[layers] == pytest.approx(norm, rel=1e-4)
+
+
+def test_the_papers_network_has_14_tensors_7_modules_and_the_4_layers_of_figure_4(
+    script: ModuleType,
+) -> None:
+    """Three blocks of convolution and norm, weight and bias each, and a linear layer."""
+    small = [*SMALL, "model=convnet", "model.width=4", "head=linear"]
+    found = script.pulls([*small, "regularizer.lam=0.05"], federate(*small))
+    expected = {"tensor": 14, "module": 7, "weight": 4}
+    assert found == pytest.approx({name: 0.05 * n**0.5 for name, n in expected.items()})
 
 
 def test_norms_of_two_steps_by_plain_autograd(script: ModuleType) -> None:

@@ -1,0 +1,77 @@
+"""A table of what differs between compared rows beyond what was varied on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fedexp.config.keys import is_below
+from fedexp.reporting.labels import Label, changes_results, hashable, short_texts, show
+from fedexp.reporting.table import Table
+
+if TYPE_CHECKING:
+    from fedexp.reporting.runs import Run
+
+_METHODS = ("algorithm", "head", "loss", "regularizer", "personalization", "sampler")
+"""Groups whose options are methods: rows that differ only in these are compared with each other."""
+_SOCKETS = (*_METHODS[1:], "aggregator")
+_LEFT_OUT = (*(each for each in _METHODS if each != "head"), "experiment", "protocol", "search")
+TITLE = "What else differs between the rows"
+NOTE = (
+    "Set by presets, not by what was varied. compare=aligned gives all methods the same clipping, "
+    "weights of clients and classifier without bias, where they can take it."
+)
+
+
+def also_differs(configurations: Mapping[Label, Sequence[Run]]) -> Table | None:
+    """The keys that differ between methods of one setting, though the label does not have them.
+
+    Labels that differ only in a method's groups (``algorithm``, ``head`` ...) are compared: rows of
+    other data differ on purpose. If heads or aggregators are of other kinds, their names are shown,
+    and not their keys. Losses, regularizers, personalizations and samplers are what a method is.
+
+    Returns:
+        A row for each key, a column for each method; None if nothing else differs.
+    """
+    settings: dict[Label, dict[Label, Mapping[str, Any]]] = {}
+    for label, runs in configurations.items():
+        method = tuple(each for each in label if _is_method(each[0]))
+        others = tuple(each for each in label if each not in method)
+        settings.setdefault(others, {})[method] = runs[0].values
+    varied = {key for label in configurations for key, _ in label}
+    methods = list(dict.fromkeys(method for rows in settings.values() for method in rows))
+    found = dict.fromkeys(key for rows in settings.values() for key in _keys(rows, varied))
+    if not found or len(methods) < 2:
+        return None
+    cells = [
+        [key, *(_cell(key, [rows[m] for rows in settings.values() if m in rows]) for m in methods)]
+        for key in found
+    ]
+    return Table(TITLE, ["key", *short_texts(methods)], cells, notes=[NOTE])
+
+
+def _keys(rows: Mapping[Label, Mapping[str, Any]], varied: Iterable[str]) -> Iterable[str]:
+    """The keys in which these rows differ, without what was varied and what follows from it."""
+    every = list(rows.values())
+    of_other_kinds = [name for name in _SOCKETS if _differ(every, f"{name}._target_")]
+    for key in dict.fromkeys(key for each in every for key in each):
+        if key in _SOCKETS:
+            is_shown = key in of_other_kinds
+        else:
+            is_shown = not key.endswith("_target_") and not is_below(key, of_other_kinds)
+        is_shown = is_shown and key not in {*varied, *_LEFT_OUT} and changes_results(key)
+        if is_shown and _differ(every, key):
+            yield key
+
+
+def _differ(rows: Sequence[Mapping[str, Any]], key: str) -> bool:
+    return len({hashable(each.get(key)) for each in rows}) > 1
+
+
+def _is_method(key: str) -> bool:
+    return is_below(key, _METHODS)
+
+
+def _cell(key: str, settings: Sequence[Mapping[str, Any]]) -> str:
+    """The method's values, one for each setting, joined by slashes where they differ."""
+    return " / ".join(dict.fromkeys(show(each[key]) if key in each else "" for each in settings))
