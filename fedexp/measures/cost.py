@@ -1,5 +1,7 @@
 """The cost of a round: bytes that travel, seconds, and memory of the server."""
 
+from types import MappingProxyType
+
 from fedexp.measures.after_round import AfterRound
 from fedexp.measures.measure import Measure, Measured
 
@@ -13,6 +15,8 @@ class Cost(Measure):
     ``time/server_s`` add up to the round without its evaluation. ``cost/server_memory_bytes``
     counts the tensors that the server keeps between rounds.
     """
+
+    directions = MappingProxyType({"cost/*": "lower", "time/*": "lower"})
 
     def __call__(self, after: AfterRound) -> Measured:
         """``cost/*`` and ``time/*`` of the round."""

@@ -1,5 +1,7 @@
 """Updates that were left out, and injected faults."""
 
+from types import MappingProxyType
+
 from fedexp.measures.after_round import AfterRound
 from fedexp.measures.measure import Measure, Measured
 
@@ -10,6 +12,8 @@ class Faults(Measure):
     ``clients/quarantined``: updates that were not finite. ``server/quarantined``: 1 if the merged
     model was not finite.
     """
+
+    directions = MappingProxyType({"clients/*": "lower", "server/quarantined": "lower"})
 
     def __call__(self, after: AfterRound) -> Measured:
         """The counts of this round's cohort."""

@@ -33,6 +33,7 @@ class Forgetting(Measure):
     """
 
     headlines = MappingProxyType({"forgetting/mean": "lower"})
+    directions = MappingProxyType({"forgetting/*": "lower"})
     needs = frozenset({Need.GLOBAL_MODEL, Need.CLASS_LABELS, Need.TEST_CLASSES})
     overlaps = True
 

@@ -58,6 +58,8 @@ class Measure:
     Attributes:
         headlines: metric for comparing runs -> whether higher or lower values are better. A
             headline can be the ``objective`` of a sweep.
+        directions: the same for its other metrics, by name or pattern (``cost/*``). A metric
+            without a direction is never marked as the best.
         needs: required properties of data and method, checked before data is read.
         every: rounds between measurements, for the default of ``due``.
         remembers: the clients whose personal models it needs; None: it needs none.
@@ -69,6 +71,7 @@ class Measure:
     """
 
     headlines: Mapping[str, Better] = MappingProxyType({})
+    directions: Mapping[str, Better] = MappingProxyType({})
     needs: frozenset[Need] = frozenset()
     every: int = 1
     remembers: Literal["all", "cohort"] | None = None

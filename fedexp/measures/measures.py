@@ -197,6 +197,11 @@ def headlines(measures: Mapping[str, Measure]) -> dict[str, Better]:
     return reduce(or_, (dict(measure.headlines) for measure in measures.values()), {})
 
 
+def directions(measures: Mapping[str, Measure]) -> dict[str, Better]:
+    """Name or pattern of these measures' other metrics -> whether higher or lower is better."""
+    return reduce(or_, (dict(measure.directions) for measure in measures.values()), {})
+
+
 def remembers(measures: Mapping[str, Measure]) -> Literal["all", "cohort", "off"]:
     """The clients whose personal models these measures need."""
     wanted = {measure.remembers for measure in measures.values()}

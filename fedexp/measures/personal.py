@@ -1,6 +1,7 @@
 """Personal models: how well each client's own model serves that client."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import torch
 
@@ -20,6 +21,9 @@ class Personal(PersonalMeasure):
     """
 
     overlaps = True
+    directions: Mapping[str, Better] = MappingProxyType(
+        {"personal/st*": "lower", "personal/*": "higher"}
+    )
 
     def check(self, outline: Outline) -> None:
         """Set the headlines."""

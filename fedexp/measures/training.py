@@ -26,6 +26,7 @@ class Training(Measure):
     """
 
     headlines = MappingProxyType({"train/loss": "lower"})
+    directions = MappingProxyType({"train/loss_std": "lower", "train/cross_entropy*": "lower"})
 
     def __call__(self, after: AfterRound) -> Measured:
         """``train/*`` and the logged metrics; the order of the updates does not matter."""

@@ -9,9 +9,7 @@ from fedexp.config.keys import COSTS, RECORDS, is_below, override_key
 from fedexp.drawing.texts import legible
 from fedexp.reporting.runs import Run
 
-_FOLLOWING = ("compare.aggregator", "compare.head")
-"""Config groups that follow from others."""
-_IGNORED = (*RECORDS, "seed", "paper", "objective", "method", "hydra", *_FOLLOWING)
+_IGNORED = (*RECORDS, "seed", "paper", "objective", "method", "hydra")
 _COSTS = (*COSTS, "evaluation", "measure", "data.root")
 Label = tuple[tuple[str, str], ...]
 """Key and value, in the order of the columns, such as ``(("algorithm", "fedavg"),)``."""

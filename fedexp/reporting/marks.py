@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Literal, TypeVar
 
 import pandas as pd
@@ -37,7 +38,7 @@ def with_marks(
         results: the frame of ``statistics.over_seeds``.
         values: the frame of ``statistics.per_run``.
         keys: the label's keys.
-        better: metric -> ``higher`` or ``lower``; a metric without a direction gets no mark.
+        better: metric or pattern -> ``higher`` or ``lower``; see ``direction``.
         baselines: label -> label of its baseline.
     """
     names = [*keys, "metric", "statistic"]
@@ -61,8 +62,16 @@ def with_marks(
 
 
 def direction(metric: str, better: Mapping[str, str]) -> str | None:
-    """The better direction of a metric, ``higher`` or ``lower``; None if it is not known."""
-    return "lower" if metric.startswith(COSTS_TO) else better.get(metric)
+    """The better direction of a metric, ``higher`` or ``lower``; None if it is not known.
+
+    ``better`` has names and patterns such as ``cost/*``; a name counts more than a pattern, an
+    earlier pattern more than a later one.
+    """
+    if metric.startswith(COSTS_TO):
+        return "lower"
+    if metric in better:
+        return better[metric]
+    return next((way for each, way in better.items() if fnmatchcase(metric, each)), None)
 
 
 def rank(values: Mapping[T, Mapping[int, float]], better: str | None) -> dict[T, Rank]:

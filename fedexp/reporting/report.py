@@ -147,6 +147,13 @@ class Report:
         return {name: each for name, each in ordered.items() if names[name] == 1}
 
     @cached_property
+    def directions(self) -> dict[str, str]:
+        """Also for other metrics, by name or pattern; headlines count more."""
+        return {
+            name: each for run in self.runs for name, each in run.directions.items()
+        } | self.better
+
+    @cached_property
     def labels(self) -> list[Label]:
         """The label of each run."""
         return label_runs(self.runs)
@@ -178,7 +185,7 @@ class Report:
     def results(self) -> pd.DataFrame:
         """Mean, standard deviation, n and mark; see ``over_seeds`` and ``with_marks``."""
         results = over_seeds(self.values, self.keys)
-        return with_marks(results, self.values, self.keys, self.better, self.baselines)
+        return with_marks(results, self.values, self.keys, self.directions, self.baselines)
 
     @cached_property
     def differences(self) -> pd.DataFrame:

@@ -45,6 +45,7 @@ class Run:
         summary: the content of ``summary.json``; None if the run is not finished.
         wandb_id: the run's id in W&B.
         headlines: headline metric -> the better direction, ``higher`` or ``lower``.
+        directions: the same of other metrics, by name or pattern such as ``cost/*``.
     """
 
     folder: Path
@@ -55,6 +56,7 @@ class Run:
     summary: Mapping[str, Any] | None
     wandb_id: str
     headlines: Mapping[str, str]
+    directions: Mapping[str, str]
 
     @property
     def seed(self) -> int:
@@ -137,10 +139,12 @@ def read_run(folder: Path) -> Run:
     with _naming(identity_file):
         identity = _identity(folder)
         if identity is not None:
-            config, headlines = _plain(identity.config), _plain(identity.headlines)
+            config = _plain(identity.config)
+            headlines, directions = _plain(identity.headlines), _plain(identity.directions)
             _targets(config)
-            known = isinstance(headlines, dict) and {*headlines.values()} <= {"higher", "lower"}
-            _check(known, "headlines", "higher or lower")
+            for name, ways in (("headlines", headlines), ("directions", directions)):
+                known = all(isinstance(way, str) for way in ways.values())
+                _check(known and {*ways.values()} <= {"higher", "lower"}, name, "higher or lower")
     if identity is None:
         raise InputError(f"{folder}: its {run_folder.FILE_NAME} is damaged or another program's")
     with _naming(folder / run_folder.SUMMARY):
@@ -162,6 +166,7 @@ def read_run(folder: Path) -> Run:
         summary,
         printable(str(identity.wandb_id)),
         headlines,
+        directions,
     )
 
 

@@ -22,7 +22,7 @@ from fedexp.distributed.processes import spawn
 from fedexp.distributed.ranks import Ranks, ranks_of
 from fedexp.engines.threads import restored_threads, set_threads
 from fedexp.federation import Federation
-from fedexp.measures.measures import headlines
+from fedexp.measures.measures import directions, headlines
 from fedexp.measures.partition import partition_picture
 from fedexp.runtime.assembly import assemble
 from fedexp.runtime.limits import Clock
@@ -75,8 +75,8 @@ def _run(
     ranks = ranks_of(fabric)
     with fabric.rank_zero_first(local=True):  # the first rank fills the caches for the others
         data = load_data(config, planned.source, fabric.device)
-    directions = headlines(planned.measures)
-    with restored_threads(), open_run(folder, config, launch, ranks, directions) as run:
+    main, others = headlines(planned.measures), directions(planned.measures)
+    with restored_threads(), open_run(folder, config, launch, ranks, main, others) as run:
         if ranks.is_first:
             write_partition(run.folder / PARTITION, data)
             write_description(run.folder, data.description, data.preparation)
@@ -89,7 +89,7 @@ def _run(
         model = federation.global_model(last)
         summary = summarize(
             run.history.metrics,
-            directions,
+            main,
             config.targets,
             config.model_dump(mode="json"),
             launch.overrides,

@@ -105,7 +105,12 @@ class OpenRun:
 
 @contextmanager
 def open_run(
-    folder: Path, config: Config, launch: Launch, ranks: Ranks, headlines: Mapping[str, str]
+    folder: Path,
+    config: Config,
+    launch: Launch,
+    ranks: Ranks,
+    headlines: Mapping[str, str],
+    directions: Mapping[str, str],
 ) -> Iterator[OpenRun]:
     """Lock the folder, find the checkpoint to resume from, and start the trackers.
 
@@ -115,6 +120,7 @@ def open_run(
         launch: how the run was started.
         ranks: the processes; all of them must call this function.
         headlines: metric -> ``higher`` or ``lower``, whichever is better.
+        directions: the same of other metrics, by name or pattern.
 
     Raises:
         InputError: the folder has another run, another process is using it, the run is finished
@@ -123,7 +129,8 @@ def open_run(
     folder = _agree_on_folder(folder, ranks)
     with ExitStack() as stack:
         stack.enter_context(disk_errors_in_one_line(folder))
-        run = stack.enter_context(claim(folder, config, headlines)) if ranks.is_first else None
+        claimed = claim(folder, config, headlines, directions)
+        run = stack.enter_context(claimed) if ranks.is_first else None
         checkpoint = ranks.from_first(partial(_resume_point, config, folder, run, launch))
         past = parse_records(checkpoint.metrics) if checkpoint else []
         history = History(past)

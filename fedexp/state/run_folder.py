@@ -55,12 +55,14 @@ class Identity:
         config: the checked config of the latest launch.
         wandb_id: the run's id in W&B; all launches share it.
         headlines: metric for comparing runs -> ``higher`` or ``lower``, whichever is better.
+        directions: the same of other metrics, by name or pattern.
         known: whether an earlier launch wrote this file.
     """
 
     config: Mapping[str, Any]
     wandb_id: str
     headlines: Mapping[str, str] = field(default_factory=dict)
+    directions: Mapping[str, str] = field(default_factory=dict)
     known: bool = True
 
     @property
@@ -118,7 +120,10 @@ def check(folder: Path, config: Config) -> None:
 
 @contextmanager
 def claim(
-    folder: Path, config: Config, headlines: Mapping[str, str] = MappingProxyType({})
+    folder: Path,
+    config: Config,
+    headlines: Mapping[str, str] = MappingProxyType({}),
+    directions: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Identity]:
     """Lock ``folder`` for this process while the block runs; yields the folder's ``run.json``.
 
@@ -129,7 +134,7 @@ def claim(
     with locked(folder):
         check(folder, config)
         now, known = config.model_dump(mode="json") | {"resume": None}, read(folder)
-        found = Identity(now, secrets.token_hex(4), dict(headlines), known=False)
+        found = Identity(now, secrets.token_hex(4), dict(headlines), dict(directions), known=False)
         if known:
             found = replace(found, wandb_id=known.wandb_id, known=True)
         write_durably(folder / FILE_NAME, found.content)
@@ -248,10 +253,12 @@ def parse_identity(content: bytes) -> Identity | None:
     """The identity in the content of ``run.json``; None if it has none."""
     try:
         values = json.loads(content)
-        found = Identity(values["config"], values["wandb_id"], values.get("headlines", {}))
+        ways = [values.get(name, {}) for name in ("headlines", "directions")]
+        found = Identity(values["config"], values["wandb_id"], *ways)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-    of_right_types = isinstance(found.config, dict) and isinstance(found.headlines, dict)
+    mappings = (found.config, found.headlines, found.directions)
+    of_right_types = all(isinstance(each, dict) for each in mappings)
     return found if of_right_types and isinstance(found.wandb_id, str) else None
 
 

@@ -49,9 +49,9 @@ def test_clipping_averaging_and_heads_that_presets_set_are_seen(tmp_path: Path) 
 
 def test_the_name_of_an_option_alone_is_no_difference(tmp_path: Path) -> None:
     """aggregator=uniform is aggregator=sample_weighted with another weighting."""
-    for name, option in (("fedavg", "sample_weighted"), ("fednh", "uniform")):
+    for n, (name, option) in enumerate([("fedavg", "sample_weighted"), ("fednh", "uniform")]):
         write_run(
-            tmp_path / name,
+            tmp_path / str(n),
             [f"algorithm={name}"],
             choices={"aggregator": option},
             aggregator={"_target_": "a.Average", "weighting": option.removeprefix("sample_")},
@@ -72,7 +72,7 @@ def test_rows_of_other_data_differ_on_purpose(tmp_path: Path) -> None:
     for n, (data, rounds) in enumerate([("cifar10", 3), ("tiny", 5)]):
         for name, clip in (("fedavg", None), ("fednh", 10)):
             write_run(
-                tmp_path / f"{n}_{name}",
+                tmp_path / f"{n}_{clip or 0:02}",
                 [f"data={data}", f"algorithm={name}"],
                 [{"global/accuracy": 0.5}] * rounds,
                 local={"grad_clip": clip},
@@ -83,9 +83,9 @@ def test_rows_of_other_data_differ_on_purpose(tmp_path: Path) -> None:
 
 def test_values_that_depend_on_the_data_stand_side_by_side(tmp_path: Path) -> None:
     for data, clip in (("cifar10", 10), ("tiny", 20)):
-        for name in ("fedavg", "fednh"):
+        for n, name in enumerate(("fedavg", "fednh")):
             write_run(
-                tmp_path / f"{data}_{name}",
+                tmp_path / f"{clip}_{n}",
                 [f"data={data}", f"algorithm={name}"],
                 local={"grad_clip": clip if name == "fednh" else None},
             )
@@ -94,8 +94,8 @@ def test_values_that_depend_on_the_data_stand_side_by_side(tmp_path: Path) -> No
 
 
 def test_lists_in_a_config_are_compared_as_values(tmp_path: Path) -> None:
-    for name, alphas in (("fedavg", [0.1, 1]), ("fednh", [0.1, {"deep": [1]}])):
-        write_run(tmp_path / name, [f"algorithm={name}"], optimizer={"betas": alphas})
+    for n, (name, alphas) in enumerate([("fedavg", [0.1, 1]), ("fednh", [0.1, {"deep": [1]}])]):
+        write_run(tmp_path / str(n), [f"algorithm={name}"], optimizer={"betas": alphas})
     (table,) = [each for each in Report.read(tmp_path).tables() if each.title.startswith("What")]
     assert table.rows == [["optimizer.betas", "[0.1,1]", "[0.1,{'deep': [1]}]"]]
 

@@ -1,4 +1,5 @@
 import io
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 from rich.console import Console
 from run_files import HEADLINES, accuracies, write_run
 
+from fedexp.measures.cost import Cost
 from fedexp.reporting.files import FORMATS, write
 from fedexp.reporting.latex import escape, latex, short_headings
 from fedexp.reporting.markdown import markdown
@@ -144,6 +146,29 @@ def test_the_direction_of_a_metric() -> None:
     assert direction("global/accuracy", better) == "higher"
     assert direction("rounds_to/0.5", better) == "lower"  # costs need no headline
     assert direction("geometry/classifier_angle", better) is None
+    patterns = {"personal/std*": "lower", "personal/*": "higher", "cost/*": "lower"} | better
+    assert direction("personal/std_uniform", patterns) == "lower"
+    assert direction("personal/worst_decile_uniform", patterns) == "higher"
+    assert direction("cost/upload_bytes", patterns) == "lower"
+    assert direction("geometry/classifier_angle", patterns) is None
+
+
+def test_the_fewest_bytes_are_the_best(tmp_path: Path) -> None:
+    """A run says so itself: its measure of costs declares it."""
+    for n, (name, sent) in enumerate([("fedavg", 100.0), ("scaffold", 200.0)]):
+        for seed in (0, 1):
+            folder = tmp_path / f"{n}_{seed}"
+            rows = [{"global/accuracy": 0.5, "cost/upload_bytes": sent, "time/train_s": 9.0 + n}]
+            write_run(folder, [f"algorithm={name}", f"seed={seed}"], rows)
+    metrics = ("cost/upload_bytes", "time/train_s")
+    made = Report.read(tmp_path, metrics=metrics)
+    assert made.tables()[0].marks == {}  # runs of an older version do not say it
+    for file in tmp_path.glob("*/run.json"):
+        content = json.loads(file.read_text())
+        content["directions"] = dict(Cost.directions)
+        file.write_text(json.dumps(content))
+    table = Report.read(tmp_path, metrics=metrics).tables()[0]
+    assert table.marks == {(0, 2): "best", (1, 2): "second", (0, 3): "best", (1, 3): "second"}
 
 
 def test_runs_that_disagree_about_a_metric_give_it_no_direction(tmp_path: Path) -> None:
