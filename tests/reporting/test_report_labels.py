@@ -1,9 +1,12 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 from run_files import write_run
 
+from fedexp.reporting.files import FORMATS, write
 from fedexp.reporting.labels import label_runs, short_texts, show, text
+from fedexp.reporting.report import Report
 from fedexp.reporting.runs import read_runs
 
 
@@ -80,3 +83,25 @@ def test_groups_come_before_values_even_if_a_value_alone_tells_the_runs_apart(
     write_run(tmp_path / "0", ["rounds=6", "sampler=hics"])
     write_run(tmp_path / "1", ["rounds=10", "sampler=random"])
     assert labels(tmp_path) == ["sampler=hics", "sampler=random"]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ([0.001, 0.5], [0.001, 0.2], [0.001]),
+        ([[1, 2], [3]], [[1, 2], [4]], None),
+        ([{"rate": [1]}], [{"rate": [2]}], []),
+        (0.1, [0.1], True),
+    ],
+    ids=["lists", "lists of lists", "mappings in lists", "a number, a list and a truth value"],
+)
+def test_any_value_of_a_config_can_tell_runs_apart(tmp_path: Path, values: tuple[Any, ...]) -> None:
+    """HiCS-FL's settings differ in a list; the whole report is made, figures against it, too."""
+    for n, value in enumerate(values):
+        row = [{"global/accuracy": 0.1 * n}, {"global/accuracy": 0.2 * n}]
+        write_run(tmp_path / "runs" / str(n), [], row, partition={"alphas": value})
+    made = Report.read(tmp_path / "runs")
+    assert made.keys == ["partition.alphas"]
+    assert len(made.configurations) == 3
+    write(made, tmp_path / "report", FORMATS, every_figure=True)
+    assert made.problems == []

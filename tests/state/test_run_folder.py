@@ -20,6 +20,7 @@ from fedexp.state.run_folder import (
     is_busy,
     locked,
     objective,
+    parse_identity,
     read,
     rounds_finished,
 )
@@ -69,6 +70,20 @@ def test_two_processes_cannot_work_in_one_folder(tmp_path: Path) -> None:
         claim(tmp_path, compose("resume=auto")),
     ):
         pass
+
+
+def test_directions_of_metrics_are_kept_and_older_files_have_none(tmp_path: Path) -> None:
+    better, others = {"global/accuracy": "higher"}, {"cost/*": "lower"}
+    with claim(tmp_path, compose(), better, others):
+        pass
+    found = read(tmp_path)
+    assert found is not None
+    assert (found.headlines, found.directions) == (better, others)
+    content = json.loads((tmp_path / "run.json").read_text())
+    del content["directions"]
+    older = parse_identity(json.dumps(content).encode())
+    assert older is not None
+    assert (older.headlines, older.directions) == (better, {})
 
 
 def test_a_run_file_that_is_incomplete_counts_as_absent(tmp_path: Path) -> None:
