@@ -28,6 +28,7 @@ GROUPS = {
     "evaluation": "How measures are computed",
     "tracking": "Where results are recorded",
     "protocol": "Settings that a paper's cells share",
+    "compare": "The same clipping, weights and classifier for all methods",
     "search": "Spaces for a search of settings",
     "hydra/launcher": "Where the jobs of a sweep run",
     "hydra/sweeper": "Which jobs a sweep has",

@@ -1,13 +1,17 @@
 """compare=aligned: what is no method's idea is the same for all methods."""
 
+from pathlib import Path
+
 import pytest
+import yaml
 from federations import compose
 
+from fedexp.cli.command import config_folder
 from fedexp.config.schema import Config
 
 PRESETS = (
     *("fedavg", "fednh", "fednh_paper", "fedgela", "fedge", "fedsc", "fedrcl", "scaffold", "feddc"),
-    *("fedadam", "fedavgm", "fedcda", "creff", "fedrep", "fedprox"),
+    *("fedadam", "fedavgm", "fedcda", "creff", "fedrep", "fedprox", "fedexp"),
 )
 
 
@@ -37,3 +41,16 @@ def test_it_wins_over_a_papers_protocol_and_loses_to_what_is_typed() -> None:
     assert shared(compose(*cell, "algorithm=fedavg")) == (10, "uniform", False)
     typed = ["local.grad_clip=3", "aggregator.weighting=samples", "head.bias=true"]
     assert shared(compose("algorithm=fedavg", "compare=aligned", *typed)) == (3, "samples", True)
+
+
+@pytest.mark.parametrize(("group", "key"), [("aggregator", "weighting"), ("head", "bias")])
+def test_every_option_that_has_the_key_is_aligned(group: str, key: str) -> None:
+    """uniform and linear_nobias have the common value already."""
+    conf = Path(config_folder())
+    having = {
+        path.stem
+        for path in (conf / group).glob("*.yaml")
+        if key in yaml.safe_load(path.read_text())
+    }
+    aligned = {path.stem for path in (conf / f"method/compare_{group}/aligned").glob("*.yaml")}
+    assert aligned == having - {"uniform", "linear_nobias"}
