@@ -105,7 +105,7 @@ def test_the_head_of_every_format_names_the_setting(tmp_path: Path) -> None:
     made = Report.read(tmp_path / "runs")
     counts, setting = made.heading
     assert counts == "6 runs, 6 configurations, 1 seed"
-    assert setting == "data=digits, partition.beta=0.1/1, 10 of 20 clients a round, 30 rounds"
+    assert setting == "data=digits, partition.beta=1/0.1, 10 of 20 clients a round, 30 rounds"
     for path in write(made, tmp_path / "report", FORMATS):
         if path.suffix in (".md", ".html", ".tex"):
             assert setting in path.read_text(), path.suffix
