@@ -41,6 +41,41 @@ def test_seed_66_has_its_known_counts(beta: float) -> None:
     assert_complete(clients, 50000, 10)
 
 
+def by_loop(labels: list[int], clients: int, beta: float, seed: int) -> list[list[int]]:
+    """The published recipe in lists; the last group has the remaining clients and samples."""
+    generator = np.random.RandomState(seed)
+    order = generator.permutation(len(labels)).tolist()
+    part = int(10 / clients * len(labels))
+    lists: list[list[int]] = []
+    while len(lists) < clients:
+        width = min(10, clients - len(lists))
+        members = order[:part] if len(lists) + width < clients else order
+        order = order[part:]
+        fair = len(members) / width
+        own: list[list[int]] = [[]]
+        while len(own) != width or min(map(len, own)) < int(0.5 * fair):
+            own = [[] for _ in range(width)]
+            for label in range(10):
+                left = [each for each in members if labels[each] == label]
+                drawn = generator.dirichlet([beta] * width)
+                shares = [0 if len(m) >= fair else s for m, s in zip(own, drawn, strict=True)]
+                ends = (np.cumsum(np.array(shares) / sum(shares)) * len(left)).astype(int).tolist()
+                ends[-1] = len(left)
+                for mine, start, end in zip(own, [0, *ends[:-1]], ends, strict=True):
+                    mine += left[start:end]
+        lists += own
+    row = [each for mine in lists for each in mine]
+    whole, more = divmod(len(row), clients)
+    return [sorted(row.pop(0) for _ in range(whole + (k < more))) for k in range(clients)]
+
+
+@pytest.mark.parametrize("num_clients", [10, 20, 23])
+def test_samples_are_those_of_a_plain_loop_also_in_a_smaller_last_group(num_clients: int) -> None:
+    clients = dirichlet_recut(TEN_BY_100, num_clients, 0.5, seed=0, draw_seed=3)
+    expected = by_loop(TEN_BY_100.tolist(), num_clients, 0.5, seed=3)
+    assert [each.tolist() for each in clients] == expected
+
+
 @pytest.mark.parametrize("num_clients", [1, 7, 10, 20, 23])
 def test_all_clients_are_of_equal_size(num_clients: int) -> None:
     clients = dirichlet_recut(TEN_BY_100, num_clients, 0.5, seed=0)
