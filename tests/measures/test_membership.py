@@ -9,7 +9,9 @@ from federations import federate
 from views import after_round
 
 from fedexp.core.client import ClientModule
-from fedexp.core.messages import Message
+from fedexp.core.client_protocol import Client
+from fedexp.core.messages import Message, PartMessage
+from fedexp.core.part import Memory
 from fedexp.data.samples import Samples
 from fedexp.federation import Federation
 from fedexp.measures.membership import (
@@ -238,6 +240,23 @@ def test_shadows_train_the_layers_that_clients_train(
         moved = {name for name, weight in model.items() if not torch.equal(weight, initial[name])}
         assert any(name.startswith("backbone.") for name in moved)
         assert any(name.startswith("head.") for name in moved) != frozen
+
+
+def test_a_shadow_is_set_to_its_own_class_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FedROD's hypernetwork makes the private head from the shares of the data that train it."""
+    method = ["algorithm=fedrod", "personalization.private_head=hypernetwork"]
+    federation = federate(*OVERFITTED, *LIRA, "local.epochs=1", *method)
+    federation.run_round(1)
+    part = federation.engine.resources.parts["personalization"]
+    begin, begun = part.begin, list[int]()
+
+    def recorded(client: Client, message: PartMessage, memory: Memory) -> None:
+        begin(client, message, memory)
+        begun.append(int(client.data.class_counts.sum()))
+
+    monkeypatch.setattr(part, "begin", recorded)
+    attacked(federation, 1)
+    assert begun == [100] * 8  # eight shadows, each on half of the pool
 
 
 def test_the_loss_attack_alone_trains_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
