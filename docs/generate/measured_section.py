@@ -51,9 +51,8 @@ def _curves(both: dict[str, Runs]) -> str:
     own, *_ = both.values()
     metric = GLOBAL if own.final(GLOBAL) else PERSONAL
     curves = {name: each.curve(metric) for name, each in both.items() if each.final(metric)}
-    return (
-        f"```{{raw}} html\n{svg(curves, metric)}\n```\n\n`{metric}` over rounds, mean over seeds."
-    )
+    of = "mean over seeds" if len(own.seeds) > 1 else "one seed"
+    return f"```{{raw}} html\n{svg(curves, metric)}\n```\n\n`{metric}` over rounds, {of}."
 
 
 def _rows(both: dict[str, Runs]) -> list[list[str]]:
