@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -88,7 +89,8 @@ def check_kills(mode: str, kills: int, tmp_path: Path) -> Counter[str]:
             folder = folder.with_name(f"{folder.name}+")
             continue
         assert process.pid is not None
-        os.kill(process.pid, how)
+        with suppress(ProcessLookupError):  # it has ended just now
+            os.kill(process.pid, how)
         process.join()
         wait_for_end(process.pid, folder)
         counts[how.name] += 1

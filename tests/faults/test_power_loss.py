@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -132,22 +133,21 @@ def test_replayed_journals(journal: tuple[Path, Path], tmp_path: Path) -> None:
 
     The file under the file system has only what was written to the disk, not what the kernel holds.
     """
-    (disk, folder), overrides, draw = (
-        journal,
-        [*RUNS["first launch"], "rounds=20"],
-        random.Random(0),
-    )
+    (disk, folder), draw = journal, random.Random(0)
+    overrides = [*RUNS["first launch"], "rounds=20"]
     process = PROCESSES.Process(target=in_a_process, args=(folder / "run", overrides))
     process.start()
     assert process.pid is not None
     found: list[Path] = []
-    while process.is_alive():
-        process.join(draw.uniform(0.02, 0.3))
-        os.kill(process.pid, signal.SIGSTOP)
-        time.sleep(0.02)  # until a flush that has begun is complete
-        found.append(tmp_path / f"disk{len(found)}")
-        shutil.copy(disk, found[-1])
-        os.kill(process.pid, signal.SIGCONT)
+    with suppress(ProcessLookupError):  # it has ended
+        while True:
+            process.join(draw.uniform(0.02, 0.3))
+            os.kill(process.pid, signal.SIGSTOP)
+            time.sleep(0.02)  # until a flush that has begun is complete
+            found.append(tmp_path / f"disk{len(found)}")
+            shutil.copy(disk, found[-1])
+            os.kill(process.pid, signal.SIGCONT)
+    process.join()
     expected, counts = outcome(folder / "run"), Counter[str]()
     for number, image in enumerate(found):
         again = tmp_path / f"again{number}"
