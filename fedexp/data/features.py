@@ -1,5 +1,6 @@
 """Encode columns of numbers and categories as one matrix, with training statistics."""
 
+import logging
 from collections.abc import Callable, Collection
 
 import numpy as np
@@ -11,8 +12,13 @@ from fedexp.data.classes import name_of
 from fedexp.data.preparations.rows import Missing, Rows, numbers_of
 from fedexp.errors import InputError
 
+LOGGER = logging.getLogger(__name__)
+
 MOST_CATEGORIES = 1000
 """Most categories of a column; more different values are probably names or sentences."""
+
+_MANY = 20
+"""More categories than this, in most rows another one, are reported."""
 
 LARGEST = float(np.finfo(np.float32).max)
 """The largest number of an input."""
@@ -92,5 +98,12 @@ def _categories(column: pd.Series) -> tuple[str, ...]:
         raise InputError(
             f"data.path: the column {column.name} has {len(found)} different values, too many for "
             f"categories (at most {MOST_CATEGORIES}); leave it out by data.drop=[{column.name}]"
+        )
+    if len(found) > max(_MANY, len(column) / 2):
+        LOGGER.warning(
+            "data.path: the column %s has %d different values in %d training rows, and each "
+            "becomes an input; if they are names, or numbers with a unit, correct it, or leave it "
+            "out by data.drop=[%s]",
+            *(column.name, len(found), len(column), column.name),
         )
     return tuple(found)

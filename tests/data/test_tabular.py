@@ -53,6 +53,19 @@ def test_an_unseen_category_is_said(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert "4 rows have a value of kind that no training row has" in caplog.text
 
 
+def test_a_column_of_almost_as_many_categories_as_rows_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as prices with a sign: each becomes an input of its own."""
+    label = ["no", "yes"] * 20
+    prices = pd.DataFrame({"price": [f"${n}.5" for n in range(40)], "label": label})
+    few = pd.DataFrame({"size": [f"{n} m" for n in range(20)] * 2, "label": label})
+    read(written(tmp_path, few), target="label", test_fraction=0.2)
+    assert not caplog.text
+    read(written(tmp_path, prices), target="label", test_fraction=0.2)
+    assert "the column price has 32 different values in 32 training rows" in caplog.text
+
+
 def test_statistics_are_those_of_the_training_rows(tmp_path: Path) -> None:
     dataset = read(write_table(tmp_path))
     train, test = dataset.train.inputs[:, :6], dataset.test.inputs[:, :6]
