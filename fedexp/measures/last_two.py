@@ -23,6 +23,7 @@ class LastTwo(Measure):
     """
 
     headlines: Mapping[str, Better] = MappingProxyType({"global/accuracy_last_two": "higher"})
+    directions: Mapping[str, Better] = MappingProxyType({"global/loss_last_two": "lower"})
     needs = frozenset({Need.GLOBAL_MODEL, Need.TEST_CLASSES})
 
     def __init__(self, every: PositiveInt) -> None:

@@ -29,6 +29,7 @@ class MeanModel(Measure):
     """
 
     headlines: Mapping[str, Better] = MappingProxyType({"global/accuracy_mean_model": "higher"})
+    directions: Mapping[str, Better] = MappingProxyType({"global/loss_mean_model": "lower"})
     needs = frozenset({Need.GLOBAL_MODEL, Need.TEST_CLASSES})
 
     def __init__(self, every: PositiveInt) -> None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from math import inf, nan
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 import numpy as np
@@ -59,6 +60,7 @@ class Membership(Measure):
     """
 
     needs = frozenset({Need.GLOBAL_MODEL, Need.CLASS_LABELS, Need.TEST_CLASSES, Need.ALL_CLIENTS})
+    directions: Mapping[str, Better] = MappingProxyType({"membership/*": "lower"})
 
     def __init__(
         self,

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from matplotlib.figure import Figure
 
@@ -21,6 +22,8 @@ class Method(Measure):
     A metric ``*_spearman`` is the rank correlation of a part's estimate with the truth. If it stays
     below 0.2 for five rounds in a row, the run warns once: the estimate says nothing.
     """
+
+    directions = MappingProxyType({"privacy/epsilon": "lower", f"*{_CORRELATION}": "higher"})
 
     def __init__(self) -> None:
         self._low: dict[str, int] = {}
