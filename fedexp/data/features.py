@@ -43,7 +43,7 @@ def fit_rows(train: pd.DataFrame, categorical: Collection[str], missing: Missing
     categories = {name: _categories(train[name]) for name in train.columns if name not in numbers}
     if not numbers and not any(categories.values()):
         raise InputError("data.path: holds no column beside the target, the user and data.drop")
-    values = numbers_of(train, numbers)
+    values = numbers_of(train, numbers, "data.path")
     if absent := [n for n, x in zip(numbers, values.T, strict=True) if np.isnan(x).all()]:
         raise InputError(
             f"data.path: the column {absent[0]} has no value in the training rows; "
@@ -55,8 +55,8 @@ def fit_rows(train: pd.DataFrame, categorical: Collection[str], missing: Missing
 
 
 def encode(rows: Rows, table: pd.DataFrame) -> Tensor:
-    """The inputs [n, d], float32. Raises InputError if a number is too large."""
-    inputs = rows.prepare(rows.encoded(table))
+    """The inputs [n, d] of training or test rows. Raises InputError if a cell does not fit."""
+    inputs = rows.prepare(rows.encoded(table, "data.test_path"))
     for place in inputs.isinf().any(dim=0).nonzero().flatten().tolist():
         raise InputError(
             f"data.path: the column {rows.numbers[place]} holds a number that is too large after "

@@ -80,7 +80,7 @@ class Pooled(nn.Module):
             return (states * kept).sum(dim=1) / kept.sum(dim=1).clamp(min=1)
         places = torch.arange(real.shape[1], device=real.device)
         last = (places * real).amax(dim=1)
-        return states[torch.arange(len(states), device=states.device), last]
+        return states[torch.arange(states.shape[0], device=states.device), last]
 
 
 def hf_model(

@@ -48,7 +48,8 @@ class LSTM(nn.Module):
             for layer in self._parameters_of_layers():
                 steps = _layer(steps, *layer)
             return steps if self.each_step else steps[:, -1]
-        start = steps.new_zeros(self.layers, len(steps), self.hidden)
+        # Not len(steps), which would fix B in an exported model.
+        start = steps.new_zeros(self.layers, steps.shape[0], self.hidden)
         flat = [value for layer in self._parameters_of_layers() for value in layer]
         # Biases, layers, no dropout, training, one direction, batch first.
         options = (True, self.layers, 0.0, self.training, False, True)

@@ -186,7 +186,13 @@ def _save_artifacts(run: "wandb.Run", folder: Path) -> None:
         _LOGGER.warning("W&B: model and partition are not saved as artifacts (%s)", reason)
 
 
-def save_report(folder: Path, entity: str, project: str, run_ids: Sequence[str]) -> None:
+def save_report(
+    folder: Path,
+    entity: str,
+    project: str,
+    run_ids: Sequence[str],
+    mode: Literal["online", "offline"] = "online",
+) -> None:
     """Save the files of a report as the artifact ``report``.
 
     A W&B run of the job type ``report`` makes it; the models of the compared runs, where they are
@@ -197,6 +203,7 @@ def save_report(folder: Path, entity: str, project: str, run_ids: Sequence[str])
         entity: W&B user or team.
         project: the project of the compared runs.
         run_ids: their ids.
+        mode: offline, the artifact waits for ``wandb sync`` and has no inputs.
 
     Raises:
         InputError: W&B cannot be reached, or the files cannot be read.
@@ -206,9 +213,14 @@ def save_report(folder: Path, entity: str, project: str, run_ids: Sequence[str])
     try:
         wandb.setup(wandb.Settings(silent=True))
         with wandb.init(
-            entity=entity, project=project, job_type="report", dir=folder, reinit="finish_previous"
+            entity=entity,
+            project=project,
+            job_type="report",
+            dir=folder,
+            mode=mode,
+            reinit="finish_previous",
         ) as run:
-            for name in () if run.offline else [f"model-{each}:latest" for each in run_ids]:
+            for name in () if mode == "offline" else [f"model-{each}:latest" for each in run_ids]:
                 with suppress(wandb.errors.CommError, ValueError):  # it was not saved
                     run.use_artifact(name)
             report = wandb.Artifact("report", type="report")

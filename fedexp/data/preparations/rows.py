@@ -76,10 +76,10 @@ class Rows(Preparation):
             raise InputError(
                 f"predict: the table has no column {absent[0]}; it takes {', '.join(self.columns)}"
             )
-        return self.encoded(table)
+        return self.encoded(table, "predict")
 
-    def encoded(self, table: pd.DataFrame) -> Tensor:
-        """The raw tensor of a table with these columns.
+    def encoded(self, table: pd.DataFrame, place: str) -> Tensor:
+        """The raw tensor of a table with these columns; errors name its ``place``.
 
         Raises:
             InputError: a cell is no number, or missing values are refused.
@@ -88,7 +88,7 @@ class Rows(Preparation):
         if absent.any(axis=None):
             self._report(absent.loc[:, absent.any()])
         places = [self._places(table[name], known) for name, known in self.categories.items()]
-        columns = [*numbers_of(table, self.numbers).T, *places]
+        columns = [*numbers_of(table, self.numbers, place).T, *places]
         return torch.from_numpy(np.stack(columns, axis=1).astype(np.float64))
 
     def prepare(self, raw: Tensor) -> Tensor:
@@ -131,8 +131,8 @@ class Rows(Preparation):
         LOGGER.warning("rows have no value of %s; numbers get the training mean", where)
 
 
-def numbers_of(table: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
-    """[n, m] float64: these columns of numbers; NaN where one is missing.
+def numbers_of(table: pd.DataFrame, names: Sequence[str], key: str) -> np.ndarray:
+    """[n, m] float64: these columns of numbers; NaN where one is missing. Errors begin with ``key``.
 
     Raises:
         InputError: a cell is no number.
@@ -143,7 +143,7 @@ def numbers_of(table: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
             values[:, place] = table[name].to_numpy(np.float64, na_value=np.nan)
         except (ValueError, TypeError) as error:
             raise InputError(
-                f"the column {name} holds other values than numbers ({error}), but numbers in the "
-                "training rows"
+                f"{key}: the column {name} holds other values than numbers ({error}), but numbers "
+                "in the training rows"
             ) from error
     return values
