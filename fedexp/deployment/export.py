@@ -56,7 +56,9 @@ def _exported(predictor: Predictor) -> ExportedProgram:
     shapes = ({0: Dim("batch", min=1)},)
     logging.getLogger("torch.export").setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        # Without oneDNN's kernels, which some CPUs lack.
+        portable = torch.backends.mkldnn.flags(enabled=False)
+        with warnings.catch_warnings(), torch.no_grad(), portable:
             warnings.simplefilter("ignore")
             return torch.export.export(predictor.network, example, dynamic_shapes=shapes)
     except Exception as error:  # of many kinds, depending on what the network does

@@ -132,7 +132,7 @@ class Rows(Preparation):
 
 
 def numbers_of(table: pd.DataFrame, names: Sequence[str], key: str) -> np.ndarray:
-    """[n, m] float64: these columns of numbers; NaN where one is missing. Errors begin with ``key``.
+    """[n, m] float64: these columns of numbers; NaN where one is missing. Errors name ``key``.
 
     Raises:
         InputError: a cell is no number.
