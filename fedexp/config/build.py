@@ -13,7 +13,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType, UnionType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
@@ -189,4 +189,5 @@ def _fields(model: Any, place: Sequence[int | str]) -> Iterable[str]:
     for step in place:
         is_dict = not hasattr(model, "model_fields")
         model = typing.get_args(model)[-1] if is_dict else model.model_fields[str(step)].annotation
-    return cast(Iterable[str], model.model_fields)
+    options = [model, *typing.get_args(model)]  # a group that may be null is a union
+    return next(each.model_fields for each in options if hasattr(each, "model_fields"))

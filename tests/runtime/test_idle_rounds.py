@@ -43,10 +43,12 @@ def test_the_count_goes_on_in_a_resumed_run(tmp_path: Path) -> None:
     stopped = run(folder, *BROKEN, THREE, "limits.minutes=0.00001")
     assert stopped.summary["rounds"] == 1
     with pytest.raises(InputError, match=ENDED.format(3, 3)):
-        run(folder, *BROKEN, THREE, f"resume={folder}")
+        run(folder, *BROKEN, THREE, "limits.minutes=null", f"resume={folder}")
     with pytest.raises(InputError, match=ENDED.format(4, 4)):
-        run(folder, *BROKEN, THREE, f"resume={folder}")
-    whole = run(folder, *BROKEN, "limits.idle_rounds=null", f"resume={folder}")
+        run(folder, *BROKEN, THREE, "limits.minutes=null", f"resume={folder}")
+    whole = run(
+        folder, *BROKEN, "limits.minutes=null", "limits.idle_rounds=null", f"resume={folder}"
+    )
     assert whole.summary["rounds"] == 6
 
 
@@ -108,7 +110,7 @@ def test_the_final_model_of_an_attacked_run_is_finite(ranks: list[str], tmp_path
     folder = tmp_path / "run"
     options = ["aggregator=yogi", *ATTACK, "faults.byzantine=0.5", "rounds=3", *ranks]
     run(folder, *options, "limits.minutes=0.00001")
-    done = run(folder, *options, f"resume={folder}")
+    done = run(folder, *options, "limits.minutes=null", f"resume={folder}")
     assert done.metrics["server/quarantined"].tolist() == [1, 1, 1]
     final = load_weights(folder / "checkpoints" / "final.pt")
     assert all(value.isfinite().all() for value in final.values())

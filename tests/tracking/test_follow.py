@@ -228,7 +228,10 @@ def test_an_error_at_the_start_stops_the_run_and_finishes_the_others(tmp_path: P
             ["+tracking.trackers.jsonl.enabled=false"],
             "tracking.trackers.jsonl: cannot be left out",
         ),
-        (["tracking.trackers.figures=5"], "tracking.trackers.figures=5: should be a valid dict"),
+        (
+            ["tracking.trackers.figures=5"],
+            "tracking.trackers.figures=5: is a group of keys; there are tracking.trackers.figures.",
+        ),
         (
             ["+tracking.trackers.figures.enabled=maybe"],
             "tracking.trackers.figures.enabled=maybe: should be a valid boolean",
