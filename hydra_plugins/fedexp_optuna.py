@@ -21,7 +21,7 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from fedexp.cli.hydra_api import runs_one_by_one
+from fedexp.cli.hydra_api import for_launchers, runs_one_by_one
 from fedexp.cli.sweeps import minutes
 from fedexp.errors import InputError
 from fedexp.papers.sweep import CELLS
@@ -57,7 +57,9 @@ class StudySweeper(Sweeper):
         self.config, self.hydra_context = config, hydra_context
         self.trials = _TrialLauncher(
             Plugins.instance().instantiate_launcher(
-                hydra_context=hydra_context, task_function=task_function, config=config
+                hydra_context=for_launchers(hydra_context),
+                task_function=task_function,
+                config=config,
             )
         )
 

@@ -16,7 +16,7 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from fedexp.cli.hydra_api import runs_one_by_one
+from fedexp.cli.hydra_api import for_launchers, job_config, runs_one_by_one
 from fedexp.cli.sweeps import minutes
 from fedexp.errors import InputError
 from fedexp.papers.sweep import (
@@ -60,7 +60,9 @@ class TableSweeper(Sweeper):
         self.config = config
         self.hydra_context = hydra_context
         self.launcher: Launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=hydra_context, task_function=task_function, config=config
+            hydra_context=for_launchers(hydra_context),
+            task_function=task_function,
+            config=config,
         )
 
     def sweep(self, arguments: list[str]) -> list[Sequence[JobReturn]]:
@@ -107,7 +109,7 @@ class TableSweeper(Sweeper):
 
     def _compose(self, job: Sequence[str]) -> DictConfig:
         """The config of a job. Raises HydraException."""
-        return self.hydra_context.config_loader.load_sweep_config(self.config, list(job))
+        return job_config(self.hydra_context.config_loader, self.config, job)
 
     def _jobs(self, arguments: Sequence[str]) -> list[list[str]]:
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)

@@ -1,11 +1,14 @@
 """Names that differ between Hydra 1.3 with OmegaConf 2.3 and Hydra 1.4 with OmegaConf 2.4."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, cast
 
 import hydra
 import omegaconf
+from hydra.core.config_loader import ConfigLoader
 from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf
 
 _IS_OLD = hydra.__version__.startswith("1.3.")
@@ -38,3 +41,36 @@ def register_resolver(name: str, resolver: Callable[..., Any], use_cache: bool =
 def runs_one_by_one(launcher: Launcher) -> bool:
     """Whether it is Hydra's own launcher, which runs one job after another in this process."""
     return type(launcher).__name__ == "BasicLauncher"
+
+
+def job_config(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[str]) -> DictConfig:
+    """The config of a job, composed from the config of its sweep and from its overrides.
+
+    As ``loader.load_sweep_config`` in Hydra 1.3. That of Hydra 1.4 refuses a job whose sweeper
+    differs from that of the sweep, as the cells of a table and the trials of a search do.
+    """
+    typed: Any = OmegaConf.to_container(sweep.hydra.overrides.hydra)
+    name = sweep.hydra.job.config_name
+    config = loader.load_configuration(name, [*typed, *overrides], RunMode.RUN)
+    OmegaConf.copy_cache(from_config=sweep, to_config=config)
+    return config
+
+
+def for_launchers(context: HydraContext) -> HydraContext:
+    """The context for a launcher, with a loader that composes jobs by ``job_config``."""
+    return replace(context, config_loader=cast(ConfigLoader, _JobLoader(context.config_loader)))
+
+
+class _JobLoader:
+    """A config loader whose ``load_sweep_config`` is ``job_config``."""
+
+    def __init__(self, loader: ConfigLoader) -> None:
+        self._loader = loader
+
+    def load_sweep_config(self, master: DictConfig, overrides: Sequence[str]) -> DictConfig:
+        return job_config(self._loader, master, overrides)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_loader":  # asked for while it is unpickled
+            raise AttributeError(name)
+        return getattr(self._loader, name)
