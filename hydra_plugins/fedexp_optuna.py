@@ -19,6 +19,7 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
+from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from fedexp.cli.hydra_api import for_launchers, runs_one_by_one
@@ -48,6 +49,8 @@ class StudySweeper(Sweeper):
 
     def __init__(self, params: Mapping[str, Any] | None, **options: Any) -> None:
         self._params = params or {}
+        if OmegaConf.is_config(options.get("sampler")):  # Hydra 1.4 leaves it to the sweeper
+            options["sampler"] = instantiate(options["sampler"])
         self._options = options
 
     def setup(
