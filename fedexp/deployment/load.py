@@ -23,8 +23,9 @@ from fedexp.state.run_folder import FINAL, PARTITION, read, saved_weights
 def load(run: str | Path, model: str = FINAL, client: int | None = None) -> Predictor:
     """Load a trained model, which takes raw inputs; the training data need not be there.
 
-    The files hold tensors and text only, and no code is read from them. Networks and parts of your
-    own must be importable, as in training.
+    The files hold tensors and text only. Networks and parts of your own must be importable, as in
+    training. Like a preset, ``run.json`` names classes that are imported and called: load only runs
+    that you trust.
 
     Args:
         run: the run's folder.
