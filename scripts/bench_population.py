@@ -33,7 +33,7 @@ from fedexp.data.partition_table import write_partition
 from fedexp.drawing.data_figure import pixels
 from fedexp.federation import Federation
 from fedexp.measures.partition import partition_picture
-from fedexp.state.checkpoint import Checkpoints
+from fedexp.state.checkpoints import Checkpoints
 from fedexp.state.run_folder import METRICS, PARTITION
 
 COHORT = 100

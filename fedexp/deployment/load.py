@@ -16,8 +16,8 @@ from fedexp.errors import InputError
 from fedexp.models.weights import without_initial_weights
 from fedexp.runtime.assembly import resident_module, setting_without_data
 from fedexp.runtime.plan import plan
-from fedexp.state.checkpoint import load_personal_model, load_weights
 from fedexp.state.run_folder import FINAL, PARTITION, read, saved_weights
+from fedexp.state.saved_models import load_personal_model, load_weights
 
 
 def load(run: str | Path, model: str = FINAL, client: int | None = None) -> Predictor:

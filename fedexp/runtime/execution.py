@@ -31,8 +31,8 @@ from fedexp.runtime.plan import plan
 from fedexp.runtime.result import RunResult
 from fedexp.runtime.training import train
 from fedexp.state.atomic import sync
-from fedexp.state.checkpoint import save_weights
 from fedexp.state.run_folder import METRICS, PARTITION, check
+from fedexp.state.saved_models import save_weights
 from fedexp.tracking.failed_figures import leaving_out
 from fedexp.tracking.summary import summarize, write_summary
 from fedexp.tracking.tracker import Tracker

@@ -16,7 +16,8 @@ from fedexp.config.schema import Config
 from fedexp.distributed.ranks import Ranks
 from fedexp.errors import InputError
 from fedexp.state.atomic import write_atomically, write_durably
-from fedexp.state.checkpoint import Checkpoint, Checkpoints
+from fedexp.state.checkpoint import Checkpoint
+from fedexp.state.checkpoints import Checkpoints
 from fedexp.state.disk_errors import disk_errors_in_one_line
 from fedexp.state.run_folder import (
     FILE_NAME,

@@ -9,7 +9,8 @@ from fedexp.federation import Federation
 from fedexp.runtime.interrupts import Interrupts
 from fedexp.runtime.limits import Clock
 from fedexp.runtime.open_run import OpenRun
-from fedexp.state.checkpoint import Checkpoint, Checkpoints
+from fedexp.state.checkpoint import Checkpoint
+from fedexp.state.checkpoints import Checkpoints
 
 
 def train(

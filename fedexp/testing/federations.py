@@ -21,7 +21,7 @@ from fedexp.data.load import load_data
 from fedexp.federation import Federation
 from fedexp.runtime.assembly import assemble
 from fedexp.runtime.plan import plan
-from fedexp.state.checkpoint import Checkpoints
+from fedexp.state.checkpoints import Checkpoints
 from fedexp.tracking.tracker import Tracker
 from fedexp.train import compose
 

@@ -14,8 +14,8 @@ from fedexp.core.client import ClientModule
 from fedexp.errors import InputError
 from fedexp.models.trained import train_head, train_layers
 from fedexp.runtime.plan import plan
-from fedexp.state.checkpoint import load_weights
 from fedexp.state.run_folder import final_weights
+from fedexp.state.saved_models import load_weights
 
 SMALL = ["clients.count=4", "clients.per_round=2", "local.epochs=1", "data.subset=200"]
 LAST = "model.train=[head,backbone.1.2]"  # of 64-128-64

@@ -21,7 +21,7 @@ from fedexp.cli.command import config_folder
 from fedexp.errors import InputError
 from fedexp.papers.published import checked_rows
 from fedexp.runtime.plan import plan
-from fedexp.state.checkpoint import load_weights
+from fedexp.state.saved_models import load_weights
 from fedexp.tracking.jsonl import read_metrics
 from fedexp.tracking.summary import digest
 

@@ -10,7 +10,8 @@ from federations import federate
 
 import fedexp
 from fedexp.errors import InputError
-from fedexp.state.checkpoint import Checkpoints, load_weights
+from fedexp.state.checkpoints import Checkpoints
+from fedexp.state.saved_models import load_weights
 
 TINY = ["algorithm=fedavg", "clients.count=4", "clients.per_round=2", "local.epochs=1"]
 TINY += ["measure.personal=null", "tracking.wandb.mode=disabled", "data.subset=300"]

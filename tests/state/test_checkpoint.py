@@ -19,7 +19,7 @@ from fedexp.cli.command import config_folder
 from fedexp.errors import InputError
 from fedexp.federation import Federation
 from fedexp.measures.best import Best
-from fedexp.state.checkpoint import Checkpoints
+from fedexp.state.checkpoints import Checkpoints
 from fedexp.tracking.summary import digest
 
 SMALL = ["clients.count=5", "clients.per_round=3", "local.epochs=1", "data.subset=200", "rounds=4"]

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from fedexp.config.schema import Wandb
 from fedexp.errors import InputError
 from fedexp.runtime.plan import plan
-from fedexp.state.checkpoint import save_weights
 from fedexp.state.files import digest
+from fedexp.state.saved_models import save_weights
 from fedexp.tracking.figure_files import FigureFiles
 from fedexp.tracking.follow import Guarded
 from fedexp.tracking.jsonl import JsonLines, read_metrics

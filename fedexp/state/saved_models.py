@@ -1,0 +1,59 @@
+"""Trained models in a run's folder: the global model, and clients' personal models."""
+
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+
+from fedexp.core.messages import Tensors
+from fedexp.errors import InputError
+from fedexp.state.atomic import sync, write_durably
+from fedexp.state.checkpoint import CLIENTS, files_of
+from fedexp.state.files import digest, dump, load
+from fedexp.state.run_folder import FINAL, checkpoint_folders, saved_weights
+
+
+def save_weights(weights: Tensors, folder: Path, name: str = FINAL) -> Path:
+    """Write a global model's tensors to ``folder/checkpoints/NAME.pt``."""
+    path = saved_weights(folder, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_durably(path, dump({name: value.cpu() for name, value in weights.items()}))
+    sync(folder)
+    return path
+
+
+def load_weights(path: Path) -> Tensors:
+    """The tensors that ``save_weights`` wrote, on the CPU."""
+    weights: Tensors = load(path, torch.device("cpu"))
+    return weights
+
+
+def load_personal_model(folder: Path, client: int) -> Tensors:
+    """The weights of a client's personal model in the newest checkpoint of a run, on the CPU.
+
+    Raises:
+        InputError: there is no checkpoint, it is damaged, or the client's model is not in it.
+    """
+    name = f"{CLIENTS}/{client}.pt"
+    newest = next(iter(checkpoint_folders(folder)), None)
+    if newest is None:
+        raise InputError(
+            f"{folder}: has no checkpoint, which has the clients' models; checkpoint.keep of at "
+            "least 1 keeps it"
+        )
+    state: dict[str, Any] = {}
+    if name in (files := files_of(newest)):
+        try:
+            if digest((newest / name).read_bytes()) != files[name]:
+                raise ValueError("has changed")
+            state = load(newest / name, torch.device("cpu"))
+        except (OSError, ValueError, RuntimeError, UnpicklingError) as error:
+            raise InputError(f"{newest / name}: cannot be read ({error})") from error
+    weights: Tensors = state.get("personal_model", {})
+    if not weights:
+        raise InputError(
+            f"{folder}: has no personal model of client {client}; it has not trained, or the "
+            "measure of personal models, which keeps them, was left out or had another cohort"
+        )
+    return weights
