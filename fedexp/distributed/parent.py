@@ -6,6 +6,10 @@ import os
 import signal
 import sys
 
+ORPHANED = getattr(signal, "SIGUSR2", signal.SIGTERM)
+"""The signal of a parent's end. Linux may send it once for each thread of the parent; a second
+SIGTERM would stop a run before its round is saved, a second SIGUSR2 does nothing."""
+
 _PR_SET_PDEATHSIG = 1  # Linux's sys/prctl.h
 
 
@@ -15,7 +19,7 @@ class _State:
     follows = False
 
 
-def follow_parent(end: signal.Signals = signal.SIGTERM) -> None:
+def follow_parent(end: signal.Signals = ORPHANED) -> None:
     """In a worker or rank: on Linux, ask for a signal when the parent ends.
 
     If the parent has ended already, this process gets the signal now.

@@ -15,7 +15,7 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from types import FrameType
 
-from fedexp.distributed.parent import follow_parent, parent_has_ended
+from fedexp.distributed.parent import ORPHANED, follow_parent, parent_has_ended
 from fedexp.errors import Interrupted
 from fedexp.runtime.interrupts import NOTICE, exit_on_interrupt, in_worker
 from fedexp.runtime.limits import STOPPING, stop_sweep
@@ -75,8 +75,8 @@ def _count_interrupts() -> None:
 def unblock_interrupts() -> Iterator[None]:
     """Let Ctrl-C interrupt the block; an earlier, blocked Ctrl-C interrupts its start.
 
-    In a worker SIGTERM does the same, and it arrives when the worker's parent ends. A worker that
-    has no job ends at once with its parent.
+    In a worker SIGTERM does the same, and ``ORPHANED``, which arrives when its parent ends.
+    A worker that has no job ends at once with its parent.
     """
     if not _MASKS:
         yield
@@ -84,8 +84,8 @@ def unblock_interrupts() -> Iterator[None]:
     unblocked, handlers = {signal.SIGINT}, {}
     if in_worker():
         follow_parent()
-        unblocked.add(signal.SIGTERM)
-        handlers[signal.SIGTERM] = signal.signal(signal.SIGTERM, _interrupt)
+        unblocked |= {signal.SIGTERM, ORPHANED}
+        handlers = {each: signal.signal(each, _interrupt) for each in (signal.SIGTERM, ORPHANED)}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, unblocked)
