@@ -36,7 +36,7 @@ def print_partition(path: Path, console: Console) -> None:
 def _table(
     classes: Sequence[str], rows: Sequence[tuple[str, Sequence[int]]], every_class: bool
 ) -> Table:
-    table = Table(box=SIMPLE_HEAD)
+    table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1))  # ten classes fit into 80 characters
     table.add_column("client", justify="right")
     table.add_column("samples", justify="right")
     for name in classes if every_class else ["largest class"]:
