@@ -214,7 +214,10 @@ def test_a_damaged_file_is_one_line(tmp_path: Path, content: bytes) -> None:
 def test_test_rows_of_another_kind_are_one_line(tmp_path: Path) -> None:
     path = written(tmp_path, SMALL)
     for tests, message in (
-        (SMALL.assign(a=list("pqrs")), "^the column a holds .* but numbers in the training rows$"),
+        (
+            SMALL.assign(a=list("pqrs")),
+            r"^data\.test_path: the column a holds .* but numbers in the training rows$",
+        ),
         (
             SMALL.assign(a=list("1?23")),
             r"^data\.test_path=.*: the column a holds .* '\?' in row 1 ",
