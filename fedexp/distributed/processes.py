@@ -41,6 +41,7 @@ _FORWARDED = tuple(
     if hasattr(signal, name)
 )
 
+_MASKS = hasattr(signal, "pthread_sigmask")  # a POSIX system
 _RESULT, _FAILURE = "result", "failure.json"
 
 
@@ -61,9 +62,10 @@ def spawn(work: Callable[..., T], size: int, *arguments: Any) -> T:
     with TemporaryDirectory(prefix="fedexp-ranks-") as name, hold(Path(name)):
         folder = Path(name)
         listener.start()
-        started = start_processes(  # type: ignore[no-untyped-call]
-            _run_rank, (size, records, folder, work, arguments), size, join=False
-        )
+        with _interrupts_blocked():
+            started = start_processes(  # type: ignore[no-untyped-call]
+                _run_rank, (size, records, folder, work, arguments), size, join=False
+            )
         try:
             failed = _wait(started.processes)
         finally:
@@ -74,6 +76,22 @@ def spawn(work: Callable[..., T], size: int, *arguments: Any) -> T:
         content = torch.from_numpy(np.fromfile(folder / _RESULT, dtype=np.uint8))
         result: T = decode(content, torch.device("cpu"))
         return result
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Block Ctrl-C in this process, and in the processes it starts until they unblock it.
+
+    It would end them with a traceback while they import.
+    """
+    if not _MASKS:
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _ReplayRecords(logging.Handler):
@@ -178,6 +196,8 @@ def _run_rank(
     logging.root.handlers = [QueueHandler(records)]
     logging.root.setLevel(logging.INFO)
     try:
+        if _MASKS:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         result = work(*arguments)
         if rank == 0:
             (folder / _RESULT).write_bytes(encode(result).numpy().tobytes())

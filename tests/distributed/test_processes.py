@@ -26,7 +26,7 @@ from fedexp.data.load import load_data
 from fedexp.distributed.fabric import make_fabric
 from fedexp.distributed.processes import spawn
 from fedexp.distributed.ranks import ranks_of
-from fedexp.errors import InputError
+from fedexp.errors import InputError, Interrupted
 from fedexp.runtime.assembly import assemble
 from fedexp.runtime.plan import plan
 from fedexp.tracking.tracker import Tracker
@@ -290,6 +290,20 @@ def test_a_failure_after_a_signal_is_said(tmp_path: Path) -> None:
     threading.Thread(target=interrupt).start()
     with pytest.raises(InputError, match=r"^the checkpoint cannot be written$"):
         spawn(fail_after_a_signal, 2, tmp_path)
+
+
+@pytest.mark.slow
+def test_an_interrupt_while_a_rank_imports(capfd: pytest.CaptureFixture[str]) -> None:
+    def interrupt() -> None:
+        while signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            time.sleep(0.01)
+        time.sleep(1)  # the rank's imports have begun, and are not done
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(Interrupted):
+        spawn(time.sleep, 1, 600)
+    assert "Traceback" not in capfd.readouterr().err
 
 
 @pytest.mark.slow
