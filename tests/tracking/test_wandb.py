@@ -126,11 +126,12 @@ def test_model_and_partition_are_artifacts_if_asked_for(artifact: bool, tmp_path
 
 
 def test_a_report_is_an_artifact_with_its_files(tmp_path: Path) -> None:
-    (tmp_path / "figures").mkdir()
+    folder = tmp_path / "report"
+    (folder / "figures").mkdir(parents=True)
     for name in ("report.md", "figures/curve.png"):
-        (tmp_path / name).write_text(name)
-    save_report(tmp_path, "lab", "test", ["abc123"], mode="offline")
-    (path,) = wandb_log.run_files(tmp_path)
+        (folder / name).write_text(name)
+    save_report(folder, "lab", "test", ["abc123"], mode="offline")
+    (path,) = wandb_log.run_files(folder)
     by_kind = {each.WhichOneof("record_type"): each for each in wandb_log.records(path)}
     assert (by_kind["run"].run.project, by_kind["run"].run.job_type) == ("test", "report")
     report = by_kind["artifact"].artifact
