@@ -79,7 +79,10 @@ def _missing_option(text: str, folder: Path) -> str:
     if similar := get_close_matches(option, options):
         advice = f"did you mean {' or '.join(f'{group}={each}' for each in similar)}?"
     else:
-        advice = f"there are: {', '.join(options)}"
+        advice = (
+            f"there are: {', '.join(options)}; one of yours is the file DIR/{group}/{option}.yaml "
+            "with --config-dir DIR"
+        )
     return f"{place}{group}={option}: no such option; {advice}"
 
 

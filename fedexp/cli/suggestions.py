@@ -65,6 +65,8 @@ def suggested_key(unknown: str, overrides: Sequence[str], folder: Path) -> str:
         overrides: the whole command line.
         folder: the config tree.
     """
+    if (folder / unknown).is_dir():  # a group that has several options: Hydra says to write +group=
+        return ""
     group = unknown.partition(".")[0]
     owners = sorted({o for k, (g, o) in keys_of_files(folder) if (k, g) == (unknown, group)})
     if owners:

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -122,8 +123,14 @@ class Report:
         measured = set(self.values["metric"]) if len(self.values) else set()
         if missing := [name for name in metrics if name not in measured]:
             in_history = {name for run in self.runs for name in run.history[-1]}
-            known = ", ".join(sorted(measured | in_history))
-            raise InputError(f"metrics={','.join(missing)}: not measured; there are: {known}")
+            known = sorted(measured | in_history)
+            close = {each for name in missing for each in get_close_matches(name, known)}
+            advice = (
+                f"did you mean {' or '.join(sorted(close))}?"
+                if close
+                else f"there are: {', '.join(known)}"
+            )
+            raise InputError(f"metrics={','.join(missing)}: not measured; {advice}")
         if not measured:
             raise InputError("no run measured a headline metric")
         if self.statistic not in set(self.values["statistic"]):
@@ -299,8 +306,9 @@ class Report:
         notes += [STAR] if any(cell.endswith("*") for row in rows for cell in row) else []
         if (frame["seeds"] == 1).any():
             notes.append("n = 1: one pair of runs, so no interval.")
-        if (frame["pairs"] < frame["seeds"]).any():
-            notes.append("1 of 3: only one of three pairs has values, so there is no mean.")
+        few = frame[frame["pairs"] < frame["seeds"]]
+        for pairs, seeds in few[["pairs", "seeds"]].drop_duplicates().itertuples(index=False):
+            notes.append(f"{pairs} of {seeds}: pairs with values, too few for a mean.")
         return Table(title, [*self.keys, "n", *metrics], rows, notes=notes, keys=len(self.keys))
 
     def _runs_table(self) -> Table:

@@ -78,6 +78,8 @@ def results_table(
     }
     notes = [f"Values: {statistic}; mean ± standard deviation over seeds."]
     notes += [LEGEND] if marks else []
+    few = {(row["n"], row["seeds"]) for row in cells.values() if row["n"] < row["seeds"]}
+    notes += [f"{n} of {own}: seeds with values, too few for a mean." for n, own in sorted(few)]
     if 1 in seeds:
         notes.append("n = 1: one seed; nothing there is marked as best.")
     return Table("Results", [*keys, "n", *metrics], rows, marks, notes, keys=max(1, len(keys)))

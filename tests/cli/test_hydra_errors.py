@@ -14,7 +14,10 @@ from fedexp.train import main
 
 MISTAKES = {
     "head=nope": "head=nope: no such option; there are: adapted_linear, cosine, etf, "
-    "fixed_uniform, identity, linear, linear_nobias, prototype, prototype_paper, retrained",
+    "fixed_uniform, identity, linear, linear_nobias, prototype, prototype_paper, retrained; "
+    "one of yours is the file DIR/head/nope.yaml with --config-dir DIR",
+    "measure=drift": "Could not override 'measure'. No match in the defaults list. "
+    "To append to your default list use +measure=drift",
     "schedule=cosin": "schedule=cosin: no such option; did you mean schedule=cosine?",
     "experiment=hics/fmnist": "experiment=hics/fmnist: no such option; did you mean "
     "experiment=hics/table1_fmnist or experiment=hics/fmnist_setting3 or "

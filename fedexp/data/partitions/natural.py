@@ -33,7 +33,11 @@ def natural(
         InputError: the dataset has no user ids, or fewer users than clients.
     """
     if users is None:
-        raise InputError("partition=natural: this dataset has no user ids; use another partition")
+        raise InputError(
+            "partition=natural: this dataset has no user ids; use another partition, or say "
+            "where they are: data.user=COLUMN (data=tabular, data=hf), data.user_pattern "
+            "(data=image_folder)"
+        )
     names, first, user = np.unique(users, return_index=True, return_inverse=True)
     if num_clients > len(names) and split_users == "none":
         raise InputError(

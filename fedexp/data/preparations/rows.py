@@ -125,10 +125,16 @@ class Rows(Preparation):
         )
         if self.missing == "refuse":
             raise InputError(
-                f"data.missing=refuse: rows have no value of {where}; mean replaces numbers by the "
-                f"mean of the training rows, data.drop=[{absent.columns[0]}] leaves a column out"
+                f"data.missing=refuse: rows have no value of {where}; data.missing=mean replaces "
+                "numbers by the mean of the training rows and counts categories as none, "
+                f"data.drop=[{absent.columns[0]}] leaves a column out"
             )
-        LOGGER.warning("rows have no value of %s; numbers get the training mean", where)
+        LOGGER.warning(
+            "of %d rows some have no value of %s; numbers get the training mean, categories count "
+            "as none",
+            len(absent),
+            where,
+        )
 
 
 def numbers_of(table: pd.DataFrame, names: Sequence[str], key: str) -> np.ndarray:

@@ -86,7 +86,10 @@ def test_labels_may_skip_classes() -> None:
             lambda: per_client_alpha(TEN_BY_100, 3, [1.0, 0.1], 0),
             r"^partition.alphas=\[1.0, 0.1\]: the first value must not be the larger one$",
         ),
-        (lambda: natural(None, 2, 0), r"^partition=natural: this dataset has no user ids"),
+        (
+            lambda: natural(None, 2, 0),
+            r"^partition=natural: this dataset has no user ids.* data\.user=COLUMN",
+        ),
         (
             lambda: natural(np.array(["a", "b"]), 3, 0),
             r"^clients.count=3: partition=natural allows at most 2, the number of users, or more",

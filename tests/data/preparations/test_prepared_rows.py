@@ -16,8 +16,9 @@ def test_rows_become_numbers_then_a_column_for_each_category() -> None:
     assert ROWS.prepare(raw).tolist() == [[1, 1, 0, 0, 1], [0, 0, 1, 1, 0]]
 
 
-def test_what_is_missing_is_the_mean_or_no_category() -> None:
+def test_what_is_missing_is_the_mean_or_no_category(caplog: pytest.LogCaptureFixture) -> None:
     raw = ROWS.read({"a": [None, 2.0], "kind": [None, "new"], "zip": [7, 8]})
+    assert "of 2 rows some have no value of a (1, first in row 0), kind (1" in caplog.text
     assert np.isnan(raw[0, 0].item())
     assert raw[:, 1].tolist() == [-1, -1]
     assert ROWS.prepare(raw).tolist() == [[0, 0, 0, 1, 0], [-1, 0, 0, 0, 1]]
