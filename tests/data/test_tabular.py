@@ -115,7 +115,7 @@ def test_missing_values_are_refused_or_get_the_training_mean(tmp_path: Path) -> 
     path = written(tmp_path, gaps)
     with pytest.raises(
         InputError,
-        match=r"^data\.missing=refuse: rows .* a \(1, first in row 1\), kind \(1, .*; mean",
+        match=r"^data\.missing=refuse: rows .* a \(1, .*, kind \(1, .*; data\.missing=mean ",
     ):
         read(path, target="label", test_path=path)
     dataset = read(path, target="label", test_path=path, missing="mean")
