@@ -51,7 +51,11 @@ class Average(Aggregator):
                 self._sums[name] = value.to(torch.float64) * factor
 
     def contribution(self) -> Contribution:
-        """The sums, sum_k a_k, and the integer buffers with the rank of their client."""
+        """What this process adds to the average over all processes.
+
+        It is the sums of a_k w_k, the total sum_k a_k, and the integer buffers of the client with
+        the most samples, together with that client's rank: its samples, then minus its number.
+        """
         return Contribution(self._sums, (self._total, self._largest, self._integers))
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:

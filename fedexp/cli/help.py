@@ -43,7 +43,11 @@ def config_groups(sources: Sequence[Mapping[str, str]], hidden: Collection[str])
 
 
 def paper_tables(sources: Sequence[Mapping[str, str]]) -> str:
-    """The papers' tables that are experiments, one per line, followed by each paper's figures."""
+    """The text of ``--help`` that lists the experiments of papers.
+
+    First comes one line for each table, with its title; then one line for each paper, with the
+    names of the paper's figures.
+    """
     found = dict(table_presets(_folders(sources)))
     figures: dict[str, list[str]] = defaultdict(list)
     lines: dict[str, str] = {}

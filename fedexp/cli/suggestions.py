@@ -1,4 +1,4 @@
-"""Suggests a key for one on the command line that does not exist."""
+"""Suggests an existing key for a key on the command line that does not exist."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -55,10 +55,11 @@ _SYNONYMS = {
 
 
 def suggested_key(unknown: str, overrides: Sequence[str], folder: Path) -> str:
-    """Advice about an unknown key, as a sentence after Hydra's; empty if nothing is like it.
+    """A sentence of advice about an unknown key; empty if no key is similar.
 
-    Keys of the config that the other overrides choose come first, then words of other frameworks,
-    then similar spellings. A key that a chosen option lacks is never suggested.
+    The sentence follows Hydra's error message. The similar key is sought in this order: keys of the
+    config that the other overrides choose, by name; keys under the names that other frameworks use;
+    keys of similar spelling. A key that a chosen option lacks is never suggested.
 
     Args:
         unknown: the key, for example "batch_size".

@@ -41,7 +41,10 @@ def check_in_jobs(arguments: Sequence[str], folder: Path) -> list[str]:
 
 
 def minutes(config: DictConfig) -> float | None:
-    """``limits.minutes`` of a sweep; None without a limit, or if its jobs will reject the value."""
+    """The time limit of a sweep, ``limits.minutes``; None if it has no limit.
+
+    None, too, for a value that is not a positive number: the sweep's jobs will reject the value.
+    """
     found = OmegaConf.select(config, "limits.minutes")
     return float(found) if isinstance(found, int | float) and found > 0 else None
 

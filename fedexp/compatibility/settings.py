@@ -19,7 +19,11 @@ from fedexp.config.schema import Config, Engine
 
 
 def declared_settings(config: Config) -> Iterator[Declaration]:
-    """The declarations of settings that concern other settings, the model or the method."""
+    """The declarations of settings that concern other settings, the model or the method.
+
+    Each declaration names one setting, the traits of the setting, and the traits of other
+    components that the setting needs or forbids.
+    """
     yield from _of_engine(config.engine)
     model, keeps = config.model, config.local.keep_optimizer
     if weights := model.node.get("weights"):

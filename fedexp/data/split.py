@@ -142,7 +142,10 @@ def deal(
 
 
 def deal_in_order(labels: np.ndarray, counts: np.ndarray, order: np.ndarray) -> list[np.ndarray]:
-    """Deal samples in a given order: of each class, client 0 gets the first ones, and so on.
+    """Deal the samples of each class to the clients in a given order.
+
+    Client 0 gets the first ``counts[0, c]`` samples of class c, client 1 the next
+    ``counts[1, c]``, and so on. Samples beyond the counts go to no client.
 
     Args:
         labels: [n] class of each sample.

@@ -174,9 +174,9 @@ class TorchvisionDataset(Source):
         return Description(self.name, known.input_shape, known.classes, known.superclasses)
 
     def load(self, cache: Path) -> Dataset:
-        """Load the dataset, after a download if necessary; nothing is cached.
+        """Load the dataset, after a download if necessary; ``cache`` is not used.
 
-        Raises InputError if it is missing or damaged and cannot be downloaded.
+        Raises InputError if the dataset is missing or damaged and cannot be downloaded.
         """
         return Dataset(
             self.describe(),

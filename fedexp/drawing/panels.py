@@ -43,7 +43,11 @@ def add_axes(figure: Figure, left: float, bottom: float, width: float, height: f
 
 
 def name_axes(axes: Axes, x: str, y: str = "", title: str = "") -> None:
-    """Name the axes at fixed distances: Matplotlib would measure all tick labels to avoid them."""
+    """Write the names of the axes and the title at fixed distances from the panel.
+
+    Without fixed distances, Matplotlib would measure all tick labels, in order to place the names
+    clear of the tick labels.
+    """
     figure: Figure = axes.get_figure()  # type: ignore[assignment]
     place, (across, up) = axes.get_position(), figure.get_size_inches()
     axes.set_xlabel(legible(x, LONGEST_TEXT))

@@ -47,10 +47,10 @@ def _saved_bytes(module: ClientModule, batch: Batch) -> int:
 
 
 def stack_bytes(device: torch.device, on_cpu: int, share: float) -> float:
-    """Largest size of a stack in bytes: ``on_cpu``, or a share of the GPU's free memory.
+    """Largest size of a stack in bytes: ``on_cpu`` on a CPU, ``share`` of a GPU's free memory.
 
-    With ``engine.deterministic`` it is a share of the GPU's total memory. Free memory depends on
-    other programs and would change the size of the stack, on which the dropout masks depend.
+    With ``engine.deterministic`` the size is ``share`` of the GPU's total memory. The reason: the
+    dropout masks depend on the size of the stack, and free memory depends on other programs.
     """
     if device.type != "cuda":
         return on_cpu

@@ -196,7 +196,7 @@ class Retrained(Linear):
         return torch.where(self.is_global, F.linear(z, weight, bias), super().forward(z))
 
     def prototypes(self) -> Tensor:
-        """The rows of V in the global model, of W in a client's model."""
+        """Class prototypes [C, d]: the rows of V in the global model, of W in a client's model."""
         own = super().prototypes()
         return torch.where(self.is_global, self.retrained[:, : own.shape[1]], own)
 

@@ -104,7 +104,10 @@ class PrototypeAlign(PrototypeLoss):
             self.get_buffer(name).copy_(tensor)
 
     def measure(self, batch: Forward) -> Tensors:
-        """With ``features=last_epoch``: the sums [C, d] and counts [C] of each class's features."""
+        """The batch's sums [C, d] and counts [C] of each class's features.
+
+        Only batches of the last local epoch count. Empty without ``features=last_epoch``.
+        """
         if not self._uses_last_epoch:
             return {}
         classes = torch.arange(self.num_classes, device=batch.targets.device)

@@ -47,7 +47,8 @@ def mean_pairwise_angle(vectors: Tensor) -> float:
         vectors: one vector for each class; zero vectors have no direction and are left out.
 
     Returns:
-        Degrees in [0, 180]; NaN with fewer than two vectors. A simplex ETF has arccos(-1/(C-1)).
+        Degrees in [0, 180]; NaN with fewer than two vectors. Vectors that are spread as far apart
+        as possible (a simplex equiangular tight frame) have the angle arccos(-1/(C-1)).
     """
     present = vectors.norm(dim=1) > 0
     unit = F.normalize(vectors[present].double(), dim=1)

@@ -51,7 +51,7 @@ class Clients(PersonalMeasure):
         return Contribution(items=self._arrived)
 
     def set_reduced(self, sums: Tensors, items: Sequence[list[Receipt]]) -> None:
-        """Replace them by the updates of all processes."""
+        """Replace this process's updates by the updates of all processes."""
         self._arrived = [each for of_rank in items for each in of_rank]
 
     def __call__(self, after: AfterRound) -> Measured:

@@ -97,7 +97,10 @@ class Exchange:
         return Contribution(items=(self.upload_bytes, self.receipts))
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """Take over uploads and updates of all processes; the wait for them counts as training."""
+        """Replace this process's uploads and updates by those of all processes.
+
+        The time of waiting for the other processes is added to ``seconds["train"]``.
+        """
         self.seconds["train"] += time.perf_counter() - self._reduced_at
         uploads, accepted = zip(*items, strict=True)
         self.upload_bytes, self.receipts = sum(uploads), list(chain(*accepted))

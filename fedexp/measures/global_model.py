@@ -37,7 +37,7 @@ class GlobalModel(Measure):
         """Drop the headlines if the run has no global model or no test classes to score.
 
         Raises:
-            InputError: these are missing, but ``targets`` need them.
+            InputError: the global model or the test classes are missing, but ``targets`` is set.
         """
         lacking = sorted({Need.GLOBAL_MODEL, Need.TEST_CLASSES} - outline.given)
         if lacking and self.targets:

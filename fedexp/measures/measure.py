@@ -124,5 +124,8 @@ class Measure:
 
 
 def every_nth(round: int, rounds: int, every: int) -> bool:
-    """Whether ``round`` is the last one or a multiple of ``every``, and not before training."""
+    """Whether to measure after ``round``: after multiples of ``every`` and after the last round.
+
+    False for round 0, which is before training.
+    """
     return round > 0 and (round % every == 0 or round == rounds)

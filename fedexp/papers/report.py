@@ -52,7 +52,11 @@ class PaperReport(Report):
         return super().frames | {"paper": self.paper}
 
     def further_tables(self) -> list[Table]:
-        """A table for each experiment, table and metric, and what the papers call personal."""
+        """Tables that compare our numbers with the papers' numbers.
+
+        One table for each combination of experiment, table of the paper and metric. If a paper
+        reports a personal metric, a last table says what each paper calls personal.
+        """
         is_personal = any(name.startswith("personal/") for name in self.personal_metrics)
         return [*paper_tables(self.verdicts), *([personal_table()] if is_personal else [])]
 

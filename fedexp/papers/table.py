@@ -57,7 +57,11 @@ def method_names(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def method_name(cell: Cell) -> str:
-    """The method's options, such as ``fednh`` for ``algorithm=fednh``; other overrides as typed."""
+    """A short name of a table's method, made of its overrides.
+
+    An override that chooses an option is shortened to the option: ``algorithm=fednh`` becomes
+    ``fednh``. An override that sets a value, such as ``loss.lam=0.1``, stays as typed.
+    """
     return " ".join(map(_short, cell.method.split()))
 
 

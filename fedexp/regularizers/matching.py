@@ -39,8 +39,8 @@ def match_trajectory(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Learn images and a step size that lead from ``start`` to ``end`` (FedPTR, Alg. 2).
 
-    Each outer step is one step of SGD with momentum on ``matching_loss``. The arguments do not
-    change. The results may diverge: check that they are finite.
+    Each outer step is one step of SGD with momentum on ``matching_loss``. The tensors passed in do
+    not change. The results may diverge: check that the images and the step size are finite.
 
     Args:
         functional_loss: the loss of the inner steps.
@@ -53,13 +53,14 @@ def match_trajectory(
         inner_steps: gradient steps from ``start`` in each outer step.
         image_lr: learning rate of the images.
         step_lr: learning rate of the step size.
-        momentum: momentum of both; it starts at zero.
+        momentum: momentum factor of SGD for the images and the step size; the velocity is zero
+            at the start.
         recompute: see ``matching_loss``.
         augment: see ``matching_loss``.
 
     Returns:
-        The images, the step size (it may be negative) and the losses [outer_steps], each before its
-        update.
+        The images, the step size (which may be negative) and the losses [outer_steps]. The loss of
+        an outer step is computed before the step's update.
     """
     images = synthetic.detach().clone().requires_grad_()
     size = step_size.detach().clone().requires_grad_()

@@ -54,7 +54,8 @@ def client_start(
 ) -> Tensor:
     """A client's initial synthetic images [C * per_class, *input_shape].
 
-    Own images for the classes that the client holds and noise for the others; or noise only.
+    With ``start="noise"`` all images are noise. Otherwise the classes that the client holds get
+    real images of the client, and the other classes get noise.
     """
     images = noise(setting, per_class, device, round, data.client)
     if start == "noise":

@@ -87,7 +87,11 @@ def _runs(report: Report) -> list[dict[str, Any]]:
 
 
 def differing_keys(values: Sequence[dict[str, Any]]) -> list[str]:
-    """The keys that not all of them have with the same value, in order."""
+    """The keys in which runs differ, in the order in which they first appear; never ``paper``.
+
+    Args:
+        values: key -> value of each run. A key that only some runs have differs, too.
+    """
     keys = dict.fromkeys(key for each in values for key in each)
     return [
         key

@@ -75,14 +75,18 @@ def direction(metric: str, better: Mapping[str, str]) -> str | None:
 
 
 def rank(values: Mapping[T, Mapping[int, float]], better: str | None) -> dict[T, Rank]:
-    """Rank the rows: the best, the rows that no interval tells from the best, and the second-best.
+    """Mark the best rows and the second-best rows by their means over seeds.
 
-    Means that are equal in the digits shown are equal. None is marked if there is one row only, or
-    if ``better`` is None.
+    ``best`` marks the row with the best mean and each row that no interval tells from that row: the
+    interval of the paired difference includes zero, or there is none. ``second`` marks the next
+    mean. Means that are equal in the digits shown count as equal.
 
     Args:
         values: row -> seed -> finite value.
-        better: ``higher`` or ``lower``.
+        better: ``higher`` or ``lower``; None: no row is marked.
+
+    Returns:
+        Row -> mark, without the unmarked rows; empty if there is only one row.
     """
     if better is None or len(values) < 2:
         return {}

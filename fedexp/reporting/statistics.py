@@ -114,9 +114,10 @@ def cost_to(history: Sequence[Mapping[str, float]], target: float) -> dict[str, 
 def smoothed_rounds_to(
     history: Sequence[Mapping[str, float]], target: float
 ) -> dict[str, dict[str, float]]:
-    """Rounds until the smoothed ``global/accuracy`` first is at least ``target``; see ``smooth``.
+    """Number of rounds until the smoothed ``global/accuracy`` reaches ``target``; see ``smooth``.
 
-    Absent if it was not reached, or fewer rounds than the filter's window were measured.
+    Empty if the smoothed accuracy never reaches the target, or if fewer rounds were measured than
+    the filter's window needs.
     """
     measured = [n for n, row in enumerate(history, start=1) if "global/accuracy" in row]
     if len(measured) < SMOOTHING[0]:

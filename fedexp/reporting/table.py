@@ -54,10 +54,10 @@ def results_table(
 ) -> Table:
     """Mean ± standard deviation over seeds, a row for each label, a column for each metric.
 
-    Costs of reaching a target show their final value.
+    A cost of reaching a target has only the statistic ``final``; the cost's column shows it.
 
     Args:
-        results: the frame of ``marks.with_marks``.
+        results: the frame that ``marks.with_marks`` returns.
         keys: the label's keys.
         metrics: the columns.
         statistic: the statistic over rounds to show.

@@ -97,7 +97,11 @@ class DivFL(LastUpdates):
         return torch.from_numpy(cdist(rows.numpy(), columns.numpy()))
 
     def candidates(self, round: int) -> list[int]:
-        """All clients with data, if a gradient or an update of each is needed now."""
+        """The clients to ask before the choice: all clients with data, or none.
+
+        All are asked for the signals ``ideal`` and ``all_updates`` in every round, and for the
+        signal ``gradient`` until the sampler has updates.
+        """
         asks_all = self.signal in ("ideal", "all_updates")
         asks_all |= self.signal == "gradient" and not self.updates
         return self.eligible.tolist() if asks_all else []

@@ -234,7 +234,12 @@ def final_weights(folder: Path) -> Path:
 
 
 def saved_weights(folder: Path, name: str) -> Path:
-    """Path of a global model's weights: ``FINAL``, or the name of the measure that chose it."""
+    """Path of the file with a global model's weights.
+
+    Args:
+        folder: the run's folder.
+        name: ``FINAL``, or the name of the measure that chose the model.
+    """
     return folder / CHECKPOINTS / f"{name}.pt"
 
 

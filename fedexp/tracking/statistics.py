@@ -70,8 +70,9 @@ def rounds_to(
 ) -> dict[str, dict[str, float]]:
     """``rounds_to/<target>``: the first round whose ``global/accuracy`` is at least the target.
 
-    Its only statistic is ``final``. A target that was never reached is absent. A round that did not
-    measure the accuracy does not count.
+    Returns:
+        ``rounds_to/<target>`` -> ``final`` -> round, from 1. A target that was never reached is
+        absent. A round that did not measure the accuracy cannot be the first.
     """
     firsts = {target: first_round_with(history, target) for target in targets}
     return {

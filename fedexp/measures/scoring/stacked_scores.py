@@ -42,8 +42,9 @@ class StackedScores:
     def size(self) -> int:
         """Number of models that are scored at once; 1 if a stack does not work or is not faster.
 
-        Measured once, with the model that is then in the resident module. On a CPU, a stack of
-        conv2cifar models takes three times as long as one model after another.
+        The number is found at the first use, with the resident module, and kept. A model with
+        convolutions on a CPU gets 1: a stack of conv2cifar models takes three times as long there
+        as one model after another.
         """
         if self._size is None:
             module = self.resources.module.eval()
@@ -56,9 +57,14 @@ class StackedScores:
     def __call__(
         self, stack: Stack, selections: Sequence[Selection | None]
     ) -> Iterator[Predictions]:
-        """Predictions of each row; its model is in the resident module when they are yielded.
+        """Yield the predictions of one row of the stack after another.
 
-        ``selections``: the test samples of each row; either all or none are None.
+        When a row's predictions are yielded, the resident module holds the row's model.
+
+        Args:
+            stack: the models.
+            selections: the test samples of each row; None: the whole test split. Either all rows
+                have a selection or none has.
         """
         test = self.resources.data.test
         self.resources.module.eval()
