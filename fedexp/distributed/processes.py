@@ -204,8 +204,20 @@ def _run_rank(
     except KeyboardInterrupt as error:
         sys.exit(128 + getattr(error, "signal", signal.SIGINT))
     except Exception as error:
-        _write_failure(error, rank, folder)
+        _write_failure(_reason_of(error), rank, folder)
         sys.exit(1)
+
+
+def _reason_of(error: Exception) -> BaseException:
+    """The InputError during whose handling ``error`` was raised; else ``error``.
+
+    Ranks leave a block together. If its body fails in all of them and one ends at once, the others
+    lose their connection on the way out.
+    """
+    before: BaseException | None = error
+    while before is not None and not isinstance(before, InputError):
+        before = before.__context__
+    return before or error
 
 
 def _variables(rank: int, size: int, folder: Path) -> dict[str, str]:
@@ -221,7 +233,7 @@ def _variables(rank: int, size: int, folder: Path) -> dict[str, str]:
     return {name: str(value) for name, value in (everything | meeting).items()}
 
 
-def _write_failure(error: Exception, rank: int, folder: Path) -> None:
+def _write_failure(error: BaseException, rank: int, folder: Path) -> None:
     """Write why this rank failed, unless an earlier failure of another rank caused it."""
     expected = isinstance(error, InputError)
     first_line = str(error).partition("\n")[0]

@@ -24,7 +24,7 @@ from fedexp.core.messages import Tensors
 from fedexp.core.reducible import Contribution
 from fedexp.data.load import load_data
 from fedexp.distributed.fabric import make_fabric
-from fedexp.distributed.processes import spawn
+from fedexp.distributed.processes import _reason_of, spawn
 from fedexp.distributed.ranks import ranks_of
 from fedexp.errors import InputError, Interrupted
 from fedexp.runtime.assembly import assemble
@@ -343,6 +343,29 @@ def test_torchrun_starts_the_same_run(tmp_path: Path) -> None:
     summary = json.loads((folder / "summary.json").read_text())
     expected = pytest.approx(alone.objective("global/accuracy"), abs=1e-3)
     assert summary["metrics"]["global/accuracy"]["final"] == expected
+
+
+@pytest.mark.slow
+def test_a_lost_connection_does_not_hide_the_error_of_all_ranks(tmp_path: Path) -> None:
+    """Each rank refuses the partition, and those that end last lose their connection."""
+    options = ["partition=shards_random", "clients.count=4", "clients.per_round=2"]
+    ranks = ["engine.devices=3", "engine.device=cpu", f"hydra.run.dir={tmp_path / 'run'}"]
+    with pytest.raises(InputError, match=r"^partition\.classes_per_client=2 with clients\.count=4"):
+        fedexp.run([*options, *ranks, "tracking.wandb.mode=disabled"])
+
+
+def test_the_reason_of_a_lost_connection_is_the_error_before_it() -> None:
+    def lose_the_connection() -> None:
+        try:
+            raise InputError("a=1: no")
+        finally:
+            raise RuntimeError("connection closed by peer")
+
+    with pytest.raises(RuntimeError) as lost:
+        lose_the_connection()
+    assert str(_reason_of(lost.value)) == "a=1: no"
+    other = RuntimeError("out of memory")
+    assert _reason_of(other) is other
 
 
 def test_deterministic_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
