@@ -70,6 +70,7 @@ TINY = ["rounds=1", "clients.count=4", "clients.per_round=2", "local.epochs=1", 
 TINY += ["data=digits", "model=mlp", "tracking.wandb.mode=disabled", "engine.device=cpu"]
 TINY += ["partition=dirichlet", "partition.min_size=1"]
 TINY += ["measure.prototypes.every=1", "measure.global.targets=[]"]
+TINY += ["objective=train/loss"]  # digits have no measure of a preset's own data, such as fewshot
 OF_MEASURES = {
     "loss_surface": ["measure.loss_surface.rounds=[1]", "measure.loss_surface.points=3"],
     "features": ["measure.features.classes=[]"],
