@@ -190,7 +190,7 @@ def test_a_sweep_of_two_processes(tmp_path: Path) -> None:
 
     runs = [records(run_files(job)[0])[0:] for job in jobs]
     started = [next(r.run for r in each if r.HasField("run")) for each in runs]
-    assert {run.run_group for run in started} == {sweep.name}
+    assert {run.run_group for run in started} == {f"algorithm {sweep.name}"}
     assert len({run.run_id for run in started}) == 4
 
     with (sweep / "sweep.csv").open() as file:

@@ -184,6 +184,6 @@ def test_one_rank_s_time_ends_every_rank(tmp_path: Path) -> None:
     ranks = ["engine.devices=2", "engine.device=cpu"]
     done = run(tmp_path / "run", SOON, *ranks)
     assert (done.summary["rounds"], done.stopped) == (1, "limits.minutes=1e-05")
-    rest = run(tmp_path / "run", *ranks, f"resume={tmp_path / 'run'}")
+    rest = run(tmp_path / "run", *ranks, "limits.minutes=null", f"resume={tmp_path / 'run'}")
     whole = run(tmp_path / "whole", *ranks)
     assert rest.summary["weights_digest"] == whole.summary["weights_digest"]
