@@ -61,9 +61,9 @@ class HuggingFace(Source):
         user: column of the user for the natural partition; None if there is none.
         train: training split.
         test: test split; None draws a share of ``train``.
-        test_fraction: that share: of each class, or with users see ``split``.
+        test_fraction: share for testing: of each class, or with users see ``split``.
         split: ``within``: draw from each user's rows; ``users``: each user is in one split only.
-        split_seed: seed of that draw; independent of the run's seed.
+        split_seed: seed of the draw for testing; independent of the run's seed.
         standardize: replace numbers x by (x - mean) / std, with the training rows' mean and std.
         sequence_length: cut longer sequences of tokens, pad shorter ones in front with an extra
             token; None if all have the same length.

@@ -32,7 +32,7 @@ class ImageFolder(Source):
         test_fraction: without a test/ folder, share of each class, or of the users, for testing.
         split: ``within``: draw a share of each class, so a user may be in both splits; ``users``:
             each user is in one split only, which train/ and test/ must fulfil.
-        split_seed: seed of that split.
+        split_seed: seed of the split for testing.
         user_pattern: regular expression with one group, searched for in each path relative to
             ``root`` ("train/cat/anna_01.png"): the group is the user for the natural partition.
         mean: mean of each channel, inputs in [0, 1]; None measures it on the training images.

@@ -49,7 +49,7 @@ class Leaf(Source):
         test_fraction: for all_data/: share of each user's samples, or of the users, for testing.
         split: ``within``: split each user's samples and leave out users too small for both splits;
             ``users``: each user is in one split only, which train/ and test/ must fulfil.
-        split_seed: seed of that split; independent of the run's seed.
+        split_seed: seed of the split for testing; independent of the run's seed.
 
     Raises:
         InputError: from ``describe`` if there are no files, from ``load`` if a file does not have

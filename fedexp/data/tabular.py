@@ -44,7 +44,7 @@ class Tabular(Source):
         test_path: file of the test rows; None draws them from ``path``.
         test_fraction: share of the rows to draw: of each class, or with users see ``split``.
         split: ``within``: draw from each user's rows; ``users``: each user is in one split only.
-        split_seed: seed of that draw; independent of the run's seed.
+        split_seed: seed of the draw for testing; independent of the run's seed.
         drop: columns to leave out.
         categorical: columns of numbers that are categories; text columns always are. A column that
             is not named here, and of which most values are numbers, must hold numbers only.
