@@ -36,7 +36,7 @@ FAST = {
 }
 """Preset -> overrides that shorten its work at the server or at the clients."""
 
-GROUPS = ["head", "loss", "regularizer", "personalization", "sampler", "aggregator"]
+GROUPS = ["head", "loss", "regularizer", "gradient", "personalization", "sampler", "aggregator"]
 ENGINES = ["serial", "vectorized", "trainer", "two processes", "resumed"]
 OF_ALL_ENGINES = ["fedavg", "fednh", "fedgela", "fedsc", "scaffold", "fedrep"]
 

@@ -10,7 +10,14 @@ from omegaconf import DictConfig, OmegaConf
 from fedexp.compatibility.declaration import Declaration, declared
 from fedexp.config.build import build
 from fedexp.core.part import Part
-from fedexp.core.sockets import Aggregator, Head, Loss, Personalization, Regularizer
+from fedexp.core.sockets import (
+    Aggregator,
+    Head,
+    LocalGradient,
+    Loss,
+    Personalization,
+    Regularizer,
+)
 from fedexp.samplers.base import Sampler
 from fedexp.train import compose
 from generate.options import CONF, Option, find, options
@@ -20,6 +27,7 @@ SOCKETS: Mapping[str, type[Part]] = {
     "head": Head,
     "loss": Loss,
     "regularizer": Regularizer,
+    "gradient": LocalGradient,
     "personalization": Personalization,
     "sampler": Sampler,
     "aggregator": Aggregator,

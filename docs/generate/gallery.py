@@ -7,7 +7,7 @@ from generate.measured import GLOBAL, PERSONAL, runs
 from generate.options import Option, options
 from generate.text import escape, sentence, table
 
-_SOCKETS = ("head", "loss", "regularizer", "personalization", "sampler", "aggregator")
+_SOCKETS = ("head", "loss", "regularizer", "gradient", "personalization", "sampler", "aggregator")
 _HEADER = ("method", "socket", "year", "accuracy", "personal", "MB", "seconds")
 
 _BEFORE = """\

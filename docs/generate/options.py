@@ -14,6 +14,7 @@ GROUPS = {
     "head": "Socket: features to logits",
     "loss": "Socket: what local training minimises",
     "regularizer": "Socket: a penalty on the parameters",
+    "gradient": "Socket: where a local step takes its gradient",
     "personalization": "Socket: what is shared, and what a client's own model is",
     "sampler": "Socket: which clients take part in a round",
     "aggregator": "Socket: how the server merges the updates",

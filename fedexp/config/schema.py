@@ -190,6 +190,7 @@ class Config(Group):
     head: Node
     loss: Node
     regularizer: Node
+    gradient: Node
     personalization: Node
     sampler: Node
     aggregator: Node

@@ -23,6 +23,18 @@ Functional = Callable[[Tensors, Tensor], Tensor]
 """A model as a pure function: (weights, inputs [B, ...]) -> logits [B, C]."""
 
 
+class GradientAt(Protocol):
+    """The gradient of a client's objective on the batch of the current step."""
+
+    def __call__(self, parameters: Tensors, part: int = 0, parts: int = 1) -> Tensors:
+        """Name -> gradient at ``parameters`` (name -> tensor), for every trained parameter.
+
+        The batch is dealt out into ``parts`` parts of nearly equal size, and the gradient is taken
+        on number ``part``, from 0. A part without samples has the gradient 0. Running statistics do
+        not change.
+        """
+
+
 class LocalData(Protocol):
     """One client's training data.
 

@@ -1,6 +1,7 @@
 """The forward pass of backbone and head, and means over a batch's real samples."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -39,6 +40,13 @@ def at_least_float32(tensor: Tensor) -> Tensor:
 def full_precision(tensor: Tensor) -> torch.autocast:
     """A context that turns mixed precision off on the device of ``tensor``."""
     return torch.autocast(tensor.device.type, enabled=False)
+
+
+def autocast_like(device_type: str) -> Callable[[], torch.autocast]:
+    """Makes contexts with the mixed precision that is on now for this type of device."""
+    enabled = torch.is_autocast_enabled(device_type)
+    dtype = torch.get_autocast_dtype(device_type)
+    return partial(torch.autocast, device_type, dtype, enabled)
 
 
 def features_and_levels(

@@ -1,9 +1,9 @@
 """The contract of a part: one object with a server half and a client half.
 
-A method is a choice of parts, one for each socket (head, loss, regularizer, personalization,
-sampler, aggregator). The server half merges and broadcasts; the client half adapts the resident
-module. The halves exchange data only through messages and updates. Every hook is a no-op by
-default: a part overrides the hooks that it needs.
+A method is a choice of parts, one for each socket (head, loss, regularizer, gradient,
+personalization, sampler, aggregator). The server half merges and broadcasts; the client half adapts
+the resident module. The halves exchange data only through messages and updates. Every hook is a
+no-op by default: a part overrides the hooks that it needs.
 
 Almost every method that sends something needs five hooks. In the order of a round they are
 ``broadcast`` (server), ``begin`` and ``report`` (client), ``aggregate`` (server) and, at a

@@ -1,15 +1,17 @@
 """The contracts of the sockets: the hooks that a head, a loss, ... has besides a part's hooks.
 
-The base classes ``Regularizer`` and ``Personalization`` do nothing; they are ``regularizer=none``
-and ``personalization=none``. ``fedexp.samplers.base`` has the contract of a sampler.
+The base classes ``Regularizer``, ``LocalGradient`` and ``Personalization`` do nothing; they are
+``regularizer=none``, ``gradient=plain`` and ``personalization=none``. ``fedexp.samplers.base`` has
+the contract of a sampler.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
+from fedexp.core.client_protocol import GradientAt
 from fedexp.core.forward import Forward
 from fedexp.core.messages import Tensors, Update
 from fedexp.core.part import Part
@@ -90,6 +92,34 @@ class Regularizer(Part, nn.Module):
         return {}
 
 
+class LocalGradient(Part, nn.Module):
+    """Where the gradient of a local step is taken; the base class takes it at the current weights.
+
+    It acts on the shared model, not on a separate personal model or on tuning.
+    """
+
+    takes_tokens = True
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the gradient at the current weights is used as it is."""
+        return type(self).forward is LocalGradient.forward
+
+    def forward(self, parameters: Tensors, own: Tensors, gradient_at: GradientAt) -> Tensors:
+        """The gradient of one step: name -> tensor, for a subset of the trained parameters.
+
+        A pure function of the arguments and of buffers. Clipping and
+        ``Regularizer.unclipped_gradient`` follow.
+
+        Args:
+            parameters: name -> trained parameter, without gradient.
+            own: name -> gradient of the objective at ``parameters`` on the whole batch; parameters
+                that the objective does not use are absent.
+            gradient_at: the gradient at other parameters, or on a part of the batch.
+        """
+        return own
+
+
 @dataclass(frozen=True)
 class Phase:
     """A section of local training: its number of epochs and its trained parameters.
@@ -110,6 +140,28 @@ class Phase:
     eval_mode: tuple[str, ...] = ()
     plain_sgd: bool = False
     clipped: bool = True
+
+
+@dataclass(frozen=True)
+class Network:
+    """The network that clients train, before the first round.
+
+    Attributes:
+        backbone: its layers have names and types, but no values (PyTorch's meta device).
+        head: the generic head with its initial weights.
+        feature_dim: d, the width of the features.
+        num_classes: C.
+    """
+
+    backbone: nn.Module
+    head: Head
+    feature_dim: int
+    num_classes: int
+
+    def layers(self) -> Iterator[tuple[str, nn.Module]]:
+        """(name, layer) pairs; a layer's weights are called ``name.weight`` and so on."""
+        for part in ("backbone", "head"):
+            yield from getattr(self, part).named_modules(prefix=part)
 
 
 class Personalization(Part, nn.Module):
@@ -137,13 +189,11 @@ class Personalization(Part, nn.Module):
         super().__init__()
         self.penalty = Regularizer()
 
-    def create(self, feature_dim: int, num_classes: int, head: Head, loss: Loss) -> None:
+    def create(self, network: Network, loss: Loss) -> None:
         """Create the personalization's own parameters; called once, before ``setup``.
 
         Args:
-            feature_dim: d.
-            num_classes: C.
-            head: the generic head with its initial weights.
+            network: the layers that clients train.
             loss: the loss of local training.
         """
 

@@ -177,6 +177,7 @@ class Engine:
         with fabric.autocast():
             loss = module.training_step(batch, number)
         fabric.backward(loss)
+        module.on_after_backward()
         if grad_clip is not None:
             # Raising for a non-finite gradient would wait for the GPU; ``Quarantine`` checks later.
             fabric.clip_gradients(module, optimizer, max_norm=grad_clip, error_if_nonfinite=False)

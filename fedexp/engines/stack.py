@@ -105,7 +105,7 @@ class StackedMethod(nn.Module):
         """Compile the call with ``torch.compile`` in this mode."""
         self._all_rows = torch.compile(self._all_rows, mode=mode)
 
-    def rows(self, state: Mapping[str, Tensor], *arguments: Tensor) -> Any:
+    def rows(self, state: Mapping[str, Tensor], *arguments: Any) -> Any:
         """Call the method for each row of ``state`` (name -> [K, ...]) and stack the results."""
         return self._all_rows(dict(state), arguments)
 

@@ -37,20 +37,25 @@ class StackedOptimizer:
         trained = dict(zip(self._names, self._trained, strict=True))
         return {name: value[:rows] for name, value in self._stack.state.items()} | trained
 
-    def step(self, losses: Tensor, unclipped: Mapping[str, Tensor]) -> None:
-        """Take one step in every row on its own loss.
+    def gradients(self, losses: Tensor) -> Tensors:
+        """Name -> gradient [rows, ...] of each row's own loss; ``losses`` is [rows].
+
+        Parameters that the loss does not use are absent.
+        """
+        found = torch.autograd.grad(losses.sum(), self._trained, allow_unused=True)
+        named = zip(self._names, found, strict=True)
+        return {name: gradient for name, gradient in named if gradient is not None}
+
+    def step(self, own: Mapping[str, Tensor], unclipped: Mapping[str, Tensor]) -> None:
+        """Take one step in every row.
 
         Args:
-            losses: [rows].
+            own: name -> gradient [rows, ...].
             unclipped: name -> [rows, ...], added to the gradients after clipping.
         """
         gradients: list[Tensor | None] = [
-            None if gradient is None else dense(gradient, like=trained)
-            for trained, gradient in zip(
-                self._trained,
-                torch.autograd.grad(losses.sum(), self._trained, allow_unused=True),
-                strict=True,
-            )
+            dense(own[name], like=trained) if name in own else None
+            for name, trained in zip(self._names, self._trained, strict=True)
         ]
         if self._grad_clip is not None:
             gradients = _clipped(gradients, self._grad_clip)

@@ -9,7 +9,7 @@ from typing import Literal, cast
 import torch
 from pydantic import PositiveInt
 from torch import Tensor
-from torch.func import vmap
+from torch.func import functional_call, vmap
 
 from fedexp.compatibility.traits import (
     BATCH_NORM,
@@ -78,6 +78,7 @@ class Vectorized(Engine):
                 prepare()
         self._clients_per_chunk = clients_per_chunk
         self._step = StackedMethod(resources.module, self._objective)
+        self._gradient = StackedMethod(resources.module, self._step_gradient)
 
     def compile(self, mode: Literal["default", "reduce-overhead"]) -> None:
         """Compile the training step of a stack with ``torch.compile`` in this mode."""
@@ -192,10 +193,12 @@ class Vectorized(Engine):
                 last = stacked.in_last_epoch(step) & is_last
                 with self.resources.fabric.autocast():
                     inputs, targets, real = stacked.batch(step)
-                    losses, scored, measured, unclipped = self._step.rows(
-                        rows, inputs, targets, real, before[: len(inputs)] + step, last
-                    )
-                optimizer.step(losses, unclipped)
+                    batch = (inputs, targets, real, before[: len(inputs)] + step, last)
+                    losses, scored, measured, unclipped = self._step.rows(rows, *batch)
+                own = optimizer.gradients(losses)
+                if not module.takes_own_gradient:
+                    own = self._retaken(rows, own, batch)
+                optimizer.step(own, unclipped)
                 totals[: len(losses)] += losses.detach()
                 _add_up(sums, measured, len(turns))
                 if is_last:
@@ -224,6 +227,31 @@ class Vectorized(Engine):
         module = self.resources.module
         loss, forward = module.objective((inputs, targets), real, step, in_last_epoch)
         return loss, forward.scored, module.measure(forward), module.unclipped_gradient()
+
+    def _retaken(self, rows: Tensors, own: Tensors, batch: tuple[Tensor, ...]) -> dict[str, Tensor]:
+        """The gradients that ``gradient`` takes in place of ``own``: name -> [rows, ...]."""
+        with torch.no_grad(), self.resources.fabric.autocast():
+            retaken: Tensors = self._gradient.rows(rows, own, *batch)
+        return retaken
+
+    def _step_gradient(self, own: Tensors, *batch: Tensor) -> Tensors:
+        """The gradient of one client's step; ``batch`` has the arguments of ``_objective``."""
+        module = self.resources.module
+
+        def gradient_at(parameters: Tensors, part: int = 0, parts: int = 1) -> Tensors:
+            in_part = [each[part::parts] for each in batch[:3]]
+
+            def loss(values: Tensors) -> Tensor:
+                named = {f"module.{name}": value for name, value in values.items()}
+                result: Tensor = functional_call(self._step, named, (*in_part, *batch[3:]))[0]
+                return result
+
+            gradients: Tensors = torch.func.grad(loss)(parameters)
+            return gradients
+
+        parameters = dict(module.trained_parameters())
+        taken: Tensors = module.gradient(parameters, own, gradient_at)
+        return taken
 
 
 def _batches(turn: Turn, batch_size: int) -> LocalBatches:

@@ -14,7 +14,7 @@ from fedexp.core.client_protocol import Client
 from fedexp.core.forward import Forward
 from fedexp.core.messages import PartMessage
 from fedexp.core.part import Memory
-from fedexp.core.sockets import Head, Loss, Personalization, Phase
+from fedexp.core.sockets import Loss, Network, Personalization, Phase
 from fedexp.errors import InputError
 from fedexp.heads.linear import Linear
 
@@ -59,8 +59,9 @@ class FedROD(Personalization):
         self.private_head, self.second_phase = private_head, second_phase
         self._clip_second_phase = clip_second_phase
 
-    def create(self, feature_dim: int, num_classes: int, head: Head, loss: Loss) -> None:
+    def create(self, network: Network, loss: Loss) -> None:
         """Make h_k, or the hypernetwork with a buffer for the client's class shares."""
+        feature_dim, num_classes = network.feature_dim, network.num_classes
         if self.private_head == "hypernetwork":
             self.hypernetwork = nn.Sequential(
                 nn.Linear(num_classes, feature_dim),
@@ -75,8 +76,8 @@ class FedROD(Personalization):
             nn.init.zeros_(self.head.weight)
             nn.init.zeros_(self.head.bias)
         else:
-            assert isinstance(head, Linear)
-            self.head.load_state_dict({"weight": head.linear.weight.detach()})
+            assert isinstance(network.head, Linear)
+            self.head.load_state_dict({"weight": network.head.linear.weight.detach()})
 
     def shared(self, name: str) -> bool:
         """Whether the weight is outside h_k; a hypernetwork is shared, its class shares are not."""

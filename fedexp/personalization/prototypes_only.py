@@ -12,7 +12,7 @@ from fedexp.compatibility.traits import CLASS_PROTOTYPES, PRIVATE_BACKBONE
 from fedexp.core.client_protocol import Client
 from fedexp.core.messages import PartMessage
 from fedexp.core.part import Memory, Setting
-from fedexp.core.sockets import Head, Loss, Personalization
+from fedexp.core.sockets import Loss, Network, Personalization
 
 
 class PrototypesOnly(Personalization):
@@ -52,7 +52,7 @@ class PrototypesOnly(Personalization):
         self.register_buffer("prototypes", empty, persistent=self._keeps_received)
         self.register_buffer("holds", no_class, persistent=self._keeps_received)
 
-    def create(self, feature_dim: int, num_classes: int, head: Head, loss: Loss) -> None:
+    def create(self, network: Network, loss: Loss) -> None:
         """Remember the loss's buffers."""
         self._buffer_of_loss = loss.get_buffer  # not the loss: its weights would be ours
 

@@ -12,7 +12,7 @@ from fedexp.reporting.table import Table
 if TYPE_CHECKING:
     from fedexp.reporting.runs import Run
 
-_METHODS = ("algorithm", "head", "loss", "regularizer", "personalization", "sampler")
+_METHODS = ("algorithm", "head", "loss", "regularizer", "gradient", "personalization", "sampler")
 """Groups whose options are methods: rows that differ only in these are compared with each other."""
 _SOCKETS = (*_METHODS[1:], "aggregator")
 _LEFT_OUT = (*(each for each in _METHODS if each != "head"), "experiment", "protocol", "search")

@@ -96,6 +96,7 @@ def resident_module(plan: Plan) -> ClientModule:
         sockets.loss,
         sockets.regularizer,
         sockets.personalization,
+        sockets.gradient,
         plan.optimizer,
         sockets.by_name(),
     )

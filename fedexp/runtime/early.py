@@ -11,7 +11,7 @@ from typing import Any
 from fedexp.config.build import build
 from fedexp.config.schema import Config
 from fedexp.core.part import Part
-from fedexp.core.sockets import Aggregator, Loss, Personalization, Regularizer
+from fedexp.core.sockets import Aggregator, LocalGradient, Loss, Personalization, Regularizer
 from fedexp.data.dataset import Describer
 from fedexp.engines.local_optimizer import LocalOptimizer
 from fedexp.samplers.base import Sampler
@@ -20,6 +20,7 @@ _WITHOUT_SHAPES: Mapping[str, type[Part]] = MappingProxyType(
     {
         "loss": Loss,
         "regularizer": Regularizer,
+        "gradient": LocalGradient,
         "personalization": Personalization,
         "sampler": Sampler,
         "aggregator": Aggregator,

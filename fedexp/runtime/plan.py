@@ -17,7 +17,15 @@ from fedexp.config.schema import Config
 from fedexp.core.description import Description
 from fedexp.core.part import Part
 from fedexp.core.randomness import seeded
-from fedexp.core.sockets import Aggregator, Head, Loss, Personalization, Regularizer
+from fedexp.core.sockets import (
+    Aggregator,
+    Head,
+    LocalGradient,
+    Loss,
+    Network,
+    Personalization,
+    Regularizer,
+)
 from fedexp.data.configured_partition import SUPPLIED as PARTITION_SUPPLIED
 from fedexp.data.configured_partition import declared_partition
 from fedexp.data.dataset import Describer
@@ -50,6 +58,7 @@ class Sockets:
     loss: Loss
     personalization: Personalization
     regularizer: Regularizer
+    gradient: LocalGradient
     sampler: Sampler
     aggregator: Aggregator
 
@@ -138,10 +147,10 @@ def _finish(plan: Plan, backbone: nn.Module, traits: frozenset[str]) -> None:
     ``traits``: the traits of all components.
     """
     config, about, sockets = plan.config, plan.description, plan.sockets
-    head, loss, personalization = sockets.head, sockets.loss, sockets.personalization
+    network = Network(backbone, sockets.head, plan.feature_dim, about.num_classes)
     with seeded(config.seed, "personalization"):
-        personalization.create(plan.feature_dim, about.num_classes, head, loss)
-    check_trained(config, backbone, sockets.by_name(), personalization)
+        sockets.personalization.create(network, sockets.loss)
+    check_trained(config, backbone, sockets.by_name(), sockets.personalization)
     given = frozenset(need for need in Need if need in traits)
     check_measures(plan.measures, config, about, given)
 

@@ -31,7 +31,7 @@ def test_without_it_presets_differ() -> None:
 def test_every_method_is_clipped_weighted_and_without_bias_alike(name: str) -> None:
     plain, aligned = (compose(f"algorithm={name}", *more) for more in ([], ["compare=aligned"]))
     assert shared(aligned) == (10, "uniform", False)
-    for socket in ("head", "loss", "regularizer", "personalization", "aggregator"):
+    for socket in ("head", "loss", "regularizer", "gradient", "personalization", "aggregator"):
         kinds = [getattr(each, socket)["_target_"] for each in (plain, aligned)]
         assert kinds[0] == kinds[1], socket
 

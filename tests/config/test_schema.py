@@ -110,7 +110,16 @@ def test_a_target_of_another_kind_is_not_called(target: str, supplied: tuple[str
 @pytest.mark.parametrize(
     "group",
     [
-        *("head", "loss", "regularizer", "personalization", "sampler", "aggregator", "faults"),
+        *(
+            "head",
+            "loss",
+            "regularizer",
+            "gradient",
+            "personalization",
+            "sampler",
+            "aggregator",
+            "faults",
+        ),
         *("engine", "partition", "model", "data", "optimizer", "schedule"),
     ],
 )

@@ -9,7 +9,7 @@ from fedexp.core.client import ClientModule
 from fedexp.core.functional import functional, functional_head
 from fedexp.core.messages import Message, PartMessage
 from fedexp.core.part import Setting
-from fedexp.core.sockets import Personalization, Regularizer
+from fedexp.core.sockets import LocalGradient, Personalization, Regularizer
 from fedexp.federation import Federation
 from fedexp.heads.linear import Linear
 from fedexp.losses.cross_entropy import CrossEntropy
@@ -75,7 +75,7 @@ def test_the_server_has_it_with_the_head_that_the_next_message_has(
 
 def module_with(backbone: nn.Module) -> ClientModule:
     optimizer: Any = torch.optim.SGD
-    parts = Linear(3, 2, True), CrossEntropy(), Regularizer(), Personalization()
+    parts = Linear(3, 2, True), CrossEntropy(), Regularizer(), Personalization(), LocalGradient()
     return ClientModule(backbone, *parts, optimizer)
 
 

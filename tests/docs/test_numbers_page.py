@@ -10,7 +10,7 @@ from generate.measured import FOLDER
 
 ROOT = Path(__file__).parents[2]
 ROOMS = (
-    *("measures", "heads", "losses", "regularizers", "personalization", "samplers"),
+    *("measures", "heads", "losses", "regularizers", "gradients", "personalization", "samplers"),
     *("aggregators", "faults", "engines"),
 )
 """Folders of the package whose code names metrics and figures."""

@@ -5,8 +5,10 @@ import torch
 import torch.nn.functional as F
 from federations import federate
 from small_federations import ONE_STEP, RATE, SMALL, copy, moved, personalized, train
+from torch import nn
 
 from fedexp.core.forward import Forward
+from fedexp.core.sockets import Network
 from fedexp.errors import InputError
 from fedexp.heads.linear import Linear
 from fedexp.losses.cross_entropy import CrossEntropy
@@ -20,7 +22,7 @@ PRIVATE = {"personalization.head.weight", "personalization.head.bias"}
 def created(feature_dim: int, num_classes: int, private_head: Any = "linear") -> FedROD:
     part = FedROD(private_head, "none", clip_second_phase=True)
     head = Linear(feature_dim, num_classes, bias=True)
-    part.create(feature_dim, num_classes, head, CrossEntropy())
+    part.create(Network(nn.Identity(), head, feature_dim, num_classes), CrossEntropy())
     return part
 
 

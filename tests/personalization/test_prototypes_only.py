@@ -4,9 +4,11 @@ import pytest
 import torch
 from federations import take_step
 from small_federations import copy, moved, personal, personalized
+from torch import nn
 
 from fedexp.core.messages import PartMessage
 from fedexp.core.part import Setting
+from fedexp.core.sockets import Network
 from fedexp.errors import InputError
 from fedexp.heads.linear import Linear
 from fedexp.losses.prototype_align import PrototypeAlign
@@ -29,7 +31,7 @@ def received(holds: list[bool]) -> PrototypesOnly:
     part.setup(SETTING)
     loss = PrototypeAlign(1.0, "exclude", "uniform", "none", "trained")
     loss.setup(SETTING)
-    part.create(2, 3, Linear(2, 3, bias=True), loss)
+    part.create(Network(nn.Identity(), Linear(2, 3, bias=True), 2, 3), loss)
     loss.prototypes = torch.tensor([[0.0, 0.0], [3.0, 4.0], [1.0, 0.0]])
     loss.holds = torch.tensor(holds)
     part.receive(PartMessage(2, {}))

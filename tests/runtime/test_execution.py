@@ -45,7 +45,15 @@ def options(*groups: str) -> list[str]:
     ]
 
 
-SMALL_GROUPS = ["algorithm", "head", "loss", "regularizer", "personalization", "sampler"]
+SMALL_GROUPS = [
+    "algorithm",
+    "head",
+    "loss",
+    "regularizer",
+    "gradient",
+    "personalization",
+    "sampler",
+]
 SMALL_GROUPS += ["aggregator", "faults", "optimizer", "schedule", "engine"]
 SMALL_GROUPS += ["evaluation", "tracking", "partition"]
 MEASURES = [f"+{each}" for each in options("measure")]
@@ -95,6 +103,9 @@ def image_sets(image_set_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 OF_EXTRAS = ("data=hf", "partition=flwr")
 """Options that need a package that is not installed with fedexp; they have a test of their own."""
 
+BATCH_NORM = [f"{g}={n}" for g in ("algorithm", "personalization") for n in ("fedbn", "silobn")]
+"""Options that need a network with BatchNorm."""
+
 ALWAYS = [
     each for each in options(*SMALL_GROUPS) + MEASURES + SETS_AT_HAND if each not in OF_EXTRAS
 ]
@@ -116,6 +127,7 @@ def test_every_option_runs_a_tiny_round(
         "head=identity": ["model.feature_dim=10"],
         "aggregator=private": ["algorithm=fedavg"],  # the default method sends prototypes too
         **dict.fromkeys(MATCHING, FEW_STEPS),
+        **{key: [*images[:2], "model=resnet10", "model.norm=batch"] for key in BATCH_NORM},
         **natural_sets,
     }
     overrides = [override, *needs.get(override, [])]

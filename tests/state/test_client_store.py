@@ -24,7 +24,7 @@ from fedexp.state.ram_and_disk import RamAndDisk
 UNBOUNDED = float("inf")
 CLIENT_SIDE = [
     f"{group}={path.stem}"
-    for group in ("head", "loss", "regularizer", "personalization")
+    for group in ("head", "loss", "regularizer", "gradient", "personalization")
     for path in sorted(Path(config_folder(), group).glob("*.yaml"))
 ]
 DTYPES = [

@@ -1,0 +1,1 @@
+"""Local gradients: at which weights, and on which samples, a local step takes its gradient."""
