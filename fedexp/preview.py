@@ -17,7 +17,7 @@ def main() -> None:
 
 @hydra_api.command(config_folder())
 def job(cfg: DictConfig) -> None:
-    """Write ``partition.png`` and ``partition.csv``, and print the table and where they are."""
+    """Write ``partition.png`` and ``partition.csv``, and print the table and both paths."""
     from fedexp.config.schema import validate
 
     hydra_config = HydraConfig.get()

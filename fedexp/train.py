@@ -111,7 +111,7 @@ def _run_job(
 
 
 def _headline(config: Config, choices: Mapping[str, str | None]) -> str:
-    """What will run, such as ``fednh on digits, 30 rounds, 10 of 20 clients in each``."""
+    """A description of the run: ``fednh on digits, 30 rounds, 10 of 20 clients in each``."""
     clients = f"{config.clients.per_round} of {config.clients.count} clients in each"
     return f"{choices['algorithm']} on {choices['data']}, {config.rounds} rounds, {clients}"
 

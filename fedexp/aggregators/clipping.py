@@ -1,4 +1,4 @@
-"""Averaging steps after scaling long ones down."""
+"""Averages the clients' steps after it shortens long steps."""
 
 import math
 from collections.abc import Sequence

@@ -18,7 +18,7 @@ class Krum(Gathered):
     A score is the sum of squared distances to the K - f - 2 nearest other updates, at least one.
     f is the assumed number of Byzantine clients. Ties go to the lowest client number. The paper's
     guarantee needs 2f + 2 < K and identically distributed data. With non-IID data benign updates
-    are far apart, and some of them are left out.
+    are far apart, so the rule drops some benign updates too.
 
     Args:
         byzantine: f / K, the assumed share of Byzantine clients; f is rounded down.

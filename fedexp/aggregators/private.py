@@ -52,7 +52,7 @@ class Private(Aggregator):
     Args:
         clip: S, the bound on a step's L2 norm.
         noise_multiplier: z, the noise's standard deviation over the sensitivity S.
-        delta: of the (epsilon, delta) that is logged; must be below 1 / N.
+        delta: the delta of the logged (epsilon, delta) guarantee; must be below 1 / N.
     """
 
     # The accountant's bound holds for cohorts that are drawn independently of the data.

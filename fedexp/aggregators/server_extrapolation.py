@@ -57,7 +57,7 @@ class ServerExtrapolation(Average):
         return replace(average, items=(average.items, self._squares))
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """Replace this process's sums and squares by the ones of all processes."""
+        """Replace this process's sums and squares by the totals over all processes."""
         averages, squares = zip(*items, strict=True)
         super().set_reduced(sums, averages)
         self._squares = list(chain(*squares))

@@ -46,8 +46,9 @@ def runs_one_by_one(launcher: Launcher) -> bool:
 def job_config(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[str]) -> DictConfig:
     """The config of a job, composed from the config of its sweep and from its overrides.
 
-    As ``loader.load_sweep_config`` in Hydra 1.3. That of Hydra 1.4 refuses a job whose sweeper
-    differs from that of the sweep, as the cells of a table and the trials of a search do.
+    The config of one job of a sweep, as Hydra 1.3 composes it. Hydra 1.4's own function refuses a
+    job whose sweeper differs from the sweep's, as in the cells of a table and the trials of a
+    search.
     """
     typed: Any = OmegaConf.to_container(sweep.hydra.overrides.hydra)
     name = sweep.hydra.job.config_name

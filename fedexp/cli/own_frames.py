@@ -18,7 +18,7 @@ _Call = tuple[FrameType, int]
 
 
 def shorten(error: BaseException) -> BaseException:
-    """The error with a traceback of those calls that help, and a note how to see the others.
+    """The error with a shortened traceback, and a note that says how to see all calls.
 
     From the first call in a user's own file on, only the calls of fedexp are left out. Without such
     a call the mistake is fedexp's, and only its calls are kept. The same is done for the errors
@@ -39,7 +39,7 @@ def print_shortened(error: BaseException) -> None:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The error, what caused it, what caused that, ..."""
+    """The error, its cause, the cause of the cause, and so on."""
     while error is not None:
         yield error
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)

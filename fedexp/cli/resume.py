@@ -37,7 +37,7 @@ def register_resolvers() -> None:
 
 
 def with_saved_overrides(overrides: Sequence[str]) -> list[str]:
-    """The overrides after those of the run or sweep that ``resume=FOLDER`` names.
+    """The overrides, after the saved overrides of the run or sweep in ``resume=FOLDER``.
 
     So that ``resume=FOLDER`` alone takes its config. What is typed replaces the same key there.
 

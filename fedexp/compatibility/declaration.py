@@ -31,7 +31,7 @@ class Declaration:
 
 
 def declared(key: str, component: object) -> Declaration:
-    """The declaration of a component, from its attributes of these names, if it has them."""
+    """The declaration of a component, from its attributes ``traits``, ``needs`` and so on."""
     names = ("traits", "needs", "forbids", "discourages")
     return Declaration(key, **{n: getattr(component, n) for n in names if hasattr(component, n)})
 

@@ -114,8 +114,8 @@ def apportion(total: int, weights: np.ndarray, generator: np.random.Generator) -
 def apportion_to_all(total: int, weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """Split an integer as ``apportion`` does, then give every positive weight at least one.
 
-    Missing ones are taken from the largest share. ``total`` must be at least the number of positive
-    weights.
+    Units for empty shares come from the largest share. ``total`` must be at least the number of
+    positive weights.
     """
     counts = apportion(total, weights, generator)
     for number in np.flatnonzero((counts == 0) & (weights > 0)):

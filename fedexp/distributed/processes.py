@@ -211,8 +211,8 @@ def _run_rank(
 def _reason_of(error: Exception) -> BaseException:
     """The InputError during whose handling ``error`` was raised; else ``error``.
 
-    Ranks leave a block together. If its body fails in all of them and one ends at once, the others
-    lose their connection on the way out.
+    Ranks leave a block together. If all processes fail and one ends first, the others lose their
+    connection to it.
     """
     before: BaseException | None = error
     while before is not None and not isinstance(before, InputError):

@@ -1,8 +1,8 @@
 """Values as bytes, for other ranks: JSON for the structure, then the raw numbers of the tensors.
 
 Any process that reaches the ports of a run may send it bytes. Unlike ``pickle``, ``decode`` never
-runs code that they name: it makes objects only of dataclasses that are already imported, and calls
-no constructor.
+runs code that the bytes name: it makes objects only of dataclasses that are already imported, and
+calls no constructor.
 """
 
 import json

@@ -37,7 +37,8 @@ def partition_heatmap(
         counts: [n, C] samples of each class at each client.
         classes: the names of the C classes.
         clients: [n] the clients' numbers; None: 0 to n-1.
-        population: N, if the n clients are evenly spaced ones of N > n; the title then says so.
+        population: N, if the n clients are an evenly spaced subset of N > n clients; the title then
+            says so.
     """
     table = counts.cpu().numpy()
     shown, num_classes = table.shape

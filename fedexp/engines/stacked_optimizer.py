@@ -167,7 +167,7 @@ def _sum(gradient: Tensor | None, added: Tensor) -> Tensor:
 def _clipped(gradients: Sequence[Tensor | None], max_norm: float) -> list[Tensor | None]:
     """Scale each row's gradients, taken as one vector, to a norm of at most ``max_norm``.
 
-    Not in place, because parameters that are only added to each other share one gradient tensor.
+    Not in place: two parameters whose sum is used may share one gradient tensor.
     """
     given = [each for each in gradients if each is not None]
     squares = [each.square().reshape(len(each), -1).sum(dim=1) for each in given]

@@ -100,6 +100,6 @@ def spread(directions: Tensor) -> Tensor:
 
 
 def _orthogonal(rows: int, columns: int, generator: Generator | None) -> Tensor:
-    """A random float64 matrix [rows, columns] with orthonormal rows or columns, the fewer ones."""
+    """A random float64 [rows, columns]; the fewer of its rows and columns are orthonormal."""
     empty = torch.empty(rows, columns, dtype=torch.float64)
     return nn.init.orthogonal_(empty, generator=generator)

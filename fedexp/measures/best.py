@@ -11,10 +11,10 @@ from fedexp.measures.measure import Measure, Measured
 
 
 class Best(Measure):
-    """Keeps a copy of the global model with the highest accuracy, the earliest of equal ones.
+    """Keeps a copy of the most accurate global model; of equal models, the earliest.
 
-    Only rounds that score the global model count. The accuracy is the one on validation data if
-    there are any, else on the test split. With validation data the model is written to
+    Only rounds that score the global model count. Accuracy is measured on validation data if there
+    are any, else on the test split. With validation data the model is written to
     ``checkpoints/best.pt`` after the run. Without them a copy is kept only where it is used: if
     personal models are measured and the method tunes them from the best global model
     (``personalization=finetune_best``).

@@ -97,7 +97,7 @@ class Exchange:
         return Contribution(items=(self.upload_bytes, self.receipts))
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """Replace this process's uploads and updates by those of all processes.
+        """Replace this process's uploads and updates by the uploads and updates of all processes.
 
         The time of waiting for the other processes is added to ``seconds["train"]``.
         """

@@ -41,7 +41,7 @@ class Cell:
         command: the command that repeats the cell.
         seeds: the number of seeds that were run, with or without a value; 0: not run.
         repeated: whether a seed was run more than once; its longest run counts.
-        lacks: the method's overrides without which it was run, so that it is not this row's method.
+        lacks: overrides of the row's method that the run lacks; the run is then another method.
     """
 
     experiment: str

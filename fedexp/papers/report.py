@@ -55,7 +55,7 @@ class PaperReport(Report):
         """Tables that compare our numbers with the papers' numbers.
 
         One table for each combination of experiment, table of the paper and metric. If a paper
-        reports a personal metric, a last table says what each paper calls personal.
+        reports a personal metric, the last table defines each paper's personal accuracy.
         """
         is_personal = any(name.startswith("personal/") for name in self.personal_metrics)
         return [*paper_tables(self.verdicts), *([personal_table()] if is_personal else [])]

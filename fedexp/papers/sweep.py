@@ -64,7 +64,7 @@ class TableSweep:
         return self.parts[0][CELLS][0]
 
     def only(self, patterns: Sequence[str]) -> TableSweep:
-        """The table with only the cells that fit. Raises InputError if a pattern fits none."""
+        """The table with only the cells that fit. Raises InputError if no cell fits a pattern."""
         cells = list(dict.fromkeys(itertools.chain(*(part[CELLS] for part in self.parts))))
         for pattern in patterns:
             if not any(_fits(cell, pattern) for cell in cells):

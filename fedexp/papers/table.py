@@ -112,7 +112,7 @@ def _notes(verdicts: Sequence[Verdict]) -> Iterable[str]:
 
 
 def _what_lacks(cell: Cell) -> str:
-    """The warning about runs of a method without an option that the paper's numbers have."""
+    """The warning about runs that lack an option of the published method."""
     lacked = " ".join(cell.lacks)
     return f"{method_name(cell)}: was run without {lacked}, so it is not this row's method."
 

@@ -1,4 +1,4 @@
-"""Verdicts: whether our numbers reproduce the published ones, in words."""
+"""Verdicts: whether our numbers reproduce the published numbers, in words."""
 
 from __future__ import annotations
 

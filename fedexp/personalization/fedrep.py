@@ -14,7 +14,7 @@ class FedRep(FedPer):
 
     Args:
         head_epochs: epochs of training the head; the body trains for ``local.epochs``.
-        global_model: as in ``FedPer``.
+        global_model: whether a global model is evaluated; see ``FedPer``.
     """
 
     def __init__(self, head_epochs: Epochs, global_model: GlobalModel) -> None:

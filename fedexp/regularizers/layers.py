@@ -14,7 +14,7 @@ def layers_of(shapes: dict[str, Size], grouping: Grouping) -> dict[str, str]:
         shapes: parameter name -> shape.
         grouping: ``tensor``: each parameter is a layer; ``module``: all parameters of a module
             (weight and bias) are one layer; ``weight``: each kernel and matrix (two dimensions or
-            more) is a layer, biases and normalization scales have none.
+            more) is a layer, biases and normalization scales belong to no layer.
     """
     if grouping == "module":
         return {name: name.rpartition(".")[0] or name for name in shapes}

@@ -1,4 +1,4 @@
-"""A table of what differs between compared rows beyond what was varied on purpose."""
+"""A table of the settings that differ between rows although nobody varied them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def also_differs(configurations: Mapping[Label, Sequence[Run]]) -> Table | None:
 
     Labels that differ only in a method's groups (``algorithm``, ``head`` ...) are compared: rows of
     other data differ on purpose. If heads or aggregators are of other kinds, their names are shown,
-    and not their keys. Losses, regularizers, personalizations and samplers are what a method is.
+    and not their keys. Losses, regularizers, gradients, personalizations and samplers make up the
+    method.
 
     Returns:
         A row for each key, a column for each method; None if nothing else differs.
@@ -51,7 +52,7 @@ def also_differs(configurations: Mapping[Label, Sequence[Run]]) -> Table | None:
 
 
 def _keys(rows: Mapping[Label, Mapping[str, Any]], varied: Iterable[str]) -> Iterable[str]:
-    """The keys in which these rows differ, without what was varied and what follows from it."""
+    """The keys in which these rows differ, without the varied keys and their consequences."""
     every = list(rows.values())
     of_other_kinds = [name for name in _SOCKETS if _differ(every, f"{name}._target_")]
     for key in dict.fromkeys(key for each in every for key in each):

@@ -215,8 +215,8 @@ class Report:
         """The metrics in the tables: ``measures.metrics`` with its targets, or the headlines.
 
         By default these are the global accuracy, the ``personal_metrics``, the headlines of added
-        measures, and the rounds to targets and to the baseline's best. If none was measured, it is
-        the first headline. The frames have all metrics.
+        measures, and the rounds to targets and to the baseline's best. If no run measured any of
+        these, the table shows the first headline. The frames have all metrics.
         """
         measured = list(self.values["metric"].unique())
         if self.measures.metrics:
@@ -254,7 +254,7 @@ class Report:
 
     @property
     def personal_metrics(self) -> Set[str]:
-        """The personal accuracies to show; if none of these was measured, all are shown."""
+        """The personal accuracies to show; all of them if no run measured the default ones."""
         return frozenset()
 
     @property

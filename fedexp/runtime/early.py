@@ -1,7 +1,7 @@
-"""What of a config is built and checked before Lightning is imported.
+"""Builds and checks parts of a config before Lightning is imported.
 
-The import of Lightning takes longer than that of PyTorch, and longer than these checks. So this
-module and what it imports do without Lightning.
+The import of Lightning takes longer than that of PyTorch, and longer than these checks. So neither
+this module nor its imports use Lightning.
 """
 
 from collections.abc import Mapping

@@ -26,7 +26,7 @@ MOST_SHOWN = 500
 
 
 class Sampler(Part):
-    """Chooses the cohort of a round; ``aggregate`` is where it learns from the updates.
+    """Chooses the cohort of a round; it learns from the updates in ``aggregate``.
 
     Clients without data are never chosen. If fewer than K clients have data, K is their number. A
     sampler may probe clients before it chooses: a probed client evaluates the global model and

@@ -73,10 +73,10 @@ class DivFL(LastUpdates):
             code): the gradients at the models that clients received last. In the first round every
             client with data uploads one, later each client of the cohort, computed before its
             training. ``last_update``: the last update of each client, zero at first; it costs
-            nothing. All clients that have not trained yet are equal, and one of them represents the
-            others. So after the first round, as a rule, each cohort has one such client.
-            ``all_updates`` (HiCS-FL's copy): in each round every client with data trains and sends
-            its update, which the choice of the next round uses; only the cohort's training counts.
+            nothing. Clients that have not trained yet count as equal: one of them represents all.
+            So after the first round, as a rule, each cohort has one such client. ``all_updates``
+            (HiCS-FL's copy): in each round every client with data trains and sends its update,
+            which the choice of the next round uses; only the cohort's training counts.
         greedy: ``plain``: each step considers all clients, as in DivFL's released code.
             ``stochastic``: max(K, N // 10) random clients, N the number of clients with data, as in
             HiCS-FL's copy.

@@ -59,6 +59,6 @@ def remove_abandoned(paths: Iterable[Path]) -> None:
 
 
 def remove_abandoned_folders() -> None:
-    """Remove what killed processes of fedexp left in the folder of temporary files."""
+    """Remove temporary folders of fedexp processes that were killed."""
     found = Path(tempfile.gettempdir()).glob("fedexp-*")
     remove_abandoned(path for path in found if _NAME.fullmatch(path.name) and path.is_dir())

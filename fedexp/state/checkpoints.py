@@ -1,4 +1,4 @@
-"""Writes the checkpoints of a run, keeps the newest ones, and finds the one to resume from."""
+"""Writes the checkpoints of a run, deletes old ones, and finds the checkpoint to resume from."""
 
 import logging
 import os

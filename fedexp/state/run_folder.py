@@ -176,8 +176,8 @@ def rounds_finished(folder: Path) -> int:
 def finished_summary(folder: Path) -> dict[str, Any] | None:
     """The summary of a finished run; None if the run is not finished, or its summary is damaged.
 
-    A summary belongs to as many rounds as ``metrics.jsonl`` has. Raises InputError if one of the
-    files cannot be read.
+    A summary is valid only if ``metrics.jsonl`` has the same number of rounds. Raises InputError if
+    one of the files cannot be read.
     """
     if not (folder / SUMMARY).exists():
         return None

@@ -20,7 +20,7 @@ class Interrupted(Serial):
     """
 
     def begin(self, client: int, message: Message, state: ClientState) -> ClientModule:
-        """Begin this client, then another one, and put back what a stack keeps."""
+        """Begin this client, begin another client, and restore the tensors that a stack keeps."""
         return self._interrupted(super().begin, client, message, state)
 
     def begin_personal(self, client: int, message: Message, state: ClientState) -> ClientModule:

@@ -113,7 +113,7 @@ def _train_among_others(config: Config) -> Message:
 
 
 def _train_interrupted(config: Config) -> Message:
-    """Begin some other client before each one trains; put back what a stack of clients keeps."""
+    """Begin another client before each client trains, then restore what a stack keeps."""
     with federation_of(config) as federation:
         federation.engine = Interrupted(federation.engine.resources)
         for round in range(1, _ROUNDS + 1):

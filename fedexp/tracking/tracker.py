@@ -93,7 +93,8 @@ class Tracker:
     Attributes:
         essential: whether an error in ``log`` or ``finish`` stops the run.
         closes_round: whether a record is logged after all others have logged it. W&B's tracker does
-            so: what another tracker logs to ``wandb.run`` at ``step=record.round`` joins its row.
+            so: values that another tracker logs to ``wandb.run`` at ``step=record.round`` join its
+            row.
     """
 
     essential: ClassVar[bool] = False

@@ -195,8 +195,8 @@ def save_report(
 ) -> None:
     """Save the files of a report as the artifact ``report``.
 
-    A W&B run of the job type ``report`` makes it; the models of the compared runs, where they are
-    artifacts, are its inputs.
+    A W&B run of the job type ``report`` makes it; its inputs are the artifacts of the compared
+    runs' models.
 
     Args:
         folder: the files.
