@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 from pydantic import PositiveFloat
 
-from fedexp.compatibility.traits import RUNNING_STATISTICS
 from fedexp.core.client_protocol import Client, GradientAt
 from fedexp.core.messages import PartMessage, Tensors
 from fedexp.core.part import Memory, Setting
 from fedexp.core.sockets import LocalGradient
-from fedexp.gradients.steps import along, scaled_to
+from fedexp.gradients.steps import NO_RUNNING_STATISTICS, along, scaled_to
 from fedexp.regularizers.anchors import Anchors, shared_parameters
 
 
@@ -27,12 +24,7 @@ class LocallyEstimated(LocalGradient):
         rho: length of the step to the other point.
     """
 
-    forbids = MappingProxyType(
-        {
-            RUNNING_STATISTICS: "{other}: its running statistics would follow both gradients of a "
-            "step; with gradient=lesam use another head or feature norm"
-        }
-    )
+    forbids = NO_RUNNING_STATISTICS
 
     def __init__(self, rho: PositiveFloat) -> None:
         super().__init__()

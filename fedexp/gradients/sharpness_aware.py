@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 from pydantic import PositiveFloat
 
-from fedexp.compatibility.traits import RUNNING_STATISTICS
 from fedexp.core.client_protocol import GradientAt
 from fedexp.core.messages import Tensors
 from fedexp.core.sockets import LocalGradient
-from fedexp.gradients.steps import along, scaled_to
+from fedexp.gradients.steps import NO_RUNNING_STATISTICS, along, scaled_to
 
 
 class SharpnessAware(LocalGradient):
@@ -24,12 +21,7 @@ class SharpnessAware(LocalGradient):
         rho: length of the step to the other point.
     """
 
-    forbids = MappingProxyType(
-        {
-            RUNNING_STATISTICS: "{other}: its running statistics would follow both gradients of a "
-            "step; with gradient=sam use another head or feature norm"
-        }
-    )
+    forbids = NO_RUNNING_STATISTICS
 
     def __init__(self, rho: PositiveFloat) -> None:
         super().__init__()

@@ -1,8 +1,19 @@
-"""Steps in the space of named parameters."""
+"""Steps in the space of named parameters, for gradients at other weights than the current ones."""
+
+from types import MappingProxyType
 
 import torch
 
+from fedexp.compatibility.traits import RUNNING_STATISTICS
 from fedexp.core.messages import Tensors
+
+NO_RUNNING_STATISTICS = MappingProxyType(
+    {
+        RUNNING_STATISTICS: "{other}: its running statistics would follow both gradients of a "
+        "step; with gradient=sam or lesam use another head or feature norm"
+    }
+)
+"""What a rule forbids that takes a second gradient on the same samples."""
 
 
 def along(parameters: Tensors, direction: Tensors, scale: float = 1.0) -> Tensors:
