@@ -7,7 +7,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedexp.aggregators.gathered import Gathered, rounded_down
+from fedexp.aggregators.gathered import Gathered, middle_by_size, rounded_down
 from fedexp.core.messages import PartUpdate, Tensors
 
 
@@ -15,14 +15,12 @@ class Coordinatewise(Gathered):
     """Each coordinate of the next weights is a statistic of the K clients' values.
 
     All clients have the same weight; a client that was drawn twice counts twice. Integer buffers
-    are taken from the client with the median number of samples (for an even K the lower one). So
-    no client can get its buffers chosen by reporting more samples.
+    are taken from the client with the median number of samples.
     """
 
     def combine(self, updates: Sequence[PartUpdate], current: Tensors) -> Tensors:
         """The statistic of every coordinate."""
-        by_size = sorted(updates, key=lambda update: update.num_samples)
-        middle = by_size[(len(by_size) - 1) // 2]
+        middle = middle_by_size(updates)
         return {
             name: self._combined(updates, name)
             if value.is_floating_point()

@@ -40,6 +40,15 @@ class Gathered(Aggregator):
         raise NotImplementedError
 
 
+def middle_by_size(updates: Sequence[PartUpdate]) -> PartUpdate:
+    """The update with the median number of samples, for an even K the lower one.
+
+    No client can become this one by reporting more samples than it has.
+    """
+    by_size = sorted(updates, key=lambda update: update.num_samples)
+    return by_size[(len(by_size) - 1) // 2]
+
+
 def rounded_down(share: float, count: int) -> int:
     """share * count rounded down, with a tolerance for float errors: 0.29 of 100 is 29."""
     return int(share * count + 1e-9)

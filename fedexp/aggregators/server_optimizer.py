@@ -122,6 +122,23 @@ class Adam(Adaptive):
         return self.beta2 * v + (1 - self.beta2) * squared
 
 
+class Adagrad(Adaptive):
+    """FedAdagrad: v <- v + delta^2."""
+
+    def __init__(
+        self,
+        weighting: Literal["samples", "uniform"],
+        lr: PositiveFloat,
+        beta1: Decay,
+        tau: PositiveFloat,
+    ) -> None:
+        super().__init__(weighting, lr, beta1, beta2=0, tau=tau)
+
+    def second_moment(self, v: Tensor, squared: Tensor) -> Tensor:
+        """The sum over all rounds."""
+        return v + squared
+
+
 class Yogi(Adaptive):
     """FedYogi: v <- v - (1 - beta2) delta^2 sign(v - delta^2)."""
 

@@ -71,7 +71,8 @@ class ClientModule(LocalModel):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The local objective on one batch, a scalar."""
-        self._batch, self._autocast = batch, autocast_like(self.device.type)
+        if not self.takes_own_gradient:
+            self._batch, self._autocast = batch, autocast_like(self.device.type)
         loss, forward = self.objective(batch)
         in_last_epoch = self.turn.in_last_epoch
         unpenalised = cross_entropy(*forward.scored) if in_last_epoch else None

@@ -123,14 +123,30 @@ class RestrictedSoftmax(Adjusted):
         return 1 - (1 - self.alpha) ** step * (1 - self.scale)
 
 
-class BalancedSoftmax(Adjusted):
-    """logits_c + log p_c, with p_c the class's share; classes without samples are left out.
+class LogitAdjustment(Adjusted):
+    """logits_c + tau log p_c, with p_c the class's share at the client (Menon et al., ICLR 2021).
 
-    The unadjusted logits then fit balanced data (Ren et al., NeurIPS 2020).
+    This is the paper's Eq. 10, with the client's shares as the prior. Classes without samples are
+    left out.
+
+    Args:
+        tau: 1 fits the unadjusted logits to balanced data; 0 is cross-entropy.
     """
 
     traits = frozenset({LEAVES_OUT_CLASSES})
 
+    def __init__(self, tau: NonNegativeFloat) -> None:
+        super().__init__()
+        self.tau = tau
+
     def adjustment(self, counts: Tensor) -> tuple[Tensor, Tensor]:
-        """(1, log p_c); -inf where p_c = 0."""
-        return torch.ones_like(counts), (counts / counts.sum()).log()
+        """(1, tau log p_c); -inf where p_c = 0."""
+        shift = self.tau * (counts / counts.sum()).log()
+        return torch.ones_like(counts), torch.where(counts > 0, shift, -torch.inf)
+
+
+class BalancedSoftmax(LogitAdjustment):
+    """Logit adjustment with tau = 1 (Ren et al., NeurIPS 2020)."""
+
+    def __init__(self) -> None:
+        super().__init__(tau=1)

@@ -1,0 +1,32 @@
+"""Focal loss: cross-entropy that gives less weight to samples that the model already fits."""
+
+import torch.nn.functional as F
+from pydantic import NonNegativeFloat
+from torch import Tensor
+
+from fedexp.core.forward import Forward
+from fedexp.core.sockets import Loss
+
+
+class Focal(Loss):
+    """-(1 - p)^gamma log p, mean over the batch (Lin et al., ICCV 2017, Eq. 4).
+
+    p is the softmax probability of the label.
+
+    Args:
+        gamma: 0 is cross-entropy; larger values give well-fitted samples less weight.
+    """
+
+    takes_tokens = True
+
+    def __init__(self, gamma: NonNegativeFloat) -> None:
+        super().__init__()
+        self.gamma = gamma
+
+    def forward(self, batch: Forward) -> Tensor:
+        """The loss, a scalar."""
+        cross_entropy = F.cross_entropy(batch.logits, batch.targets, reduction="none")
+        # 1 - p, without the loss of digits, and without the infinite slope of 0^gamma, near p = 1.
+        missing = -(-cross_entropy).expm1()
+        weight = missing.clamp(min=1e-12) ** self.gamma
+        return batch.mean(weight * cross_entropy)

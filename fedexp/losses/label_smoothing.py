@@ -1,0 +1,39 @@
+"""Cross-entropy against smoothed labels."""
+
+from types import MappingProxyType
+from typing import Annotated
+
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from fedexp.compatibility.traits import LEAVES_OUT_CLASSES
+from fedexp.core.forward import Forward
+from fedexp.core.sockets import Loss
+
+
+class LabelSmoothing(Loss):
+    """Cross-entropy against (1 - eps) one-hot + eps / C (Szegedy et al., CVPR 2016, Section 7).
+
+    Args:
+        eps: the probability that is spread evenly over all C classes; 0 is cross-entropy.
+    """
+
+    takes_tokens = True
+    forbids = MappingProxyType(
+        {
+            LEAVES_OUT_CLASSES: "{other}: gives absent classes the probability 0, and "
+            "loss=label_smoothing gives every class a positive one; use another loss or head"
+        }
+    )
+
+    def __init__(self, eps: Annotated[float, Field(ge=0, lt=1)]) -> None:
+        super().__init__()
+        self.eps = eps
+
+    def forward(self, batch: Forward) -> Tensor:
+        """The loss, a scalar."""
+        smoothed = F.cross_entropy(
+            batch.logits, batch.targets, reduction="none", label_smoothing=self.eps
+        )
+        return batch.mean(smoothed)
