@@ -101,6 +101,13 @@ def test_buffers_are_of_the_client_with_the_median_size(rule: Aggregator) -> Non
     assert merged(rule, start(0.0), *sizes)["seen"].item() == 50
 
 
+@pytest.mark.parametrize("rule", [GeometricMedian(3, 1e-6), CenteredClipping(1.0, 1)])
+def test_weights_that_are_numbers_and_models_without_shared_weights(rule: Aggregator) -> None:
+    scalar = Update(0, 1, {"scale": torch.tensor(1.5)})
+    assert merged(rule, {"scale": torch.tensor(1.0)}, scalar)["scale"].item() == pytest.approx(1.5)
+    assert merged(rule, {}, Update(0, 1, {})) == {}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("option", ["geometric_median", "centered_clipping", "adagrad"])
 def test_the_contract(option: str) -> None:

@@ -1,0 +1,42 @@
+"""The base of rules that choose the global step by the clients' steps as whole vectors."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fedexp.aggregators.gathered import Gathered, middle_by_size
+from fedexp.core.messages import PartUpdate, Tensors
+
+
+class GlobalStep(Gathered):
+    """The current weights plus a step that a subclass chooses.
+
+    All clients have the same weight; a client that was drawn twice counts twice. Integer buffers
+    are taken from the client with the median number of samples.
+    """
+
+    def combine(self, updates: Sequence[PartUpdate], current: Tensors) -> Tensors:
+        """The next weights."""
+        drawn = [update.weights for update in updates for _ in range(update.draws)]
+        steps = {
+            name: torch.stack([(weights[name] - value).double() for weights in drawn])
+            for name, value in current.items()
+            if value.is_floating_point()
+        }
+        step = self.global_step(steps) if steps else {}
+        middle = middle_by_size(updates).weights
+        return {
+            name: (value + step[name]).to(value) if name in step else middle[name]
+            for name, value in current.items()
+        }
+
+    def global_step(self, steps: Tensors) -> Tensors:
+        """The global step, name -> [...], given the clients' steps, name -> [K, ...], float64."""
+        raise NotImplementedError
+
+
+def distances(points: Tensors, center: Tensors) -> Tensor:
+    """[K] L2 distances of the points (name -> [K, ...]) from ``center`` (name -> [...])."""
+    gaps = [(x - center[name]).reshape(len(x), -1) for name, x in points.items()]
+    return torch.stack([gap.square().sum(dim=1).cpu() for gap in gaps]).sum(dim=0).sqrt()
