@@ -1,0 +1,28 @@
+"""LG-FedAvg: a private body for each client, a shared head."""
+
+from types import MappingProxyType
+
+from fedexp.compatibility.traits import FIXED_HEAD, PRIVATE_BACKBONE
+from fedexp.core.sockets import Personalization
+
+
+class LGFedAvg(Personalization):
+    """The body is private, body and head are trained together (Liang et al., 2020, Algorithm 1).
+
+    The clients' bodies map inputs to local features; the shared head classifies them. The bodies
+    start from the same initial weights. The paper first trains by FedAvg for a while; start from
+    such weights by ``model.start_from``.
+    """
+
+    has_global = False
+    traits = frozenset({PRIVATE_BACKBONE})
+    forbids = MappingProxyType(
+        {
+            FIXED_HEAD: "{other}: trains nothing that clients could share; with this "
+            "personalization use head=linear or head=cosine"
+        }
+    )
+
+    def shared(self, name: str) -> bool:
+        """Whether the weight belongs to the head."""
+        return name.startswith("head.")
