@@ -27,10 +27,10 @@ def typed(command, *arguments):
     sys.argv = ["fedexp", *arguments]
     command.main()
 
-result = fedexp.run(["loss=focal", "loss.gamma=3", *{TINY}])
-assert result.summary["choices"]["loss"] == "focal"
-typed(preview, "loss=focal")
-typed(train, "-m", "loss=focal,cross_entropy", *{TINY})
+result = fedexp.run(["loss=poly", "loss.epsilon=3", *{TINY}])
+assert result.summary["choices"]["loss"] == "poly"
+typed(preview, "loss=poly")
+typed(train, "-m", "loss=poly,cross_entropy", *{TINY})
 """
 
 
@@ -48,17 +48,17 @@ def test_an_option_of_a_package_is_listed_with_its_origin_and_composed(
 ) -> None:
     installed_by_hand(tmp_path, "my_method:conf")
     monkeypatch.syspath_prepend(tmp_path)
-    cfg = compose(["loss=focal", "loss.gamma=3"])
-    assert cfg.loss == {"_target_": "my_method.focal.Focal", "gamma": 3}
+    cfg = compose(["loss=poly", "loss.epsilon=3"])
+    assert cfg.loss == {"_target_": "my_method.poly.Poly", "epsilon": 3}
     lines = config_groups(cfg.hydra.runtime.config_sources, ["hydra"]).splitlines()
     (losses,) = (line for line in lines if line.startswith("loss: "))
     assert "cross_entropy," in losses
-    assert "focal [my-method 0.1]," in losses
-    with pytest.raises(InputError, match=r"^loss=focl: no such option; did you mean loss=focal\?$"):
-        fedexp.run(["loss=focl"])
+    assert "poly [my-method 0.1]," in losses
+    with pytest.raises(InputError, match=r"^loss=pol: no such option; did you mean loss=poly\?$"):
+        fedexp.run(["loss=pol"])
 
 
-@pytest.mark.parametrize("entry", ["my_method:config", "no_such_package:conf", "my_method.focal"])
+@pytest.mark.parametrize("entry", ["my_method:config", "no_such_package:conf", "my_method.poly"])
 def test_a_wrong_entry_point_is_named_and_left_out(
     entry: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -86,8 +86,8 @@ def test_the_template_is_installed_by_pip_and_keeps_its_promises(tmp_path: Path)
 
     offline = ["--no-deps", "--no-build-isolation", "--no-index"]
     python("-m", "pip", "install", "--quiet", *offline, "--target", str(site), str(source))
-    assert "focal [my-method 0.1]" in python("-m", "fedexp.train", "--help")
+    assert "poly [my-method 0.1]" in python("-m", "fedexp.train", "--help")
     printed = python("-c", SESSION)
     assert "partition.csv" in printed
-    assert "focal" in printed.partition("Results")[2]
+    assert "poly" in printed.partition("Results")[2]
     python("-m", "pytest", "-q", "-p", "no:cacheprovider", str(source / "tests"))

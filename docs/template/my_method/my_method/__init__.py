@@ -1,1 +1,1 @@
-"""Options for fedexp: ``loss=focal``."""
+"""Options for fedexp: ``loss=poly``."""
