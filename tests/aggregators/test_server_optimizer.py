@@ -7,11 +7,23 @@ import pytest
 import torch
 
 from fedexp.aggregators.average import Average
-from fedexp.aggregators.server_optimizer import Adam, Momentum, ServerOptimizer, Yogi
+from fedexp.aggregators.server_optimizer import (
+    Adagrad,
+    Adam,
+    Momentum,
+    ServerOptimizer,
+    Yogi,
+)
 from fedexp.core.messages import Tensors, Update
 from fedexp.core.part import Setting
 
 LR, BETA1, BETA2, TAU = 0.5, 0.9, 0.99, 0.1
+OPTIONS: dict[type[ServerOptimizer], tuple[float, ...]] = {
+    Momentum: (LR, BETA1),
+    Adagrad: (LR, BETA1, TAU),
+    Adam: (LR, BETA1, BETA2, TAU),
+    Yogi: (LR, BETA1, BETA2, TAU),
+}
 
 
 def prepared(aggregator: ServerOptimizer) -> ServerOptimizer:
@@ -67,15 +79,28 @@ def test_adaptive(kind: str, cls: type[Any]) -> None:
     assert [each["w"].item() for each in results] == pytest.approx(adaptive_by_hand(kind))
 
 
-@pytest.mark.parametrize("cls", [Adam, Yogi])
+@pytest.mark.parametrize("beta1", [0.0, 0.9])
+def test_adagrad_sums_the_squares_of_all_rounds(beta1: float) -> None:
+    first, second = two_rounds(Adagrad("samples", LR, beta1, TAU))
+    # Round 1: delta = 1, m = 1 - beta1, v = tau^2 + 1.
+    w = LR * (1 - beta1) / (math.sqrt(0.01 + 1) + 0.1)
+    assert first["w"].item() == pytest.approx(w)
+    # Round 2: the average is 2, so delta = 2 - w; v adds its square.
+    delta = 2 - w
+    m = beta1 * (1 - beta1) + (1 - beta1) * delta
+    w += LR * m / (math.sqrt(0.01 + 1 + delta**2) + 0.1)
+    assert second["w"].item() == pytest.approx(w)
+
+
+@pytest.mark.parametrize("cls", [Adagrad, Adam, Yogi])
 def test_buffers_are_only_averaged(cls: type[Any]) -> None:
-    results = two_rounds(cls("samples", LR, BETA1, BETA2, TAU))
+    results = two_rounds(cls("samples", *OPTIONS[cls]))
     assert [each["running_mean"].item() for each in results] == [1.0, 2.0]
 
 
-@pytest.mark.parametrize("cls", [Momentum, Adam, Yogi])
+@pytest.mark.parametrize("cls", [Momentum, Adagrad, Adam, Yogi])
 def test_the_state_is_kept_over_a_restart(cls: type[Any]) -> None:
-    options = (LR, BETA1) if cls is Momentum else (LR, BETA1, BETA2, TAU)
+    options = OPTIONS[cls]
     aggregator = cls("samples", *options)
     first, second = two_rounds(aggregator)
     stopped = prepared(cls("samples", *options))
@@ -85,9 +110,9 @@ def test_the_state_is_kept_over_a_restart(cls: type[Any]) -> None:
     assert round_of(resumed, first, 2.0)["w"] == second["w"]
 
 
-@pytest.mark.parametrize("cls", [Momentum, Adam, Yogi])
+@pytest.mark.parametrize("cls", [Momentum, Adagrad, Adam, Yogi])
 def test_a_result_that_is_not_finite_leaves_the_moments(cls: type[Any]) -> None:
-    options = (LR, BETA1) if cls is Momentum else (LR, BETA1, BETA2, TAU)
+    options = OPTIONS[cls]
     aggregator = prepared(cls("samples", *options))
     start = {"w": torch.zeros(1, dtype=torch.float64), "running_mean": torch.zeros(1).double()}
     first = round_of(aggregator, start, 1.0)
