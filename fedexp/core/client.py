@@ -10,7 +10,6 @@ from torch.optim import Optimizer
 from fedexp.core.client_protocol import Batch, Functional, LocalData
 from fedexp.core.forward import (
     Forward,
-    autocast_like,
     classify,
     cross_entropy,
     features_and_levels,
@@ -22,6 +21,7 @@ from fedexp.core.local_model import LocalModel
 from fedexp.core.messages import Message, Tensors
 from fedexp.core.part import Part
 from fedexp.core.sockets import Head, LocalGradient, Loss, Personalization, Regularizer
+from fedexp.core.step_gradient import StepGradient
 from fedexp.core.token_rows import by_token, scored_rows
 from fedexp.core.turn import Turn
 
@@ -71,8 +71,13 @@ class ClientModule(LocalModel):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The local objective on one batch, a scalar."""
-        if not self.takes_own_gradient:
-            self._batch, self._autocast = batch, autocast_like(self.device.type)
+        if not self.has_plain_gradient:
+            step = self.turn.steps
+
+            def objective(batch: Batch, real: Tensor | None) -> Tensor:
+                return self.objective(batch, real, step)[0]
+
+            self._step_gradient = StepGradient(self, self.gradient, objective, batch)
         loss, forward = self.objective(batch)
         in_last_epoch = self.turn.in_last_epoch
         unpenalised = cross_entropy(*forward.scored) if in_last_epoch else None
@@ -131,35 +136,14 @@ class ClientModule(LocalModel):
         return self.personalization.penalty if self.is_personal else self.regularizer
 
     def on_after_backward(self) -> None:
-        """Replace the gradients if the method takes them elsewhere; a Trainer calls this."""
-        if self.takes_own_gradient:
-            return
-        trained = dict(self.trained_parameters())
-        own = {name: value.grad for name, value in trained.items() if value.grad is not None}
-        parameters = {name: value.detach() for name, value in trained.items()}
-        gradients = self.gradient(parameters, own, self._gradient_at)
-        for name, value in trained.items():
-            value.grad = gradients.get(name)
+        """Take the gradient elsewhere if the method does so; a Trainer calls this."""
+        if not self.has_plain_gradient:
+            self._step_gradient.replace()
 
     @property
-    def takes_own_gradient(self) -> bool:
-        """Whether a step uses the objective's gradient at the current weights."""
+    def has_plain_gradient(self) -> bool:
+        """Whether a step uses the gradient at the current weights."""
         return self.is_personal or self.gradient.is_plain
-
-    def _gradient_at(self, parameters: Tensors, part: int = 0, parts: int = 1) -> Tensors:
-        """See ``GradientAt``."""
-        names, values = zip(*self.trained_parameters(), strict=True)
-        inputs, targets = self._batch
-        if len(targets) <= part:
-            return {name: torch.zeros_like(value) for name, value in self.trained_parameters()}
-        before = {name: value.clone() for name, value in self.weights.items()}
-        self.load(parameters)
-        with self._autocast():
-            batch = inputs[part::parts], targets[part::parts]
-            loss, _ = self.objective(batch, step=self.turn.steps - 1)
-        gradients = torch.autograd.grad(loss, values, materialize_grads=True)
-        self.load(before)
-        return dict(zip(names, gradients, strict=True))
 
     def add_unclipped_gradient(self) -> None:
         """Add ``unclipped_gradient`` to the gradients, after clipping and before the step."""

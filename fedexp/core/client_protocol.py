@@ -27,11 +27,15 @@ class GradientAt(Protocol):
     """The gradient of a client's objective on the batch of the current step."""
 
     def __call__(self, parameters: Tensors, part: int = 0, parts: int = 1) -> Tensors:
-        """Name -> gradient at ``parameters`` (name -> tensor), for every trained parameter.
+        """Name -> gradient, for every trained parameter.
 
-        The batch is dealt out into ``parts`` parts of nearly equal size, and the gradient is taken
-        on number ``part``, from 0. A part without samples has the gradient 0. Running statistics do
-        not change.
+        Args:
+            parameters: name -> value of every trained parameter.
+            part: the number of the part of the batch, from 0.
+            parts: number of parts of nearly equal size that the batch is divided into.
+
+        If a part has no sample, the regularizer alone has a gradient. Running statistics do not
+        change.
         """
 
 

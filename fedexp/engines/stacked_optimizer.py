@@ -46,29 +46,27 @@ class StackedOptimizer:
         named = zip(self._names, found, strict=True)
         return {name: gradient for name, gradient in named if gradient is not None}
 
-    def step(self, own: Mapping[str, Tensor], unclipped: Mapping[str, Tensor]) -> None:
+    def step(self, gradients: Mapping[str, Tensor], unclipped: Mapping[str, Tensor]) -> None:
         """Take one step in every row.
 
         Args:
-            own: name -> gradient [rows, ...].
+            gradients: name -> gradient [rows, ...].
             unclipped: name -> [rows, ...], added to the gradients after clipping.
         """
-        gradients: list[Tensor | None] = [
-            dense(own[name], like=trained) if name in own else None
+        ordered: list[Tensor | None] = [
+            dense(gradients[name], like=trained) if name in gradients else None
             for name, trained in zip(self._names, self._trained, strict=True)
         ]
         if self._grad_clip is not None:
-            gradients = _clipped(gradients, self._grad_clip)
+            ordered = _clipped(ordered, self._grad_clip)
         if unclipped:
-            gradients = [
+            ordered = [
                 _sum(gradient, dense(unclipped[name], like=trained))
                 if name in unclipped
                 else gradient
-                for name, gradient, trained in zip(
-                    self._names, gradients, self._trained, strict=True
-                )
+                for name, gradient, trained in zip(self._names, ordered, self._trained, strict=True)
             ]
-        self._set_gradients(gradients)
+        self._set_gradients(ordered)
         self._optimizer.step()
 
     def _start(self, values: Sequence[Tensor]) -> None:

@@ -22,6 +22,7 @@ from fedexp.core.forward import cross_entropy
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Memory
 from fedexp.core.sockets import Phase
+from fedexp.core.step_gradient import part_of
 from fedexp.core.transfer import to_device
 from fedexp.core.turn import Turn
 from fedexp.data.batches import LocalBatches
@@ -78,7 +79,7 @@ class Vectorized(Engine):
                 prepare()
         self._clients_per_chunk = clients_per_chunk
         self._step = StackedMethod(resources.module, self._objective)
-        self._gradient = StackedMethod(resources.module, self._step_gradient)
+        self._elsewhere = StackedMethod(resources.module, self._gradient_elsewhere)
 
     def compile(self, mode: Literal["default", "reduce-overhead"]) -> None:
         """Compile the training step of a stack with ``torch.compile`` in this mode."""
@@ -195,10 +196,11 @@ class Vectorized(Engine):
                     inputs, targets, real = stacked.batch(step)
                     batch = (inputs, targets, real, before[: len(inputs)] + step, last)
                     losses, scored, measured, unclipped = self._step.rows(rows, *batch)
-                own = optimizer.gradients(losses)
-                if not module.takes_own_gradient:
-                    own = self._retaken(rows, own, batch)
-                optimizer.step(own, unclipped)
+                gradients = optimizer.gradients(losses)
+                if not module.has_plain_gradient:
+                    with torch.no_grad(), self.resources.fabric.autocast():
+                        gradients = self._elsewhere.rows(rows, gradients, *batch)
+                optimizer.step(gradients, unclipped)
                 totals[: len(losses)] += losses.detach()
                 _add_up(sums, measured, len(turns))
                 if is_last:
@@ -228,29 +230,27 @@ class Vectorized(Engine):
         loss, forward = module.objective((inputs, targets), real, step, in_last_epoch)
         return loss, forward.scored, module.measure(forward), module.unclipped_gradient()
 
-    def _retaken(self, rows: Tensors, own: Tensors, batch: tuple[Tensor, ...]) -> dict[str, Tensor]:
-        """The gradients that ``gradient`` takes in place of ``own``: name -> [rows, ...]."""
-        with torch.no_grad(), self.resources.fabric.autocast():
-            retaken: Tensors = self._gradient.rows(rows, own, *batch)
-        return retaken
+    def _gradient_elsewhere(
+        self, own: Tensors, inputs: Tensor, targets: Tensor, real: Tensor, *turn: Tensor
+    ) -> Tensors:
+        """The gradients that ``LocalGradient`` takes in place of ``own``, for one client.
 
-    def _step_gradient(self, own: Tensors, *batch: Tensor) -> Tensors:
-        """The gradient of one client's step; ``batch`` has the arguments of ``_objective``."""
+        The other arguments are those of ``_objective``.
+        """
         module = self.resources.module
 
         def gradient_at(parameters: Tensors, part: int = 0, parts: int = 1) -> Tensors:
-            in_part = [each[part::parts] for each in batch[:3]]
+            samples = part_of(inputs, targets, real, part, parts)
 
             def loss(values: Tensors) -> Tensor:
                 named = {f"module.{name}": value for name, value in values.items()}
-                result: Tensor = functional_call(self._step, named, (*in_part, *batch[3:]))[0]
+                result: Tensor = functional_call(self._step, named, (*samples, *turn))[0]
                 return result
 
             gradients: Tensors = torch.func.grad(loss)(parameters)
             return gradients
 
-        parameters = dict(module.trained_parameters())
-        taken: Tensors = module.gradient(parameters, own, gradient_at)
+        taken: Tensors = module.gradient(dict(module.trained_parameters()), own, gradient_at)
         return taken
 
 

@@ -7,24 +7,20 @@ from typing import Literal
 
 from pydantic import PositiveFloat
 
-from fedexp.compatibility.traits import BATCH_NORM, RUNNING_STATISTICS
+from fedexp.compatibility.traits import BATCH_NORM
 from fedexp.core.client_protocol import GradientAt
 from fedexp.core.messages import Tensors
 from fedexp.core.sockets import LocalGradient
 from fedexp.gradients.steps import along
-
-_ONE_SAMPLE = (
-    "{other}: needs two samples or more, and gradient=meta divides each batch; use another model "
-    "or head"
-)
 
 
 class Meta(LocalGradient):
     """The gradient of f(w - alpha grad f(w)), MAML's objective (Fallah et al., NeurIPS 2020).
 
     g is the gradient at w - alpha grad f(w). The exact gradient is (I - alpha H) g, H the Hessian
-    at w. The paper draws independent batches D, D' and D'' for the three; here a batch is dealt out
-    into two or three parts. Section 5 has both approximations:
+    at w. The paper draws independent batches D, D' and D'' for the three; here a batch is divided
+    into two or three parts. A step also takes the gradient on the whole batch, whose loss is
+    logged. Both approximations are the paper's:
 
     * ``first_order`` leaves H out: grad f(w) on D, g on D'.
     * ``hessian_free`` takes H g as the difference of two gradients on D'', at w + delta g and at
@@ -36,7 +32,12 @@ class Meta(LocalGradient):
         delta: step of the difference of gradients, for ``hessian_free``.
     """
 
-    forbids = MappingProxyType({BATCH_NORM: _ONE_SAMPLE, RUNNING_STATISTICS: _ONE_SAMPLE})
+    forbids = MappingProxyType(
+        {
+            BATCH_NORM: "{other}: needs two samples or more, and gradient=meta divides each batch; "
+            "use another model or head"
+        }
+    )
 
     def __init__(
         self,

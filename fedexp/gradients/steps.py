@@ -1,19 +1,8 @@
-"""Steps in the space of named parameters, for gradients at other weights than the current ones."""
-
-from types import MappingProxyType
+"""Steps in the space of named parameters."""
 
 import torch
 
-from fedexp.compatibility.traits import RUNNING_STATISTICS
 from fedexp.core.messages import Tensors
-
-NO_RUNNING_STATISTICS = MappingProxyType(
-    {
-        RUNNING_STATISTICS: "{other}: its running statistics would follow both gradients of a "
-        "step; with gradient=sam or lesam use another head or feature norm"
-    }
-)
-"""What a rule forbids that takes a second gradient on the same samples."""
 
 
 def along(parameters: Tensors, direction: Tensors, scale: float = 1.0) -> Tensors:
@@ -26,6 +15,8 @@ def along(parameters: Tensors, direction: Tensors, scale: float = 1.0) -> Tensor
 
 def scaled_to(length: float, direction: Tensors) -> Tensors:
     """``direction`` scaled so that its norm over all names is ``length``; zero stays zero."""
+    if not direction:
+        return {}
     norm = torch.stack([value.square().sum() for value in direction.values()]).sum().sqrt()
     scale = torch.where(norm > 0, length / norm, 0)
     return {name: scale * value for name, value in direction.items()}

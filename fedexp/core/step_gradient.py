@@ -1,0 +1,68 @@
+"""The gradient of a client's local step at other weights, as ``LocalGradient`` asks for it."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from fedexp.core.client_protocol import Batch
+from fedexp.core.forward import autocast_like
+from fedexp.core.local_model import LocalModel
+from fedexp.core.messages import Tensors
+from fedexp.core.sockets import LocalGradient
+
+
+class StepGradient:
+    """Replaces the gradients of one step by the gradients that a rule takes.
+
+    Make it before the step's own forward pass: it uses the same mixed precision.
+
+    Args:
+        module: the client's model.
+        rule: where the gradient is taken.
+        objective: (batch, ``real`` [B] or None) -> the objective, a scalar; see ``Forward.real``.
+        batch: the samples of the step.
+    """
+
+    def __init__(
+        self,
+        module: LocalModel,
+        rule: LocalGradient,
+        objective: Callable[[Batch, Tensor | None], Tensor],
+        batch: Batch,
+    ) -> None:
+        self._module, self._rule, self._objective = module, rule, objective
+        self._batch, self._autocast = batch, autocast_like(module.device.type)
+
+    def replace(self) -> None:
+        """Replace the gradients; weights and running statistics do not change."""
+        module = self._module
+        start = {name: value.clone() for name, value in module.weights.items()}
+        trained = dict(module.trained_parameters())
+
+        def gradient_at(parameters: Tensors, part: int = 0, parts: int = 1) -> Tensors:
+            module.load(start | parameters)
+            inputs, targets, real = part_of(*self._batch, None, part, parts)
+            with self._autocast():
+                loss = self._objective((inputs, targets), real)
+            found = torch.autograd.grad(loss, list(trained.values()), materialize_grads=True)
+            return dict(zip(trained, found, strict=True))
+
+        own = {name: value.grad for name, value in trained.items() if value.grad is not None}
+        taken = self._rule({name: start[name] for name in trained}, own, gradient_at)
+        module.load(start)
+        for name, value in trained.items():
+            value.grad = taken.get(name)
+
+
+def part_of(
+    inputs: Tensor, targets: Tensor, real: Tensor | None, part: int, parts: int
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """(inputs, targets, real) of the samples ``part``, ``part`` + ``parts``, ... of a batch [B].
+
+    ``Forward`` explains ``real``. A part without samples is one row of padding.
+    """
+    if len(targets) <= part:
+        return inputs[:1], targets[:1], torch.zeros(1, device=targets.device)
+    rows = slice(part, None, parts)
+    return inputs[rows], targets[rows], None if real is None else real[rows]
