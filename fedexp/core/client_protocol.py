@@ -161,6 +161,12 @@ class Client(Protocol):
         The loss leaves out the regularizer. In train mode, without augmentation.
         """
 
+    def load(self, weights: Mapping[str, Tensor]) -> None:
+        """Copy ``weights`` into the model; weights of other names do not change.
+
+        In ``begin`` it sets where training starts. The frozen copies do not change.
+        """
+
     def logits_with(self, weights: Tensors, inputs: Tensor) -> Tensor:
         """Logits [B, C] in eval mode with ``weights`` in place of the model's own."""
 

@@ -1,6 +1,8 @@
 """The two messages of a round: everything that is sent between server and clients."""
 
-from collections.abc import Iterable, Mapping
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from torch import Tensor
@@ -34,16 +36,34 @@ class PartUpdate:
 
 @dataclass(frozen=True)
 class Message:
-    """Server to client: the global weights of a round and the parts' extra tensors."""
+    """Server to client: the global weights of a round and the parts' extra tensors.
+
+    Attributes:
+        round: the number of the round.
+        weights: the global weights.
+        extras: the parts' tensors.
+        readdress: (this message, client) -> the message to this client; None: the same for all.
+    """
 
     round: int
     weights: Tensors
     extras: Extras = field(default_factory=dict)
+    readdress: Callable[[Message, int], Message] | None = None
 
     @property
     def nbytes(self) -> int:
-        """Bytes that one client downloads: all tensors in the message."""
+        """Bytes of all tensors in the message."""
         return count_bytes(self.weights, *self.extras.values())
+
+    def to_client(self, client: int) -> Message:
+        """The message that this client downloads."""
+        return self if self.readdress is None else self.readdress(self, client)
+
+    def bytes_to(self, clients: Collection[int]) -> int:
+        """Bytes that these clients download together."""
+        if self.readdress is None:
+            return len(clients) * self.nbytes
+        return sum(self.to_client(client).nbytes for client in clients)
 
     def to(self, part: str) -> PartMessage:
         """The message for the part in this socket."""
@@ -90,7 +110,7 @@ class Update:
         extras = self.extras.get(part, {})
         return PartUpdate(self.client, self.num_samples, self.weights, extras, self.draws)
 
-    def digest(self, extras: Extras) -> "Update":
+    def digest(self, extras: Extras) -> Update:
         """The update without its weights and directions, kept after aggregation."""
         return replace(self, weights={}, directions={}, extras=extras)
 
@@ -102,9 +122,9 @@ def count_bytes(*groups: Mapping[str, Tensor]) -> int:
 
 
 def copied(message: Message) -> Message:
-    """A deep copy of the message: parts may later change the tensors that they sent in place."""
+    """A deep copy of the message to all: parts may later change the tensors that they sent."""
     extras = {part: _copy(tensors) for part, tensors in message.extras.items()}
-    return replace(message, weights=_copy(message.weights), extras=extras)
+    return Message(message.round, _copy(message.weights), extras)
 
 
 def _copy(tensors: Tensors) -> Tensors:

@@ -195,6 +195,16 @@ class Part:
 
     # Rarely needed hooks of the server half.
 
+    def message_to(self, client: int, message: PartMessage) -> PartMessage:
+        """The message to this client alone; by default the message to all.
+
+        Called before training, for each client of the round, and before personal models are tuned;
+        it must not change any state. The result's weights replace the global weights. They may
+        include private weights, which then replace the client's own. The result's extras replace
+        the extras of ``broadcast``.
+        """
+        return message
+
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
         """Tensors to keep from one client's weights, which are dropped after aggregation.
 

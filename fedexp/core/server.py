@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import torch
 
-from fedexp.core.messages import Extras, Message, Tensors, Update
+from fedexp.core.messages import Extras, Message, PartMessage, Tensors, Update
 from fedexp.core.part import Part
 from fedexp.core.reducible import Contribution, Reducible, joined, split
 from fedexp.core.sockets import Aggregator
@@ -32,15 +32,31 @@ class Server:
         self.weights = weights
         self.parts = dict(parts)
         self.aggregator = cast(Aggregator, parts["aggregator"])
+        self._addressing = {
+            name: part
+            for name, part in parts.items()
+            if type(part).message_to is not Part.message_to
+        }
         self._digests = _Digests()
         self._merged = 0
         self.refused = False
         self.idle_rounds = 0
 
     def broadcast(self, round: int) -> Message:
-        """The message that every client of this round downloads."""
+        """The message to the clients of this round."""
         extras = {name: part.broadcast(round) for name, part in self.parts.items()}
-        return Message(round, self.weights, {name: sent for name, sent in extras.items() if sent})
+        sent = {name: tensors for name, tensors in extras.items() if tensors}
+        return Message(round, self.weights, sent, self._readdress if self._addressing else None)
+
+    def _readdress(self, message: Message, client: int) -> Message:
+        """The message to this client, after every part's ``message_to``."""
+        weights, extras = message.weights, dict(message.extras)
+        for name, part in self._addressing.items():
+            own = part.message_to(client, PartMessage(message.round, weights, extras.get(name, {})))
+            weights, extras[name] = own.weights, own.extras
+        return Message(
+            message.round, weights, {name: sent for name, sent in extras.items() if sent}
+        )
 
     def add(self, update: Update) -> None:
         """Aggregate one update of the round; its weights are not kept."""

@@ -59,15 +59,15 @@ class Engine:
         """The sampler's ``answer`` at each client, under the global model: (client, answer)."""
         if not clients:
             return
-        module = self.resources.load_global(message)
-        untrained = self.resources.split(self.resources.initial)[1]
+        store, data = self.resources.store, self.resources.data
         for client in clients:
             if self.resources.sampler.trains_candidates:
                 self._train_copy(client, message)
             else:
-                module.load(self.resources.store.private(client) or untrained)
-                module.begin_turn(self.resources.data.clients[client], message)
-            yield client, self.resources.sampler.answer(module)
+                own = message.to_client(client)
+                module = self._load_model(own, store.private(client) or {})
+                module.begin_turn(data.clients[client], own)
+            yield client, self.resources.sampler.answer(self.resources.module)
 
     def _train_copy(self, client: int, message: Message) -> None:
         """Train this client's shared model in the resident module; its state does not change."""
@@ -104,14 +104,15 @@ class Engine:
 
     def begin(self, client: int, message: Message, state: ClientState) -> ClientModule:
         """Load this client's shared model into the resident module, ready for local training."""
-        module = self.resources.load_global(message)
-        module.load(state.private)
+        message = message.to_client(client)
+        module = self._load_model(message, state.private)
         module.begin_turn(self.training_data(client, message), message)
         self._begin_parts(self.resources.parts, message, state)
         return module
 
     def begin_personal(self, client: int, message: Message, state: ClientState) -> ClientModule:
         """Load this client's separate model into the resident module, ready for training."""
+        message = message.to_client(client)
         module = self.resources.load_global(message)
         module.begin_turn(self.training_data(client, message), message, personal=True)
         module.load(state.separate_model or self.resources.initial)
@@ -126,9 +127,10 @@ class Engine:
         store = self.resources.store
         memories = {name: store.memory(client, name) for name in _PERSONAL_PARTS}
         copy = ClientState(memories, store.private(client) or {})
-        module = self.resources.load_global(message)
-        tunes = self.resources.personalization.tunes
-        module.load(store.model(client) if tunes == "local" else copy.private)
+        message = message.to_client(client)
+        module = self._load_model(message, copy.private)
+        if self.resources.personalization.tunes == "local":
+            module.load(store.model(client))
         data, next_round = self.resources.data.clients[client], message.round + 1
         module.begin_turn(data, message, personal=True, round=next_round)
         self._begin_parts(_PERSONAL_PARTS, message, copy)
@@ -217,6 +219,12 @@ class Engine:
     def training_data(self, client: int, message: Message) -> ClientData:
         """The client's training data in the message's round, with injected faults."""
         return self.resources.faults.data(message.round, self.resources.data.clients[client])
+
+    def _load_model(self, message: Message, private: Tensors) -> ClientModule:
+        """Load the message's weights, and the client's private weights that it does not have."""
+        module = self.resources.load_global(message)
+        module.load({name: w for name, w in private.items() if name not in message.weights})
+        return module
 
     def _begin_parts(self, names: Iterable[str], message: Message, state: ClientState) -> None:
         """Seed the layers and call ``begin`` of these parts for the resident module's client."""

@@ -37,7 +37,10 @@ def end_turns(turns: Sequence[Trained], message: Message, resources: Resources) 
     client's state are added to the metrics. Waits for the device once, for all turns together.
     """
     module = resources.module
-    arrived = [resources.faults.corrupt(turn.update, message) for turn in turns]
+    arrived = [
+        resources.faults.corrupt(turn.update, message.to_client(turn.update.client))
+        for turn in turns
+    ]
     scalars = [
         torch.stack([*turn.fitted.values(), _sums_are_finite(turn, update, module.device).float()])
         for turn, update in zip(turns, arrived, strict=True)

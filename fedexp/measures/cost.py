@@ -24,7 +24,7 @@ class Cost(Measure):
         seconds = {f"time/{step}_s": value for step, value in exchange.seconds.items()}
         return Measured(
             {
-                "cost/download_bytes": len(exchange.reached) * exchange.message.nbytes,
+                "cost/download_bytes": exchange.download_bytes,
                 "cost/upload_bytes": exchange.upload_bytes,
                 "cost/server_memory_bytes": after.server.state_nbytes,
                 **seconds,

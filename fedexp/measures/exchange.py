@@ -39,11 +39,11 @@ class Exchange:
     """Counts one round's messages and times its steps.
 
     Args:
-        message: the message that every client of the round downloads.
+        message: the message to the clients of the round.
 
     Attributes:
         cohort: the chosen clients in the sampler's order, including clients that dropped out.
-        reached: the clients that downloaded the message.
+        download_bytes: bytes that clients downloaded: the cohort, and clients that answered.
         upload_bytes: bytes of all answers and updates, including refused updates.
         receipts: the accepted updates, without their tensors.
         seconds: step -> seconds: ``select``, ``train`` and, if clients were asked, ``probe``; after
@@ -53,10 +53,11 @@ class Exchange:
     def __init__(self, message: Message) -> None:
         self.message = message
         self.cohort: Sequence[int] = ()
-        self.reached: set[int] = set()
+        self.download_bytes = 0
         self.upload_bytes = 0
         self.receipts: list[Receipt] = []
         self.seconds = {"select": 0.0, "train": 0.0}
+        self._answered: set[int] = set()
         self._answered_bytes = 0
         self._start = self._reduced_at = time.perf_counter()
 
@@ -66,7 +67,7 @@ class Exchange:
         received = dict(answers)
         if received:
             self.seconds["probe"] = time.perf_counter() - start
-        self.reached.update(received)
+        self._answered = set(received)
         self._answered_bytes = sum(map(count_bytes, received.values()))
         return received
 
@@ -75,7 +76,7 @@ class Exchange:
         elapsed = time.perf_counter() - self._start
         self.seconds["select"] = elapsed - self.seconds.get("probe", 0.0)
         self.cohort = cohort
-        self.reached.update(cohort)
+        self.download_bytes = self.message.bytes_to(self._answered | set(cohort))
         return cohort
 
     def count_arrivals(self, updates: Iterable[Update]) -> Iterator[Update]:

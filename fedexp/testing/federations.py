@@ -16,7 +16,7 @@ from omegaconf import open_dict
 from fedexp.config.composed import to_dict
 from fedexp.config.keys import flatten, override_key
 from fedexp.config.schema import Config, validate
-from fedexp.core.messages import Message, Tensors
+from fedexp.core.messages import Tensors
 from fedexp.data.load import load_data
 from fedexp.federation import Federation
 from fedexp.runtime.assembly import assemble
@@ -81,6 +81,12 @@ def scramble() -> None:
         seed(random.SystemRandom().randrange(2**31))
 
 
-def tensors_of(message: Message) -> Tensors:
-    """Every tensor of the message, by name."""
-    return flatten({"weights": message.weights, **message.extras})
+def sent_after(federation: Federation, round: int) -> Tensors:
+    """Name -> copy of every tensor that the server would send to any client after this round."""
+    message = federation.server.broadcast(round + 1)
+    tensors = {"weights": message.weights, **message.extras}
+    if message.readdress is not None:
+        for client in range(len(federation.data.clients)):
+            own = message.to_client(client)
+            tensors[f"client {client}"] = flatten({"weights": own.weights, **own.extras})
+    return sent(flatten(tensors))

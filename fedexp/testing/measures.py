@@ -18,7 +18,7 @@ from fedexp.drawing.data_figure import DataFigure
 from fedexp.measures.measure import Measure
 from fedexp.runtime.plan import plan
 from fedexp.testing.comparison import ContractError, compare
-from fedexp.testing.federations import configure, federation_of, resumed, scramble, sent, tensors_of
+from fedexp.testing.federations import configure, federation_of, resumed, scramble, sent, sent_after
 from fedexp.tracking.tracker import Record, Tracker
 
 _CPU = torch.device("cpu")
@@ -101,7 +101,7 @@ def _recorded(config: Config) -> tuple[list[Record], Tensors]:
     with federation_of(config) as federation:
         federation.tracker = recorder
         federation.run(config.rounds)
-        return recorder.records, tensors_of(sent(federation.server.broadcast(config.rounds + 1)))
+        return recorder.records, sent_after(federation, config.rounds)
 
 
 def _recorded_with_a_break(config: Config) -> list[Record]:

@@ -11,12 +11,12 @@ from fedexp.errors import InputError
 from fedexp.federation import Federation
 from fedexp.runtime.plan import plan
 from fedexp.testing.comparison import compare
-from fedexp.testing.federations import configure, federation_of, resumed, scramble, sent, tensors_of
+from fedexp.testing.federations import configure, federation_of, resumed, scramble, sent, sent_after
 from fedexp.testing.interrupted import Interrupted, other_client
 
 _ROUNDS = 2
-_Run = Callable[[Config], Message]
-"""Trains ``_ROUNDS`` rounds in some way; returns what the server would send after them."""
+_Run = Callable[[Config], Tensors]
+"""Trains ``_ROUNDS`` rounds in some way; returns the tensors that the server would then send."""
 
 
 def check_part(
@@ -78,14 +78,14 @@ def check_part(
         return  # refused, in one line
 
 
-def _train(config: Config) -> Message:
+def _train(config: Config) -> Tensors:
     with federation_of(config) as federation:
         for round in range(1, _ROUNDS + 1):
             federation.run_round(round)
-        return sent(federation.server.broadcast(_ROUNDS + 1))
+        return sent_after(federation, _ROUNDS)
 
 
-def _train_apart(config: Config) -> Message:
+def _train_apart(config: Config) -> Tensors:
     """Train the clients of one federation for the server of another."""
     with federation_of(config) as far, federation_of(config) as clients:
         for round in range(1, _ROUNDS + 1):
@@ -94,10 +94,10 @@ def _train_apart(config: Config) -> Message:
             for update in clients.engine.train(cohort, message):
                 far.server.add(sent(update))
             far.server.step()
-        return sent(far.server.broadcast(_ROUNDS + 1))
+        return sent_after(far, _ROUNDS)
 
 
-def _train_among_others(config: Config) -> Message:
+def _train_among_others(config: Config) -> Tensors:
     """Train some other client before each one, and discard its update."""
     with federation_of(config) as federation:
         for round in range(1, _ROUNDS + 1):
@@ -109,16 +109,16 @@ def _train_among_others(config: Config) -> Message:
             for update in updates:
                 federation.server.add(update)
             federation.server.step()
-        return sent(federation.server.broadcast(_ROUNDS + 1))
+        return sent_after(federation, _ROUNDS)
 
 
-def _train_interrupted(config: Config) -> Message:
+def _train_interrupted(config: Config) -> Tensors:
     """Begin another client before each client trains, then restore what a stack keeps."""
     with federation_of(config) as federation:
         federation.engine = Interrupted(federation.engine.resources)
         for round in range(1, _ROUNDS + 1):
             federation.run_round(round)
-        return sent(federation.server.broadcast(_ROUNDS + 1))
+        return sent_after(federation, _ROUNDS)
 
 
 def _cohort(server: Federation, clients: Federation, message: Message) -> Sequence[int]:
@@ -140,17 +140,17 @@ def _train_in_vain(federation: Federation, client: int, message: Message) -> Non
         resources.store.put(other, before[other])
 
 
-def _train_with_a_break(config: Config) -> Message:
+def _train_with_a_break(config: Config) -> Tensors:
     """Save all after the first round, and train a new federation from there."""
     with federation_of(config) as first:
         first.run_round(1)
         with resumed(config, first) as second:
             for round in range(2, _ROUNDS + 1):
                 second.run_round(round)
-            return sent(second.server.broadcast(_ROUNDS + 1))
+            return sent_after(second, _ROUNDS)
 
 
 def _sent_after(run: _Run, config: Config) -> Tensors:
-    """Every tensor of the message, by name; each run begins with other global random states."""
+    """The result of the run, which begins with random global random states."""
     scramble()
-    return tensors_of(run(config))
+    return run(config)
