@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from fedexp.cli.hydra_api import for_launchers, job_config, runs_one_by_one
 from fedexp.cli.sweeps import minutes
 from fedexp.errors import InputError
+from fedexp.leaderboard.tuning import Tuning
 from fedexp.papers.sweep import (
     CELLS,
     TableSweep,
@@ -37,6 +38,8 @@ class TableSweeper(Sweeper):
         params: key -> values that a preset sweeps.
         parts: several such products, for a table that is not one; see ``fedexp.papers.sweep``.
         cells: names or patterns of the experiments to run of a table; None: all.
+        tune: how each method of a table is tuned before it runs with all seeds, see
+            ``fedexp.leaderboard.tuning``; None or without budgets: not at all.
         max_batch_size: the largest number of jobs that the launcher gets at a time.
     """
 
@@ -48,10 +51,12 @@ class TableSweeper(Sweeper):
         params: Mapping[str, Any],
         parts: Sequence[Mapping[str, Any]],
         cells: Sequence[str] | None,
+        tune: Mapping[str, Any] | None,
         max_batch_size: int | None,
     ) -> None:
         self._params, self._parts = _plain(params), _plain(parts)
         self._cells, self._batch = _plain(cells), max_batch_size
+        self._tuning = Tuning.read(_plain(tune)) if tune and tune["budgets"] else None
 
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
@@ -70,7 +75,7 @@ class TableSweeper(Sweeper):
         folder = Path(self.config.hydra.sweep.dir)
         try:
             jobs = self._jobs(arguments)
-            self._check(jobs)
+            self._check(self._tuning.one_trial_each(jobs) if self._tuning else jobs)
         except (InputError, HydraException):
             with suppress(OSError):
                 folder.rmdir()  # fails, as it should, if the folder holds a sweep
@@ -78,15 +83,29 @@ class TableSweeper(Sweeper):
         folder.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, folder / "multirun.yaml")
         with limited_sweep(folder, minutes(self.config)):
-            return self._launch(jobs, folder)
+            if self._tuning is None:
+                return self._launch(jobs, folder)
+            trials = self._tuning.trials(jobs)
+            print(f"fedexp: first {len(trials)} trials of settings", file=sys.stderr)
+            results = self._launch(trials, folder)
+            if reason_to_stop_sweep():
+                return results
+            scores = [_score(each) for batch in results for each in batch]
+            finals = self._tuning.finals(jobs, scores)
+            return results + self._launch(finals, folder, first=len(trials))
 
-    def _launch(self, jobs: Sequence[Sequence[str]], folder: Path) -> list[Sequence[JobReturn]]:
-        """Launch the jobs until all are done or the sweep has to stop; name those not started."""
+    def _launch(
+        self, jobs: Sequence[Sequence[str]], folder: Path, first: int = 0
+    ) -> list[Sequence[JobReturn]]:
+        """Launch the jobs until all are done or the sweep has to stop; name those not started.
+
+        ``first`` is the number of the first job.
+        """
         size = self._batch or (1 if runs_one_by_one(self.launcher) else len(jobs))
         results: list[Sequence[JobReturn]] = []
         begun = 0
         while begun < len(jobs) and not reason_to_stop_sweep():
-            results.append(self.launcher.launch(jobs[begun : begun + size], begun))
+            results.append(self.launcher.launch(jobs[begun : begun + size], first + begun))
             begun += len(results[-1])
             for result in results[-1]:
                 _ = result.return_value  # raises the error of a job that failed
@@ -151,6 +170,11 @@ def _not_started(
     return [job for job, path in zip(jobs, folders, strict=False) if not path.exists()]
 
 
+def _score(trial: JobReturn) -> float:
+    """The objective of a trial; NaN if it failed."""
+    return float(trial.return_value)
+
+
 def _plain(node: Any) -> Any:
     return OmegaConf.to_container(node) if OmegaConf.is_config(node) else node
 
@@ -160,5 +184,9 @@ def _values(override: Override) -> list[str]:
     if override.is_sweep_override():
         if not override.is_discrete_sweep():
             raise HydraException(f"{override.input_line}: only lists of values can be swept")
-        return list(override.sweep_string_iterator())
+        if values := list(override.sweep_string_iterator()):
+            return values
+        raise HydraException(
+            f"{override.input_line}: no option fits (of options in folders, name each)"
+        )
     return [override.get_value_element_as_str()]

@@ -60,11 +60,19 @@ class SweepTable(Callback):
     """Prints the table of all jobs and writes it to ``sweep.csv``; names the failed jobs."""
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Called by Hydra in the parent after the last job; exits with 1 if a job failed."""
+        """Called by Hydra in the parent after the last job; exits with 1 if a job failed.
+
+        In a contest, whose trials may fail, failed jobs are only named.
+        """
         from fedexp.papers.report import PaperReport
-        from fedexp.reporting.sweep import report_sweep
+        from fedexp.reporting.sweep import jobs, report_sweep
 
         log_name, folder = f"{config.hydra.job.name}.log", Path(config.hydra.sweep.dir)
+        if OmegaConf.select(config, "hydra.sweeper.tune.budgets"):
+            for job in jobs(folder)[1]:
+                print(f"Failed: {job}; {log_name} there says why")
+            print(f"fedexp-leaderboard {folder} --to DIR writes its tables and pictures")
+            return
         choices = OmegaConf.select(config, "hydra.runtime.choices") or {}
         is_search = choices.get("hydra/sweeper") == "optuna"
         objective = config.objective if is_search else None

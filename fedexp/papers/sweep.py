@@ -52,8 +52,8 @@ class TableSweep:
         cls, name: str, params: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]
     ) -> TableSweep:
         """The table of ``hydra.sweeper.params`` and ``hydra.sweeper.parts``."""
-        common = {key: _values(value) for key, value in params.items()}
-        own = [{key: _values(value) for key, value in part.items()} for part in parts]
+        common = {key: values_of(value) for key, value in params.items()}
+        own = [{key: values_of(value) for key, value in part.items()} for part in parts]
         # The seeds vary fastest, so that one method's runs are neighbours.
         products = [{**common, **part} for part in own or [{}]]
         return cls(name, [dict(sorted(each.items(), key=_seed_last)) for each in products])
@@ -151,7 +151,7 @@ def table_jobs(
     table = (whole.only(cells) if cells else whole).with_typed(typed)
     jobs = table.jobs()
     changes = " ".join(_with_effect(whole.changes(typed), without_seeds(jobs), compose))
-    differs = f"; differs from the paper: {changes}" if changes else ""
+    differs = f"; differs from the preset: {changes}" if changes else ""
     print(f"fedexp: {whole.name}: {table.size()}{differs}", file=sys.stderr)
     return jobs
 
@@ -227,7 +227,7 @@ def table_presets(folders: Iterable[Path]) -> Iterator[tuple[str, str]]:
                 yield path.relative_to(folder / CELLS).with_suffix("").as_posix(), title
 
 
-def _values(value: Any) -> list[str]:
+def values_of(value: Any) -> list[str]:
     """The values of an axis, which YAML writes as a list, as one value, or as ``a,b,c``."""
     if isinstance(value, str) and not value.startswith("["):  # a list is one value
         return [each.strip() for each in value.split(",")]

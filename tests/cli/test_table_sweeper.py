@@ -23,7 +23,7 @@ def sweeper(overrides: Sequence[str]) -> TableSweeper:
     loader = GlobalHydra.instance().config_loader()
     config = loader.load_configuration("config", list(overrides), RunMode.MULTIRUN)
     own = config.hydra.sweeper
-    made = TableSweeper(own.params, own.parts, own.cells, own.max_batch_size)
+    made = TableSweeper(own.params, own.parts, own.cells, own.tune, own.max_batch_size)
     made.config, made.hydra_context = config, HydraContext(loader, None)  # type: ignore[arg-type]
     return made
 
@@ -37,11 +37,11 @@ ONE_CELL = ["experiment=fednh/table1", "algorithm=fedavg,fednh", "hydra.sweeper.
     [
         (["clients.count=100"], ""),
         (["optimizer.lr=1e-2", "data=tiny_imagenet"], ""),
-        (["clients.count=100", "rounds=60"], "; differs from the paper: rounds=60"),
-        (["local.grad_clip=null"], "; differs from the paper: local.grad_clip=null"),
+        (["clients.count=100", "rounds=60"], "; differs from the preset: rounds=60"),
+        (["local.grad_clip=null"], "; differs from the preset: local.grad_clip=null"),
         # FedAvg's head has no rho.
-        (["++head.rho=0.9"], "; differs from the paper: ++head.rho=0.9"),
-        (["data=digits"], "; differs from the paper: data=digits"),
+        (["++head.rho=0.9"], "; differs from the preset: ++head.rho=0.9"),
+        (["data=digits"], "; differs from the preset: data=digits"),
     ],
 )
 def test_a_typed_value_that_the_preset_has_is_no_difference(

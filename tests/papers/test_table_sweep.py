@@ -240,7 +240,7 @@ def test_a_killed_table_goes_on_by_the_same_command(tmp_path: Path) -> None:
     _, said = last.communicate(timeout=300)
     assert last.returncode == 0, said
     assert "1 cell x 1 method x 2 values of head.rho x 2 seeds = 4 jobs" in said
-    assert "differs from the paper: clients.count=4" in said
+    assert "differs from the preset: clients.count=4" in said
     assert {path: path.stat().st_mtime_ns for path in before} == before
     (folder,) = tmp_path.glob("multirun/*/*")
     assert len(list(folder.glob("*/summary.json"))) == 4

@@ -1,0 +1,42 @@
+"""The ``fedexp-leaderboard`` command: the page of a contest from the files of its sweeps."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedexp.errors import InputError
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The ``fedexp-leaderboard`` command; exit code 1 if nothing could be read."""
+    options = _parse(arguments)
+    from fedexp.leaderboard.files import write  # slow to import
+    from fedexp.leaderboard.results import read_results
+
+    try:
+        results, problems = read_results(options.sweeps)
+        for path in write(results, options.to):
+            print(path)
+    except InputError as error:
+        raise SystemExit(f"fedexp-leaderboard: {error}") from None
+    for problem in problems:
+        print(problem, file=sys.stderr)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="fedexp-leaderboard",
+        description="Writes the tables and pictures of a contest, such as "
+        "fedexp -m experiment=leaderboard/digits. Several sweeps of one contest are joined.",
+    )
+    add = parser.add_argument
+    add("sweeps", nargs="+", type=Path, metavar="SWEEP", help="the folder of a sweep")
+    add("--to", type=Path, metavar="DIR", required=True, help="the folder to write to")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Pictures of a contest: which conclusions survive, and ranks against the search budget."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+
+from fedexp.drawing.panels import add_axes, name_axes
+from fedexp.drawing.style import FAINT, PlainFigure, empty_figure, line_style
+from fedexp.leaderboard.standings import by_mean_rank, verdict
+from fedexp.reporting.statistics import Interval
+
+_STRONGEST = 0.2
+"""Gain from which on colours do not grow stronger."""
+_SIGNS = {"ahead": "+", "behind": "-", "level": "", "": ""}
+
+
+def gains_map(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Figure:
+    """Draw the gain of every method over the baseline in every cell.
+
+    A sign in a cell says that the interval of the gain excludes 0.
+
+    Args:
+        frame: the standings.
+        cells: the columns, from left to right.
+        metric: the name of the accuracy, for the title.
+    """
+    compared = frame[frame["gain"].notna()]
+    order = compared.assign(gain=compared["gain"].map(_mean)).groupby("method")["gain"].mean()
+    methods = list(order.sort_values(ascending=False).index)
+    gains = {(row["cell"], row["method"]): row["gain"] for row in compared.to_dict("records")}
+    table = np.array([[_mean(gains.get((c, m))) for c in cells] for m in methods])
+    figure = empty_figure(1.1 * len(cells) + 2.6, 0.24 * len(methods) + 1.8)
+    axes = figure.subplots()
+    image = axes.imshow(
+        np.ma.masked_invalid(table),
+        cmap=colormaps["RdBu"].with_extremes(bad=FAINT),
+        vmin=-_STRONGEST,
+        vmax=_STRONGEST,
+        aspect="auto",
+    )
+    for y, method in enumerate(methods):
+        for x, cell in enumerate(cells):
+            if (gain := gains.get((cell, method))) is not None:
+                text = f"{gain.mean:+.2f} {_SIGNS[verdict(gain)]}".rstrip()
+                color = "white" if abs(gain.mean) > 0.7 * _STRONGEST else "black"
+                axes.text(x, y, text, ha="center", va="center", fontsize=7, color=color)
+    axes.set_xticks(range(len(cells)), [_words(cell) for cell in cells], fontsize=8)
+    axes.set_yticks(range(len(methods)), methods, fontsize=8)
+    axes.tick_params(length=0, top=True, bottom=False, labeltop=True, labelbottom=False)
+    figure.colorbar(image, ax=axes, label="gain over FedAvg", extend="both", aspect=40)
+    figure.suptitle(f"{metric}: + ahead, - behind, without a sign: no difference shown")
+    return figure
+
+
+def ranks_by_budget(frames: Mapping[int, pd.DataFrame], most: int = 10) -> Figure:
+    """Draw the mean rank of the best methods against the number of trials.
+
+    Args:
+        frames: search budget -> standings.
+        most: number of methods in colour, the best with any budget; the others are grey.
+    """
+    ranks = pd.DataFrame({budget: by_mean_rank(frame) for budget, frame in frames.items()})
+    best = list(ranks.min(axis=1).sort_values(kind="stable").index[:most])
+    figure = PlainFigure(figsize=(6.4, 4.6))
+    axes = add_axes(figure, 0.9, 0.6, 3.6, 3.6)
+    places = range(len(ranks.columns))
+    for method in ranks.index.difference(best):
+        axes.plot(places, ranks.loc[method], color="#cccccc", linewidth=0.8)
+    for number, method in enumerate(best):
+        axes.plot(places, ranks.loc[method], label=method, **line_style(number))
+    axes.invert_yaxis()
+    axes.set_xticks(list(places), [str(budget) for budget in ranks.columns])
+    name_axes(axes, "trials to choose from", "mean rank (1 is best)")
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.02, 1), fontsize=8)
+    return figure
+
+
+def _mean(gain: Interval | None) -> float:
+    return float("nan") if gain is None else gain.mean
+
+
+def _words(cell: str) -> str:
+    """A cell's name in lines: ``digits_long_tail`` becomes ``long`` and ``tail``."""
+    return cell.partition("_")[2].replace("_", "\n")

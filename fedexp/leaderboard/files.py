@@ -1,0 +1,55 @@
+"""Writes the results of a contest, their page and its pictures."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from fedexp.leaderboard.figures import gains_map, ranks_by_budget
+from fedexp.leaderboard.page import METRICS, budgets_of, cells_of, page
+from fedexp.leaderboard.results import chosen
+from fedexp.leaderboard.standings import standings
+from fedexp.reporting.csv import csv
+from fedexp.state.atomic import write_atomically
+
+RESULTS, PAGE = "leaderboard.csv", "leaderboard.md"
+
+
+def write(results: pd.DataFrame, folder: Path) -> list[Path]:
+    """Write ``leaderboard.csv``, ``leaderboard.md`` and the pictures; returns the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = pictures(results)
+    names = [f"![{title}]({name}.png)" for name, title, _ in drawn]
+    text = "\n\n".join(["# Leaderboard", page(results), *names])
+    contents = {RESULTS: csv(results), PAGE: f"{text}\n".encode()}
+    contents |= {f"{name}.png": _png(figure) for name, _, figure in drawn}
+    for name, content in contents.items():
+        write_atomically(folder / name, content)
+    return [folder / name for name in contents]
+
+
+def pictures(results: pd.DataFrame) -> list[tuple[str, str, Figure]]:
+    """(Name, title, figure) of each picture."""
+    cells, found = cells_of(results), []
+    for metric in METRICS:
+        frames = {b: standings(chosen(results, b), metric) for b in budgets_of(results)}
+        name = metric.replace(" ", "_")
+        gains = gains_map(frames[max(frames)], cells, metric)
+        found.append((f"gains_{name}", f"Gains over FedAvg, {metric}", gains))
+        ranks = ranks_by_budget(frames)
+        found.append((f"ranks_{name}", f"Mean rank by the number of trials, {metric}", ranks))
+    return found
+
+
+def read_csv(path: Path) -> pd.DataFrame:
+    """The results that ``write`` has written."""
+    return pd.read_csv(path, keep_default_na=True).fillna({"setting": ""})
+
+
+def _png(figure: Figure) -> bytes:
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=110)
+    return buffer.getvalue()

@@ -1,0 +1,120 @@
+"""The page of a contest: tables in Markdown, made from its results."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from fedexp.leaderboard.results import GLOBAL, PERSONAL, chosen
+from fedexp.leaderboard.standings import by_mean_rank, conclusions, standings
+from fedexp.reporting.markdown import markdown
+from fedexp.reporting.table import STAR, Table
+
+METRICS = (GLOBAL, PERSONAL)
+
+
+def cells_of(results: pd.DataFrame) -> list[str]:
+    """The cells with final runs."""
+    return sorted(results.loc[results["trial"] == 0, "cell"].unique())
+
+
+def budgets_of(results: pd.DataFrame) -> list[int]:
+    """1, 4, 16, ... up to the largest number of trials of a method."""
+    most = int(results["trial"].max())
+    return [budget for budget in (1, 4, 16, 64) if budget <= most]
+
+
+def tables(results: pd.DataFrame) -> Iterator[Table]:
+    """Every table of the page."""
+    cells, budgets = cells_of(results), budgets_of(results)
+    for metric in METRICS:
+        by_budget = {b: standings(chosen(results, b), metric) for b in budgets}
+        yield _accuracies(by_budget[budgets[-1]], cells, metric)
+        yield _ranks(by_budget, metric)
+        yield _conclusions(by_budget[budgets[-1]], cells, metric)
+    yield _costs(chosen(results, budgets[-1]), cells)
+    yield _settings(results, cells, budgets[-1])
+
+
+def page(results: pd.DataFrame) -> str:
+    """All tables as Markdown, and the numbers of runs."""
+    trials = int((results["trial"] > 0).sum())
+    finals = len(results) - trials
+    hours = results["seconds"].sum() / 3600
+    head = (
+        f"Cells: {len(cells_of(results))}; methods: {results['method'].nunique()}; trials: "
+        f"{trials}; runs with the chosen settings: {finals}; hours of training: {hours:.1f}.\n"
+    )
+    return "\n".join([head, *map(markdown, tables(results))])
+
+
+def _accuracies(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Table:
+    """Mean ± deviation, a row for each method and a column for each cell."""
+    ranks = by_mean_rank(frame)
+    found = {(row["cell"], row["method"]): row for row in frame.to_dict("records")}
+    rows = []
+    for method in [*ranks.index, *sorted(set(frame["method"]) - set(ranks.index))]:
+        texts = [_accuracy(found.get((cell, method))) for cell in cells]
+        rows.append([method, f"{ranks[method]:.1f}" if method in ranks else "", *texts])
+    notes = ["Mean ± standard deviation over seeds; the best settings of all trials.", STAR]
+    notes.append("The interval is of the paired differences to fedavg, seed by seed.")
+    return Table(_title(metric), ["method", "mean rank", *cells], rows, notes=notes)
+
+
+def _accuracy(row: Mapping[Hashable, Any] | None) -> str:
+    if row is None:
+        return ""
+    star = " *" if row["gain"] is not None and row["gain"].excludes_zero else ""
+    return f"{row['mean']:.3f} ± {row['std']:.3f}{star}"
+
+
+def _ranks(frames: dict[int, pd.DataFrame], metric: str) -> Table:
+    """The mean rank over cells with each search budget."""
+    columns = [f"trials: {budget}" for budget in frames]
+    ranks = pd.concat(map(by_mean_rank, frames.values()), axis=1, keys=columns)
+    rows = [
+        [str(method), *(f"{rank:.1f}" for rank in own)]
+        for method, own in ranks.sort_values(columns[-1]).iterrows()
+    ]
+    title = f"{_title(metric)}: mean rank by the number of trials"
+    return Table(title, ["method", *columns], rows)
+
+
+def _conclusions(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Table:
+    """In how many cells each method is ahead of, level with and behind fedavg."""
+    counts = conclusions(frame, cells).sort_values(["ahead", "behind"], ascending=[False, True])
+    rows = [[str(method), *map(str, own)] for method, own in counts.iterrows()]
+    title = f"{_title(metric)}: number of cells in which the interval against fedavg excludes 0"
+    return Table(title, ["method", *counts.columns], rows)
+
+
+def _costs(finals: pd.DataFrame, cells: Sequence[str]) -> Table:
+    """Fairness, bytes and seconds, means over cells and seeds."""
+    names = ["worst tenth", "gini", "megabytes", "seconds"]
+    means = finals[finals["cell"].isin(cells)].groupby("method")[names].mean()
+    ordered = means.sort_values("worst tenth", ascending=False)
+    rows = [
+        [
+            str(method),
+            *(f"{value:.{digits}f}" for value, digits in zip(own, (3, 3, 1, 1), strict=True)),
+        ]
+        for method, own in zip(ordered.index, ordered.to_numpy().tolist(), strict=True)
+    ]
+    notes = ["Means over cells and seeds. Worst tenth and Gini are of the personal accuracies."]
+    return Table("Fairness and costs of a run", ["method", *names], rows, notes=notes)
+
+
+def _settings(results: pd.DataFrame, cells: Sequence[str], budget: int) -> Table:
+    """The chosen settings; an empty cell is the preset as it is."""
+    best = chosen(results, budget).drop_duplicates(["cell", "method"])
+    table = best.pivot(index="method", columns="cell", values="setting").reindex(
+        columns=list(cells)
+    )
+    rows = [[str(method), *own.fillna("not run")] for method, own in table.iterrows()]
+    return Table("Chosen settings", ["method", *cells], rows)
+
+
+def _title(metric: str) -> str:
+    return metric.capitalize()

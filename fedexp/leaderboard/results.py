@@ -1,0 +1,111 @@
+"""The results of a contest: one row for each run, from the files of its sweeps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from omegaconf import OmegaConf
+
+from fedexp.config.keys import override_key
+from fedexp.errors import InputError
+from fedexp.leaderboard.tuning import Setting, Tuning, choice
+from fedexp.reporting.runs import Run, read_runs
+
+GLOBAL, PERSONAL = "global accuracy", "personal accuracy"
+MEASURED = {
+    PERSONAL: "personal/accuracy_local",
+    "worst tenth": "fairness/worst_decile",
+    "gini": "fairness/gini",
+}
+"""Column -> the metric of a run's last round."""
+_RECENT = 5
+"""Number of last rounds whose mean is the global accuracy."""
+_BYTES = ("cost/download_bytes", "cost/upload_bytes")
+_SECONDS = ("time/select_s", "time/probe_s", "time/train_s", "time/server_s")
+KEYS = ["cell", "method", "setting"]
+
+
+def read_results(sweeps: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
+    """The runs of one contest's sweeps.
+
+    Returns:
+        A frame with the columns ``cell``, ``method``, ``setting`` (the tuned overrides; empty: the
+        preset as it is), ``seed``, ``trial`` (its number from 1; 0 for a final run), ``score`` (the
+        objective of a trial), the accuracies, ``megabytes`` and ``seconds`` of the whole run; and
+        one line for each run that is left out.
+
+    Raises:
+        InputError: a folder holds no sweep of a contest, or nothing has run.
+    """
+    rows, problems = [], []
+    for sweep in sweeps:
+        tuning = _tuning(sweep)
+        runs, left_out = read_runs([sweep])
+        problems += left_out
+        rows += [_row(run, tuning) for run in runs if run.finished]
+        problems += [f"{run.place}: not finished" for run in runs if not run.finished]
+    if not rows:
+        raise InputError("\n".join(problems) or "no folder given")
+    frame = pd.DataFrame(rows).drop_duplicates([*KEYS, "seed"])
+    return frame.sort_values(["cell", "method", "trial", "setting", "seed"]), problems
+
+
+def chosen(results: pd.DataFrame, budget: int) -> pd.DataFrame:
+    """The final runs with the setting that this budget of trials chooses.
+
+    A method whose trials or final runs are missing in a cell is absent there.
+    """
+    trials = results[results["trial"] > 0]
+    best = [
+        group.sort_values("trial").iloc[
+            choice(group.sort_values("trial")["score"].tolist(), budget)
+        ]
+        for _, group in trials.groupby(["cell", "method"])
+    ]
+    keys = pd.DataFrame(best)[KEYS] if best else pd.DataFrame(columns=KEYS)
+    return results[results["trial"] == 0].merge(keys, on=KEYS)
+
+
+def _tuning(sweep: Path) -> Tuning:
+    try:
+        node: Any = OmegaConf.to_container(OmegaConf.load(sweep / "multirun.yaml").hydra.sweeper)
+        return Tuning.read(node["tune"])
+    except (OSError, AttributeError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{sweep}: holds no contest, whose sweep has hydra.sweeper.tune"
+        ) from error
+
+
+def _row(run: Run, tuning: Tuning) -> dict[str, Any]:
+    method, setting = str(run.choices["algorithm"]), _setting(run, tuning.keys)
+    is_trial = run.seed == tuning.seed
+    last = run.history[-1]
+    return {
+        "cell": str(run.choices["experiment"]).rpartition("/")[2],
+        "method": method,
+        "setting": " ".join(setting),
+        "seed": run.seed,
+        "trial": tuning.settings(method).index(setting) + 1 if is_trial else 0,
+        "score": last.get(run.config["objective"], math.nan) if is_trial else math.nan,
+        GLOBAL: _recent(run.history, "global/accuracy"),
+        **{name: last.get(metric, math.nan) for name, metric in MEASURED.items()},
+        "megabytes": _total(run.history, _BYTES) / 1e6,
+        "seconds": _total(run.history, _SECONDS),
+    }
+
+
+def _setting(run: Run, keys: Iterable[str]) -> Setting:
+    return tuple(each for each in run.overrides if override_key(each) in set(keys))
+
+
+def _recent(history: Sequence[Mapping[str, float]], metric: str) -> float:
+    values = [row[metric] for row in history if metric in row][-_RECENT:]
+    return sum(values) / len(values) if values else math.nan
+
+
+def _total(history: Iterable[Mapping[str, float]], metrics: Iterable[str]) -> float:
+    return sum(row.get(metric, 0.0) for row in history for metric in metrics)

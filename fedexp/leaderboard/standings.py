@@ -1,0 +1,69 @@
+"""Standings of a contest: means, gains over a baseline with intervals, and ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from fedexp.reporting.statistics import Interval, paired_difference
+
+BASELINE = "fedavg"
+
+
+def standings(finals: pd.DataFrame, metric: str, baseline: str = BASELINE) -> pd.DataFrame:
+    """One row for each cell and method that measured ``metric``.
+
+    Args:
+        finals: the final runs of one budget; see ``results.chosen``.
+        metric: a column, higher is better.
+        baseline: the method to compare with.
+
+    Returns:
+        ``cell``, ``method``, ``setting``, ``mean`` and ``std`` over seeds, ``seeds``, ``gain``, an
+        ``Interval`` of the paired differences to the baseline in this cell (None for the baseline
+        itself, and without one), and ``rank`` by the mean within the cell, from 1.
+    """
+    rows = []
+    for cell, runs in finals.dropna(subset=[metric]).groupby("cell", sort=False):
+        values = {
+            str(name): dict(zip(own["seed"], own[metric], strict=True))
+            for name, own in runs.groupby("method")
+        }
+        settings = dict(zip(runs["method"], runs["setting"], strict=True))
+        for method, own in values.items():
+            has_gain = method != baseline and baseline in values
+            gain = paired_difference(own, values[baseline]) if has_gain else None
+            scores = pd.Series(own)
+            row = [scores.mean(), scores.std(), len(scores), gain]
+            rows.append([cell, method, settings[method], *row])
+    names = ["cell", "method", "setting", "mean", "std", "seeds", "gain"]
+    frame = pd.DataFrame(rows, columns=names)
+    frame["rank"] = frame.groupby("cell")["mean"].rank(ascending=False)
+    return frame
+
+
+def by_mean_rank(frame: pd.DataFrame) -> pd.Series:
+    """Method -> mean rank over the cells, the best first.
+
+    A method that misses a cell of the others has no mean rank: it is absent.
+    """
+    ranks = frame.pivot(index="method", columns="cell", values="rank").dropna()
+    return ranks.mean(axis=1).sort_values(kind="stable")
+
+
+def verdict(gain: Interval | None) -> str:
+    """``ahead`` or ``behind`` if the interval excludes 0, else ``level``; empty without a gain."""
+    if gain is None:
+        return ""
+    if not gain.excludes_zero:
+        return "level"
+    return "ahead" if gain.mean > 0 else "behind"
+
+
+def conclusions(frame: pd.DataFrame, cells: Sequence[str]) -> pd.DataFrame:
+    """Method -> in how many of ``cells`` it is ahead of, level with and behind the baseline."""
+    compared = frame[frame["cell"].isin(cells) & frame["gain"].notna()]
+    words = compared.assign(verdict=compared["gain"].map(verdict))
+    counts = words.groupby(["method", "verdict"]).size().unstack(fill_value=0)
+    return counts.reindex(columns=["ahead", "level", "behind"], fill_value=0)

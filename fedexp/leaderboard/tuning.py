@@ -1,0 +1,120 @@
+"""The trials of a contest, and the choice among them.
+
+A contest is a table of experiments, methods and seeds. Each method is first tried with a few
+settings and one seed of its own. A search budget of b takes the best of the first b trials in
+validation; with this setting the method then runs with all seeds of the table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from fedexp.config.keys import override_key
+from fedexp.errors import InputError
+from fedexp.papers.sweep import unseeded, values_of
+
+Job = list[str]
+"""The overrides of one run."""
+Setting = tuple[str, ...]
+"""The tuned overrides of a run; empty: the preset as it is."""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How the methods of a contest are tuned; ``hydra.sweeper.tune`` of its preset.
+
+    Attributes:
+        seed: the seed of all trials; no seed of the table.
+        budgets: numbers of trials, ascending.
+        common: key -> values that every method tries besides its preset's value.
+        own: algorithm -> key -> values that this method tries besides its preset's value.
+    """
+
+    seed: int
+    budgets: Sequence[int]
+    common: Mapping[str, Sequence[str]]
+    own: Mapping[str, Mapping[str, Sequence[str]]]
+
+    @classmethod
+    def read(cls, node: Mapping[str, Any]) -> Tuning:
+        """The tuning of ``hydra.sweeper.tune``. Raises InputError for a missing entry."""
+        try:
+            seed, budgets, common, own = (node[each.name] for each in fields(cls))
+        except KeyError as error:
+            raise InputError(f"hydra.sweeper.tune.{error.args[0]}: is missing") from None
+        found = {name: _axes(axes) for name, axes in own.items()}
+        return cls(int(seed), sorted(map(int, budgets)), _axes(common), found)
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """Every key that a method tunes."""
+        return frozenset([*self.common, *(key for axes in self.own.values() for key in axes)])
+
+    def settings(self, algorithm: str) -> list[Setting]:
+        """The settings to try, in order: the preset as it is, the common ones, then its own."""
+        found: list[Setting] = [()]
+        for axes in (self.common, self.own.get(algorithm, {})):
+            for key, values in axes.items():
+                found = [
+                    (*setting, *tried)
+                    for tried in [(), *((f"{key}={value}",) for value in values)]
+                    for setting in found
+                ]
+        return found[: max(self.budgets)]
+
+    def trials(self, jobs: Iterable[Job]) -> list[Job]:
+        """The trials of the table's jobs: each experiment and method once for each setting."""
+        return [
+            [*job, *setting, f"seed={self.seed}"]
+            for job in _rows(jobs)
+            for setting in self.settings(algorithm_of(job))
+        ]
+
+    def one_trial_each(self, jobs: Iterable[Job]) -> list[Job]:
+        """The last trial of each experiment and method, which has every tuned key."""
+        return [[*job, *self.settings(algorithm_of(job))[-1]] for job in _rows(jobs)]
+
+    def finals(self, jobs: Sequence[Job], scores: Sequence[float]) -> list[Job]:
+        """The jobs with the chosen settings.
+
+        Args:
+            jobs: the table's jobs.
+            scores: the objective of each of ``trials``; NaN for a trial that failed.
+        """
+        left, found = iter(scores), []
+        for row in _rows(jobs):
+            settings = self.settings(algorithm_of(row))
+            own = [next(left) for _ in settings]
+            for trial in dict.fromkeys(choice(own, budget) for budget in self.budgets):
+                seeds = [job for job in jobs if unseeded(job) == row]
+                found += [[*job, *settings[trial]] for job in seeds]
+        return found
+
+
+def choice(scores: Sequence[float], budget: int) -> int:
+    """The number of the best of the first ``budget`` trials; of equal ones the first.
+
+    Trials with NaN have failed. If all have, it is the first trial.
+    """
+    tried = [-math.inf if math.isnan(score) else score for score in scores[:budget]]
+    return tried.index(max(tried))
+
+
+def algorithm_of(job: Sequence[str]) -> str:
+    """The job's algorithm. Raises InputError if it names none."""
+    for each in job:
+        if override_key(each) == "algorithm":
+            return each.partition("=")[2]
+    raise InputError("hydra.sweeper.tune: each part of the table needs an algorithm")
+
+
+def _axes(node: Mapping[str, Any]) -> dict[str, list[str]]:
+    return {key: values_of(value) for key, value in node.items()}
+
+
+def _rows(jobs: Iterable[Job]) -> list[Job]:
+    """The jobs without their seeds, each once."""
+    return [list(row) for row in dict.fromkeys(tuple(unseeded(job)) for job in jobs)]

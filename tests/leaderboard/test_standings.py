@@ -1,0 +1,74 @@
+"""Standings by hand: two cells, three methods, two seeds."""
+
+import math
+
+import pandas as pd
+import pytest
+
+from fedexp.leaderboard.results import chosen
+from fedexp.leaderboard.standings import by_mean_rank, conclusions, standings, verdict
+from fedexp.reporting.statistics import Interval
+
+COLUMNS = ["cell", "method", "setting", "seed", "trial", "score", "accuracy"]
+
+
+def finals(**accuracies: tuple[float, float]) -> pd.DataFrame:
+    rows = [
+        [name.partition("_")[0], name.partition("_")[2], "", seed, 0, math.nan, value]
+        for name, values in accuracies.items()
+        for seed, value in enumerate(values)
+    ]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+FINALS = finals(
+    a_fedavg=(0.5, 0.7),
+    a_good=(0.6, 0.8),
+    a_odd=(0.1, 0.9),
+    b_fedavg=(0.5, 0.5),
+    b_good=(0.4, 0.2),
+)
+
+
+def test_means_gains_and_ranks() -> None:
+    frame = standings(FINALS, "accuracy").set_index(["cell", "method"])
+    assert frame.loc[("a", "good"), "mean"] == pytest.approx(0.7)
+    assert frame.loc[("a", "good"), "gain"].mean == pytest.approx(0.1)
+    assert frame.loc[("a", "good"), "gain"].half_width == pytest.approx(0, abs=1e-12)
+    assert frame.loc[("a", "fedavg"), "gain"] is None
+    # the mean of the differences -0.1 and -0.3; t(1, 97.5 %) = 12.706 times 0.1
+    assert frame.loc[("b", "good"), "gain"].half_width == pytest.approx(1.2706, rel=1e-3)
+    assert frame.loc[("a", "odd"), "rank"] == 3
+    assert frame.loc[("b", "good"), "rank"] == 2
+
+
+def test_a_method_that_misses_a_cell_has_no_mean_rank() -> None:
+    ranks = by_mean_rank(standings(FINALS, "accuracy"))
+    assert dict(ranks) == {"fedavg": 1.5, "good": 1.5}
+
+
+def test_verdicts_follow_from_the_interval() -> None:
+    assert verdict(None) == ""
+    assert verdict(Interval(0.1, 0.2, 5)) == "level"
+    assert verdict(Interval(0.3, 0.2, 5)) == "ahead"
+    assert verdict(Interval(-0.3, 0.2, 5)) == "behind"
+    assert verdict(Interval(0.3, math.nan, 1)) == "level"  # one seed is not tested
+
+
+def test_conclusions_are_counted_over_cells() -> None:
+    counts = conclusions(standings(FINALS, "accuracy"), ["a", "b"])
+    assert dict(counts.loc["good"]) == {"ahead": 1, "level": 1, "behind": 0}
+    assert "fedavg" not in counts.index
+
+
+def test_the_final_runs_of_a_budget_have_its_choice() -> None:
+    trials = [("", 1, 0.5), ("lr=1", 2, 0.4), ("lr=2", 3, 0.9)]
+    rows = [["a", "fedavg", setting, 100, n, score, 0.0] for setting, n, score in trials]
+    rows += [
+        ["a", "fedavg", setting, 0, 0, math.nan, value]
+        for setting, value in (("", 0.6), ("lr=2", 0.8))
+    ]
+    rows += [["a", "late", "", 0, 0, math.nan, 0.9]]  # its trials have not run
+    results = pd.DataFrame(rows, columns=COLUMNS)
+    assert chosen(results, 2)["accuracy"].tolist() == [0.6]
+    assert chosen(results, 3)["accuracy"].tolist() == [0.8]
