@@ -12,6 +12,7 @@ from sphinx.application import Sphinx
 from generate.experiments import experiments_page, paper_page, papers
 from generate.gallery import gallery
 from generate.group_page import group_page, groups_page
+from generate.leaderboard import leaderboard
 from generate.option_page import option_page
 from generate.options import GROUPS, all_options
 from generate.results import results_pages
@@ -38,6 +39,7 @@ def pages() -> Iterator[tuple[str, str]]:
     for paper in papers():
         yield f"options/experiment/{paper}.md", paper_page(paper)
     yield from results_pages()
+    yield "results/leaderboard_digits.part", leaderboard("digits")
 
 
 def write_pages(folder: Path) -> None:

@@ -22,7 +22,7 @@ def cells_of(results: pd.DataFrame) -> list[str]:
 
 def budgets_of(results: pd.DataFrame) -> list[int]:
     """1, 4, 16, ... up to the largest number of trials of a method."""
-    most = int(results["trial"].max())
+    most = max(1, int(results["trial"].max()))
     return [budget for budget in (1, 4, 16, 64) if budget <= most]
 
 

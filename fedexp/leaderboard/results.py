@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ _RECENT = 5
 """Number of last rounds whose mean is the global accuracy."""
 _BYTES = ("cost/download_bytes", "cost/upload_bytes")
 _SECONDS = ("time/select_s", "time/probe_s", "time/train_s", "time/server_s")
+_OWN_COLUMNS = ("experiment", "algorithm")
 KEYS = ["cell", "method", "setting"]
 
 
@@ -46,7 +47,8 @@ def read_results(sweeps: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
         tuning = _tuning(sweep)
         runs, left_out = read_runs([sweep])
         problems += left_out
-        rows += [_row(run, tuning) for run in runs if run.finished]
+        shared = set.intersection(*(set(run.overrides) for run in runs)) if runs else set()
+        rows += [_row(run, tuning, shared) for run in runs if run.finished]
         problems += [f"{run.place}: not finished" for run in runs if not run.finished]
     if not rows:
         raise InputError("\n".join(problems) or "no folder given")
@@ -57,9 +59,12 @@ def read_results(sweeps: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
 def chosen(results: pd.DataFrame, budget: int) -> pd.DataFrame:
     """The final runs with the setting that this budget of trials chooses.
 
-    A method whose trials or final runs are missing in a cell is absent there.
+    A method whose trials or final runs are missing in a cell is absent there. If the contest has
+    no trials, all runs are final.
     """
     trials = results[results["trial"] > 0]
+    if trials.empty:
+        return results
     best = [
         group.sort_values("trial").iloc[
             choice(group.sort_values("trial")["score"].tolist(), budget)
@@ -80,16 +85,16 @@ def _tuning(sweep: Path) -> Tuning:
         ) from error
 
 
-def _row(run: Run, tuning: Tuning) -> dict[str, Any]:
-    method, setting = str(run.choices["algorithm"]), _setting(run, tuning.keys)
-    is_trial = run.seed == tuning.seed
-    last = run.history[-1]
+def _row(run: Run, tuning: Tuning, shared: Set[str]) -> dict[str, Any]:
+    """The row of a run; ``shared`` are the overrides of all runs of the contest."""
+    algorithm, setting = str(run.choices["algorithm"]), _setting(run, tuning.keys)
+    is_trial, last = run.seed == tuning.seed, run.history[-1]
     return {
         "cell": str(run.choices["experiment"]).rpartition("/")[2],
-        "method": method,
+        "method": " ".join([algorithm, *_other_options(run, shared)]),
         "setting": " ".join(setting),
         "seed": run.seed,
-        "trial": tuning.settings(method).index(setting) + 1 if is_trial else 0,
+        "trial": tuning.settings(algorithm).index(setting) + 1 if is_trial else 0,
         "score": last.get(run.config["objective"], math.nan) if is_trial else math.nan,
         GLOBAL: _recent(run.history, "global/accuracy"),
         **{name: last.get(metric, math.nan) for name, metric in MEASURED.items()},
@@ -100,6 +105,12 @@ def _row(run: Run, tuning: Tuning) -> dict[str, Any]:
 
 def _setting(run: Run, keys: Iterable[str]) -> Setting:
     return tuple(each for each in run.overrides if override_key(each) in set(keys))
+
+
+def _other_options(run: Run, shared: Set[str]) -> list[str]:
+    """The options that the method has besides its algorithm, such as ``sampler=hics``."""
+    typed = {override_key(each): each for each in run.overrides if each not in shared}
+    return [typed[key] for key in run.choices if key in typed and key not in _OWN_COLUMNS]
 
 
 def _recent(history: Sequence[Mapping[str, float]], metric: str) -> float:

@@ -27,26 +27,31 @@ class Tuning:
     """How the methods of a contest are tuned; ``hydra.sweeper.tune`` of its preset.
 
     Attributes:
-        seed: the seed of all trials; no seed of the table.
+        seed: the seed of all trials; no seed of the table; None without trials.
         budgets: numbers of trials, ascending.
         common: key -> values that every method tries besides its preset's value.
         own: algorithm -> key -> values that this method tries besides its preset's value.
     """
 
-    seed: int
+    seed: int | None
     budgets: Sequence[int]
     common: Mapping[str, Sequence[str]]
     own: Mapping[str, Mapping[str, Sequence[str]]]
 
     @classmethod
     def read(cls, node: Mapping[str, Any]) -> Tuning:
-        """The tuning of ``hydra.sweeper.tune``. Raises InputError for a missing entry."""
+        """The tuning of ``hydra.sweeper.tune``; without budgets there are no trials.
+
+        Raises InputError for a missing entry.
+        """
         try:
             seed, budgets, common, own = (node[each.name] for each in fields(cls))
         except KeyError as error:
             raise InputError(f"hydra.sweeper.tune.{error.args[0]}: is missing") from None
         found = {name: _axes(axes) for name, axes in own.items()}
-        return cls(int(seed), sorted(map(int, budgets)), _axes(common), found)
+        if budgets and seed is None:
+            raise InputError("hydra.sweeper.tune.seed: is missing")
+        return cls(seed, sorted(map(int, budgets)), _axes(common), found)
 
     @property
     def keys(self) -> frozenset[str]:

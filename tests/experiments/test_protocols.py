@@ -114,7 +114,7 @@ def test_every_preset_of_a_paper_is_a_cell_or_a_table() -> None:
     presets = {
         (path.parent.name, path.stem)
         for path in (CONF / "experiment").glob("*/*.yaml")
-        if "sweeper:" not in path.read_text()
+        if "sweeper:" not in path.read_text() and path.parent.name != "leaderboard"
     }
     assert presets - {("fednh", "spiral")} == set(CELLS)
 

@@ -1,0 +1,10 @@
+"""The tables of a leaderboard, from the numbers of its runs in ``scripts/results``."""
+
+from fedexp.leaderboard.files import RESULTS, read_csv
+from fedexp.leaderboard.page import page
+from generate.results import RESULTS as STORED
+
+
+def leaderboard(name: str) -> str:
+    """The tables of ``experiment=leaderboard/<name>``, as Markdown."""
+    return page(read_csv(STORED / f"leaderboard_{name}" / RESULTS))
