@@ -125,7 +125,7 @@ class Phase:
     """A section of local training: its number of epochs and its trained parameters.
 
     Attributes:
-        epochs: passes over the client's data.
+        epochs: passes over the client's data; 0 in ``Personalization.tuning`` trains nothing.
         trainable: name prefixes of the trained parameters ("backbone.", "head."); the others are
             frozen.
         eval_mode: name prefixes of submodules in eval mode: no dropout, and BatchNorm uses its
@@ -218,7 +218,8 @@ class Personalization(Part, nn.Module):
 
         By default there are none. Otherwise the personal model is a tuned copy of the model that
         ``tunes`` names; it is not kept. Tuning uses the learning rate and the batches of the round
-        after the one that the model comes from.
+        after the one that the model comes from. ``(Phase(0),)`` scores that model as it is, after
+        the parts' ``begin``.
         """
         return ()
 
