@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
-from fedexp.core.client_protocol import GradientAt
+from fedexp.core.client_protocol import Client, GradientAt
 from fedexp.core.forward import Forward
-from fedexp.core.messages import Tensors, Update
+from fedexp.core.messages import PartMessage, Tensors, Update
 from fedexp.core.part import Part
 from fedexp.core.reducible import Contribution
 
@@ -200,6 +200,15 @@ class Personalization(Part, nn.Module):
     def shared(self, name: str) -> bool:
         """Whether the weight with this name is shared; otherwise it is private to each client."""
         return True
+
+    def choose(self, client: Client, message: PartMessage) -> Tensors:
+        """Client: the weights, of those received, to use in this turn; by default the message's.
+
+        The result replaces weights of the message before the turn begins: in local training, in
+        tuning, and when a sampler asks the client. So all parts see the weights that the client
+        chose. ``client`` has the message's weights; no ``begin`` was called yet.
+        """
+        return {}
 
     def phases(self, epochs: int) -> Sequence[Phase]:
         """The phases of one round's local training; ``epochs`` is ``local.epochs``."""
