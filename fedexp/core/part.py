@@ -64,6 +64,8 @@ class Setting:
             [B, d]) -> logits [B, C], for a server half that runs it. A call needs all head weights.
         sizes: [N] training samples of each client; None: the row sums of ``class_counts``.
         count_classes: clients [n] -> their class counts [n, C]; None: rows of ``class_counts``.
+        draw_model: number -> the weights of a further initial model, on the CPU: a new backbone and
+            a new head, with random draws of their own for each number.
     """
 
     seed: int
@@ -82,6 +84,7 @@ class Setting:
     head: Callable[[int], Functional] | None = None
     sizes: Tensor | None = None
     count_classes: Callable[[Tensor], Tensor] | None = None
+    draw_model: Callable[[int], Tensors] | None = None
 
     @property
     def client_sizes(self) -> Tensor:

@@ -46,10 +46,10 @@ def numpy_generator(seed: int, purpose: str, *parts: int) -> np.random.Generator
 
 
 @contextmanager
-def seeded(seed: int, purpose: str) -> Iterator[None]:
+def seeded(seed: int, purpose: str, *parts: int) -> Iterator[None]:
     """Seed PyTorch's global CPU generator inside the block, for initial weights."""
     with torch.random.fork_rng(devices=[]):  # other devices may belong to other processes
-        torch.manual_seed(key(seed, purpose))
+        torch.manual_seed(key(seed, purpose, *parts))
         yield
 
 

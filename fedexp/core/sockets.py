@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
-from fedexp.core.client_protocol import GradientAt
+from fedexp.core.client_protocol import Client, GradientAt
 from fedexp.core.forward import Forward
-from fedexp.core.messages import Tensors, Update
+from fedexp.core.messages import PartMessage, Tensors, Update
 from fedexp.core.part import Part
 from fedexp.core.reducible import Contribution
 
@@ -125,7 +125,7 @@ class Phase:
     """A section of local training: its number of epochs and its trained parameters.
 
     Attributes:
-        epochs: passes over the client's data.
+        epochs: passes over the client's data; 0 in ``Personalization.tuning`` trains nothing.
         trainable: name prefixes of the trained parameters ("backbone.", "head."); the others are
             frozen.
         eval_mode: name prefixes of submodules in eval mode: no dropout, and BatchNorm uses its
@@ -201,6 +201,15 @@ class Personalization(Part, nn.Module):
         """Whether the weight with this name is shared; otherwise it is private to each client."""
         return True
 
+    def choose(self, client: Client, message: PartMessage) -> Tensors:
+        """Client: the weights, of those received, to use in this turn; by default the message's.
+
+        The result replaces weights of the message before the turn begins: in local training, in
+        tuning, and when a sampler asks the client. So all parts see the weights that the client
+        chose. ``client`` has the message's weights; no ``begin`` was called yet.
+        """
+        return {}
+
     def phases(self, epochs: int) -> Sequence[Phase]:
         """The phases of one round's local training; ``epochs`` is ``local.epochs``."""
         return (Phase(epochs),)
@@ -218,7 +227,8 @@ class Personalization(Part, nn.Module):
 
         By default there are none. Otherwise the personal model is a tuned copy of the model that
         ``tunes`` names; it is not kept. Tuning uses the learning rate and the batches of the round
-        after the one that the model comes from.
+        after the one that the model comes from. ``(Phase(0),)`` scores that model as it is, after
+        the parts' ``begin``.
         """
         return ()
 

@@ -117,9 +117,12 @@ def _personal_weights(folder: Path, config: Config, module: ClientModule, client
     count = config.clients.count
     if not 0 <= client < count:
         raise InputError(f"client={client}: the run has the clients 0 to {count - 1}")
-    if module.personalization.tuning():
+    if tuning := module.personalization.tuning():
+        tunes = any(phase.epochs for phase in tuning)
         raise InputError(
-            f"client={client}: this method tunes a personal model on the client's data when it is "
-            "scored, and does not keep it; load the global model and tune it"
+            f"client={client}: this method "
+            + ("tunes a personal model on the client's data" if tunes else "makes a personal model")
+            + " when it is scored, and does not keep it; load the global model"
+            + (" and tune it" if tunes else ", if there is one")
         )
     return load_personal_model(folder, client)

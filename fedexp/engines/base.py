@@ -1,6 +1,7 @@
 """The base class of the engines: local training, tuning and answers to the sampler."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ from fedexp.core.client_protocol import Batch
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Memory
 from fedexp.core.randomness import seed_layers
-from fedexp.core.sockets import Phase
+from fedexp.core.sockets import Personalization, Phase
 from fedexp.data.federated import ClientData
 from fedexp.engines.kept_optimizer import SHARED_MODEL, optimizer_state, restore_optimizer
 from fedexp.engines.resources import Resources
@@ -38,6 +39,8 @@ class Engine:
 
     def __init__(self, resources: Resources) -> None:
         self.resources = resources
+        personalization = type(resources.personalization)
+        self._client_chooses = personalization.choose is not Personalization.choose
 
     def compile(self, mode: Literal["default", "reduce-overhead"]) -> None:
         """Compile the training step with ``torch.compile`` in this mode."""
@@ -64,8 +67,9 @@ class Engine:
             if self.resources.sampler.trains_candidates:
                 self._train_copy(client, message)
             else:
-                own = message.to_client(client)
-                module = self._load_model(own, store.private(client) or {})
+                private = store.private(client) or {}
+                own = self._received(data.clients[client], message, private)
+                module = self._load_model(own, private)
                 module.begin_turn(data.clients[client], own)
             yield client, self.resources.sampler.answer(self.resources.module)
 
@@ -85,14 +89,20 @@ class Engine:
 
         Some methods start tuning from the global model in ``message``.
         """
-        tuning = self.resources.personalization.tuning()
+        tuning = self.tuning_phases()
 
         def tune(client: int) -> None:
-            self.fit(self.begin_tuning(client, message), tuning)
+            module = self.begin_tuning(client, message)
+            if tuning:
+                self.fit(module, tuning)
 
         for start in range(0, len(clients), size):
             group = clients[start : start + size]
             yield group, self.begin_all(group, tune)
+
+    def tuning_phases(self) -> Sequence[Phase]:
+        """The phases of tuning that train something."""
+        return [phase for phase in self.resources.personalization.tuning() if phase.epochs]
 
     def begin_all(self, clients: Sequence[int], begin: Callable[[int], object]) -> Stack:
         """Build a stack with a row for each client; ``begin`` loads a client into the module."""
@@ -104,17 +114,19 @@ class Engine:
 
     def begin(self, client: int, message: Message, state: ClientState) -> ClientModule:
         """Load this client's shared model into the resident module, ready for local training."""
-        message = message.to_client(client)
+        data = self.training_data(client, message)
+        message = self._received(data, message, state.private)
         module = self._load_model(message, state.private)
-        module.begin_turn(self.training_data(client, message), message)
+        module.begin_turn(data, message)
         self._begin_parts(self.resources.parts, message, state)
         return module
 
     def begin_personal(self, client: int, message: Message, state: ClientState) -> ClientModule:
         """Load this client's separate model into the resident module, ready for training."""
-        message = message.to_client(client)
+        data = self.training_data(client, message)
+        message = self._received(data, message, state.private)
         module = self.resources.load_global(message)
-        module.begin_turn(self.training_data(client, message), message, personal=True)
+        module.begin_turn(data, message, personal=True)
         module.load(state.separate_model or self.resources.initial)
         self._begin_parts(_PERSONAL_PARTS, message, state)
         return module
@@ -127,12 +139,12 @@ class Engine:
         store = self.resources.store
         memories = {name: store.memory(client, name) for name in _PERSONAL_PARTS}
         copy = ClientState(memories, store.private(client) or {})
-        message = message.to_client(client)
+        data = self.resources.data.clients[client]
+        message = self._received(data, message, copy.private)
         module = self._load_model(message, copy.private)
         if self.resources.personalization.tunes == "local":
             module.load(store.model(client))
-        data, next_round = self.resources.data.clients[client], message.round + 1
-        module.begin_turn(data, message, personal=True, round=next_round)
+        module.begin_turn(data, message, personal=True, round=message.round + 1)
         self._begin_parts(_PERSONAL_PARTS, message, copy)
         return module
 
@@ -219,6 +231,16 @@ class Engine:
     def training_data(self, client: int, message: Message) -> ClientData:
         """The client's training data in the message's round, with injected faults."""
         return self.resources.faults.data(message.round, self.resources.data.clients[client])
+
+    def _received(self, data: ClientData, message: Message, private: Tensors) -> Message:
+        """The message to this client, with the weights that it chooses."""
+        message = message.to_client(data.client)
+        if not self._client_chooses:
+            return message
+        module = self._load_model(message, private)
+        module.begin_turn(data, message)
+        chosen = self.resources.personalization.choose(module, message.to("personalization"))
+        return replace(message, weights=message.weights | chosen)
 
     def _load_model(self, message: Message, private: Tensors) -> ClientModule:
         """Load the message's weights, and the client's private weights that it does not have."""

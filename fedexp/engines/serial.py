@@ -32,10 +32,10 @@ class Serial(Engine):
         module = self.begin(client, message, state)
         kept = self.kept_optimizer(SHARED_MODEL, state)
         self.fit(module, personalization.phases(epochs), kept)
-        trained = Trained(self.finish(state, draws), module.turn.fitted, state, before)
+        trained = Trained(self.finish(state, draws), module.turn, state, before)
         if personal_phases := personalization.personal_phases(epochs):
             module = self.begin_personal(client, message, state)
             self.fit(module, personal_phases, self.kept_optimizer(PERSONAL_MODEL, state))
             self.finish_personal(state)
-        (ended,) = end_turns([trained], message, self.resources)
+        (ended,) = end_turns([trained], self.resources)
         return ended

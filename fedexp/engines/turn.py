@@ -7,7 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedexp.core.messages import Message, Tensors, Update
+from fedexp.core.messages import Tensors, Update
+from fedexp.core.turn import Turn
 from fedexp.engines.resources import Resources
 from fedexp.faults.quarantine import has_finite_sums, is_finite
 from fedexp.state.client_state import ClientState
@@ -18,18 +19,23 @@ class Trained(NamedTuple):
 
     Attributes:
         update: its update, without the metrics in ``fitted``.
-        fitted: ``Turn.fitted``, scalars on the device.
+        turn: the turn in which it trained the shared model.
         state: its state after training.
         before: its state at the start of the round.
     """
 
     update: Update
-    fitted: Tensors
+    turn: Turn
     state: ClientState
     before: ClientState
 
+    @property
+    def fitted(self) -> Tensors:
+        """``Turn.fitted``, scalars on the device."""
+        return self.turn.fitted
 
-def end_turns(turns: Sequence[Trained], message: Message, resources: Resources) -> list[Update]:
+
+def end_turns(turns: Sequence[Trained], resources: Resources) -> list[Update]:
     """The updates as the server receives them, with injected faults.
 
     The server rejects an update that is not finite, or whose client keeps weights that are not. The
@@ -37,10 +43,7 @@ def end_turns(turns: Sequence[Trained], message: Message, resources: Resources) 
     client's state are added to the metrics. Waits for the device once, for all turns together.
     """
     module = resources.module
-    arrived = [
-        resources.faults.corrupt(turn.update, message.to_client(turn.update.client))
-        for turn in turns
-    ]
+    arrived = [resources.faults.corrupt(each.update, each.turn.message) for each in turns]
     scalars = [
         torch.stack([*turn.fitted.values(), _sums_are_finite(turn, update, module.device).float()])
         for turn, update in zip(turns, arrived, strict=True)

@@ -108,7 +108,8 @@ class Vectorized(Engine):
 
         for group in self._chunks(clients, message, data):
             stack = self.begin_all(group, lambda client: self.begin_tuning(client, message))
-            self._fit_all(stack, self.resources.personalization.tuning())
+            if tuning := self.tuning_phases():
+                self._fit_all(stack, tuning)
             yield group, stack
 
     def _chunks(
@@ -145,7 +146,7 @@ class Vectorized(Engine):
             for row, client in enumerate(clients):
                 stack.load_row(row)
                 update, state = self.finish(states[client], draws[client]), states[client]
-                trained.append(Trained(update, stack.turns[row].fitted, state, before[client]))
+                trained.append(Trained(update, stack.turns[row], state, before[client]))
             if personal_phases := personalization.personal_phases(epochs):
                 stack = self.begin_all(
                     clients, lambda c: self.begin_personal(c, message, states[c])
@@ -154,7 +155,7 @@ class Vectorized(Engine):
                 for row, client in enumerate(clients):
                     stack.load_row(row)
                     self.finish_personal(states[client])
-            return end_turns(trained, message, self.resources)
+            return end_turns(trained, self.resources)
 
     def _kept_optimizers(
         self, model: str, states: Mapping[int, ClientState]

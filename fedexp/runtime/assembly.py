@@ -16,6 +16,7 @@ from fedexp.config.schema import Engine as EngineConfig
 from fedexp.core.client import ClientModule
 from fedexp.core.client_protocol import Functional
 from fedexp.core.functional import functional, functional_head
+from fedexp.core.local_model import LocalModel
 from fedexp.core.messages import Message, Tensors
 from fedexp.core.part import Setting, TensorStore
 from fedexp.core.randomness import seeded
@@ -122,6 +123,7 @@ def _setting(
         head=partial(_global_head, module.head),
         sizes=data.sizes,
         count_classes=data.classes_of,
+        draw_model=partial(_drawn_model, plan),
     )
 
 
@@ -206,6 +208,16 @@ def _overlap(config: Config, fabric: Fabric, data: FederatedData) -> Overlap:
     _set_up(copy, module, setting, fabric.device)
     engine = _engine(config.engine, _resources(copy, fabric, data, module, None))
     return Overlap(engine, config.clients.ram_gib * 2**30)
+
+
+def _drawn_model(plan: Plan, number: int) -> Tensors:
+    """The weights of a new backbone and a new head, on the CPU."""
+    with seeded(plan.config.seed, "backbone", number):
+        backbone = plan.backbone(input_shape=plan.description.input_shape)
+    with seeded(plan.config.seed, "head", number):
+        model = LocalModel(backbone, plan.head())
+    model.index_weights()
+    return {name: weight for name, weight in model.weights.items() if model.is_sent(name)}
 
 
 def _global_model(module: ClientModule, round: int, weights: Tensors) -> Functional:

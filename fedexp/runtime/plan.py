@@ -76,6 +76,7 @@ class Plan:
         source: reads the dataset, or draws its clients.
         description: shape and names of the dataset.
         backbone: builds the backbone for an ``input_shape``.
+        head: builds a head with new initial weights.
         feature_dim: d, the width of its features.
         sockets: the method.
         optimizer: makes the local optimizer of a round.
@@ -87,6 +88,7 @@ class Plan:
     source: Describer
     description: Description
     backbone: Callable[..., nn.Module]
+    head: Callable[[], Head]
     feature_dim: int
     sockets: Sockets
     optimizer: LocalOptimizer
@@ -115,11 +117,16 @@ def plan(config: Config, source: Describer | None = None) -> Plan:
     about = source.describe()
     model = configured(for_inputs(model, about), config.model)
     width = feature_dim(model, about.input_shape, about.per_token)
+
+    def new_head() -> Head:
+        made: Head = head(feature_dim=width, num_classes=about.num_classes)
+        configure_head(made, config.model)
+        return made
+
     with seeded(config.seed, "head"):
-        parts["head"] = head(feature_dim=width, num_classes=about.num_classes)
-        configure_head(parts["head"], config.model)
+        parts["head"] = new_head()
     planned = Plan(
-        config, source, about, model, width, Sockets(**parts), optimizer, faults, measures
+        config, source, about, model, new_head, width, Sockets(**parts), optimizer, faults, measures
     )
     backbone = outline(model, about.input_shape)
     found = [

@@ -1,0 +1,45 @@
+"""Clustered federated learning's division of a cluster in two, by the cosines of its updates."""
+
+from typing import Literal
+
+import numpy as np
+import torch
+from scipy.cluster.hierarchy import cut_tree, linkage
+from scipy.spatial.distance import squareform
+from torch import Tensor
+
+Linkage = Literal["single", "complete"]
+
+
+def cosines(rows: Tensor, columns: Tensor) -> Tensor:
+    """The cosine of each of ``rows`` [n, D] and each of ``columns`` [m, D], [n, m] float64.
+
+    The cosine with a zero vector is 0.
+    """
+    unit = [torch.nn.functional.normalize(each.double(), dim=1) for each in (rows, columns)]
+    return (unit[0] @ unit[1].T).clamp(-1, 1)
+
+
+def bipartition(similarity: Tensor, method: Linkage) -> Tensor:
+    """Divide n points in two groups (Sattler et al., TNNLS 2020, Alg. 1).
+
+    Single linkage gives the groups whose most similar pair across the groups is least similar,
+    max over i in c_1 and j in c_2 of alpha_ij. Complete linkage avoids groups of one outlier.
+
+    Args:
+        similarity: alpha [n, n] symmetric, n at least 2.
+        method: linkage of the hierarchical clustering.
+
+    Returns:
+        [n] int64, 0 or 1; the first point is in group 0.
+    """
+    distances = 1 - similarity.cpu().numpy()
+    np.fill_diagonal(distances, 0)
+    tree = linkage(squareform(distances, checks=False), method)
+    labels = torch.from_numpy(cut_tree(tree, n_clusters=2).ravel()).to(torch.int64)
+    return (labels != labels[0]).to(torch.int64)
+
+
+def largest_across(similarity: Tensor, groups: Tensor) -> float:
+    """The largest similarity of a pair of points in different groups."""
+    return similarity[groups == 0][:, groups == 1].max().item()

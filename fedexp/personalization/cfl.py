@@ -1,0 +1,144 @@
+"""CFL: clusters of clients are divided in two where their updates point apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import sqrt
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field, NonNegativeFloat
+from torch import Tensor
+
+from fedexp.core.messages import PartMessage, PartUpdate, Tensors
+from fedexp.core.part import Setting
+from fedexp.personalization.bipartition import Linkage, bipartition, cosines, largest_across
+from fedexp.personalization.cluster_models import ClusterModels, Weighting, model_of
+from fedexp.personalization.cluster_tree import ClusterTree
+from fedexp.regularizers.anchors import shared_parameters
+
+
+class CFL(ClusterModels):
+    """Divides clusters near their stationary points (Sattler et al., TNNLS 2020, Alg. 3).
+
+    All clients start in one cluster. Each cluster is trained by FedAvg of its own clients. Let d_i
+    be the change of the shared parameters in the local training of client i. A cluster is divided
+    if ||mean d_i|| < eps1 and max ||d_i|| > eps2: the clients do not agree although their mean
+    stands still. ``bipartition`` of the cosines of the d_i gives the two parts. Each part's first
+    model is the mean of its own clients' models in this round, as in the authors' code.
+
+    The paper assumes that all clients take part. Here the norms and cosines are those of the
+    clients that are present. A client that was absent at a division is sent the model from before
+    the division when it next takes part. It then joins the part that holds the most similar update
+    of the division, as a new client does in the paper; its update is not averaged in that round.
+    So the server keeps the updates of each division. A stack of divisions takes a round for each.
+
+    A client's personal model is the present model of its cluster.
+
+    Args:
+        eps1: largest norm of a cluster's mean update at which it may be divided.
+        eps2: norm that the largest update of a client must exceed.
+        gamma: gamma_max of the paper. A cluster stays whole unless gamma is less than
+            sqrt((1 - alpha) / 2), alpha the largest cosine across the two parts; 0: no such test.
+        linkage: see ``bipartition``; ``single`` is the paper's, ``complete`` the authors' code's.
+        min_clients: smallest number of present clients of a cluster that is divided.
+        weighting: see ``ClusterModels``; it applies to the mean update, too.
+    """
+
+    def __init__(
+        self,
+        eps1: NonNegativeFloat,
+        eps2: NonNegativeFloat,
+        gamma: Annotated[float, Field(ge=0, le=1)],
+        linkage: Linkage,
+        min_clients: Annotated[int, Field(ge=2)],
+        weighting: Weighting,
+    ) -> None:
+        super().__init__(weighting)
+        self.eps1, self.eps2, self.gamma = eps1, eps2, gamma
+        self.linkage: Linkage = linkage
+        self.min_clients = min_clients
+
+    def setup(self, setting: Setting) -> None:
+        """Put all clients in one cluster."""
+        self._names = tuple(shared_parameters(setting))
+        self._tree = ClusterTree(setting.num_clients)
+        self._updates: Sequence[PartUpdate] = ()
+        self._norms: tuple[int, float, float] = (0, 0.0, 0.0)
+
+    def message_to(self, client: int, message: PartMessage) -> PartMessage:
+        """The model of the client's cluster."""
+        weights = message.weights
+        own = {n: w.to(weights[n].device) for n, w in self._tree.node_of(client).model.items()}
+        return PartMessage(message.round, weights | own, message.extras)
+
+    def aggregate(self, updates: Sequence[PartUpdate]) -> None:
+        """Keep the updates for ``correct``, which has the weights that the cohort started from."""
+        self._updates = sorted(updates, key=lambda update: update.client)
+
+    def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
+        """Average and divide the clusters; the aggregator's result is used until a division."""
+        self._norms = (0, 0.0, 0.0)
+        places = [int(self._tree.place[update.client]) for update in self._updates]
+        for number in sorted(set(places)):
+            present = [u for u, own in zip(self._updates, places, strict=True) if own == number]
+            model = self._tree.nodes[number].model
+            start = current | {name: w.to(current[name].device) for name, w in model.items()}
+            if self._tree.nodes[number].first_child:
+                for update in present:
+                    self._tree.descend(update.client, self._step(model_of(update), start))
+            else:
+                self._update(number, present, start)
+        self._updates = ()
+        return merged
+
+    def _update(self, number: int, present: Sequence[PartUpdate], start: Tensors) -> None:
+        """Average a cluster's models, in two parts if it is divided now."""
+        node, mean = self._tree.nodes[number], self.average(present, start)
+        steps = torch.stack([self._step(model_of(update), start) for update in present])
+        groups = self._division(steps, self._step(mean, start))
+        if groups is None:
+            node.model = mean if node.model else {}
+            return
+        clients = torch.tensor([update.client for update in present])
+        self._tree.divide(number, start, clients, steps, groups)
+        for group in (0, 1):
+            own = [u for u, g in zip(present, groups.tolist(), strict=True) if g == group]
+            self._tree.nodes[node.first_child + group].model = self.average(own, start)
+
+    def _division(self, steps: Tensor, mean: Tensor) -> Tensor | None:
+        """The part, 0 or 1, of each of the n present clients; None if the cluster stays whole.
+
+        Args:
+            steps: [n, D] the clients' updates.
+            mean: [D] their mean.
+        """
+        of_mean, largest = mean.norm().item(), steps.norm(dim=1).max().item()
+        self._norms = max(self._norms, (len(steps), of_mean, largest), key=lambda each: each[0])
+        if of_mean >= self.eps1 or largest <= self.eps2 or len(steps) < self.min_clients:
+            return None
+        similarity = cosines(steps, steps)
+        groups = bipartition(similarity, self.linkage)
+        across = largest_across(similarity, groups)
+        return None if self.gamma and self.gamma >= sqrt((1 - across) / 2) else groups
+
+    def _step(self, weights: Tensors, start: Tensors) -> Tensor:
+        """The change of all shared parameters as one vector [D]."""
+        return torch.cat([(weights[name] - start[name]).flatten() for name in self._names])
+
+    def server_state(self) -> dict[str, Any]:
+        """The tree of clusters with their models."""
+        return self._tree.state()
+
+    def load_server_state(self, state: dict[str, Any]) -> None:
+        """Inverse of ``server_state``."""
+        self._tree.load_state(state)
+
+    def metrics(self) -> dict[str, float]:
+        """The number of clusters, and both norms of the cluster with the most present clients."""
+        _, mean, largest = self._norms
+        return {
+            "personalization/clusters": self._tree.leaves,
+            "personalization/mean_step_norm": mean,
+            "personalization/largest_step_norm": largest,
+        }

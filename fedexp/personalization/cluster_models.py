@@ -1,0 +1,66 @@
+"""The base of methods whose server keeps one model for each cluster of clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Literal
+
+from fedexp.aggregators.average import Average
+from fedexp.compatibility.traits import NOT_THE_MEAN
+from fedexp.core.messages import PartUpdate, Tensors
+from fedexp.personalization.received import Received
+from fedexp.regularizers.anchors import prefixed, with_prefix
+
+Weighting = Literal["uniform", "samples"]
+_WEIGHTS = "weights"
+
+
+class ClusterModels(Received):
+    """The server averages the updates of each cluster. A personal model is a cluster's present one.
+
+    A client sends one model, as in FedAvg. The server keeps the cohort's models until the end of
+    the round. There is no global model.
+
+    Args:
+        weighting: the weight of a client in its cluster's average: equal, or its samples.
+    """
+
+    has_global = False
+    traits = frozenset({NOT_THE_MEAN})
+    forbids: Mapping[str, str] = MappingProxyType(
+        {
+            NOT_THE_MEAN: "{other}: would not act on the clusters' models, which are means; with "
+            "this personalization use aggregator=sample_weighted or uniform"
+        }
+    )
+
+    def __init__(self, weighting: Weighting) -> None:
+        super().__init__()
+        self.weighting = weighting
+
+    def clustered(self, name: str) -> bool:
+        """Whether each cluster has its own weight of this name; otherwise all share it."""
+        return True
+
+    def extract(self, weights: Tensors, current: Tensors) -> Tensors:
+        """The client's weights that belong to a cluster's model."""
+        return prefixed(_WEIGHTS, {n: value for n, value in weights.items() if self.clustered(n)})
+
+    def average(self, members: Sequence[PartUpdate], current: Tensors) -> Tensors:
+        """The cluster's next model, from the updates of at least one member.
+
+        Args:
+            members: updates with the weights that ``extract`` kept.
+            current: the cluster's present model.
+        """
+        mean = Average(self.weighting)
+        for update in members:
+            mean.add(replace(update, weights=model_of(update)), current)
+        return mean.merge(current)
+
+
+def model_of(update: PartUpdate) -> Tensors:
+    """The client's weights that ``extract`` kept."""
+    return with_prefix(_WEIGHTS, update.extras)

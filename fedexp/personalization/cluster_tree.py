@@ -1,0 +1,97 @@
+"""The tree of clusters that arises when clusters are divided in two."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedexp.core.messages import Tensors
+from fedexp.personalization.bipartition import cosines
+
+
+@dataclass
+class Node:
+    """A cluster.
+
+    Attributes:
+        model: the model that its clients start from; the last one, if the cluster is divided.
+            Empty: the global model.
+        first_child: the number of its first child, the second one follows; 0: not divided.
+        steps: [n, D] updates of the clients that were present at the division.
+        groups: [n] the child, 0 or 1, that each of these clients went to.
+    """
+
+    model: Tensors
+    first_child: int
+    steps: Tensor
+    groups: Tensor
+
+
+class ClusterTree:
+    """Clusters by number; cluster 0 is the whole population.
+
+    Args:
+        clients: N.
+
+    Attributes:
+        nodes: number -> cluster.
+        place: [N] int64, the number of each client's cluster.
+    """
+
+    def __init__(self, clients: int) -> None:
+        self.nodes: list[Node] = []
+        self.place = torch.zeros(clients, dtype=torch.int64)
+        self._add({})
+
+    @property
+    def leaves(self) -> int:
+        """The number of clusters that are not divided."""
+        return sum(not node.first_child for node in self.nodes)
+
+    def node_of(self, client: int) -> Node:
+        """The client's cluster."""
+        return self.nodes[int(self.place[client])]
+
+    def divide(
+        self, number: int, start: Tensors, clients: Tensor, steps: Tensor, groups: Tensor
+    ) -> Node:
+        """Divide a cluster; its ``clients`` [n] move to the children, which start from ``start``.
+
+        Args:
+            number: the cluster.
+            start: the model from which the updates were made.
+            clients: the clients that are present.
+            steps: [n, D] their updates.
+            groups: [n] 0 or 1, the child of each.
+        """
+        node = self.nodes[number]
+        node.model, node.steps, node.groups = start, steps, groups
+        node.first_child = len(self.nodes)
+        self._add(start)
+        self._add(start)
+        self.place[clients] = node.first_child + groups.cpu()
+        return node
+
+    def descend(self, client: int, step: Tensor) -> None:
+        """Move a client that was absent at its cluster's division to one of the children.
+
+        It joins the child with the update that has the largest cosine with ``step`` [D].
+        """
+        node = self.node_of(client)
+        nearest = cosines(step[None], node.steps.to(step.device)).argmax()
+        self.place[client] = node.first_child + node.groups[nearest.cpu()]
+
+    def state(self) -> dict[str, Any]:
+        """The tree, for a checkpoint."""
+        return {"place": self.place.clone(), "nodes": [dict(vars(node)) for node in self.nodes]}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Inverse of ``state``."""
+        self.place, self.nodes = state["place"], [Node(**each) for each in state["nodes"]]
+
+    def _add(self, model: Tensors) -> None:
+        nothing = torch.zeros(0)
+        self.nodes.append(Node(model, 0, nothing, nothing))

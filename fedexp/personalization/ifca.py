@@ -1,0 +1,119 @@
+"""IFCA: a client trains the one of k models that has the smallest loss on its data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from pydantic import PositiveInt
+from torch import Tensor
+
+from fedexp.core.client_protocol import Client
+from fedexp.core.messages import PartMessage, PartUpdate, Tensors
+from fedexp.core.part import Memory, Setting
+from fedexp.core.token_rows import scored_rows
+from fedexp.personalization.cluster_models import ClusterModels, Weighting, model_of
+from fedexp.regularizers.anchors import prefixed, with_prefix
+
+
+class IFCA(ClusterModels):
+    """k models; clients choose one each round (Ghosh et al., NeurIPS 2020, Alg. 1, option II).
+
+    The server sends all k models. A client computes the mean cross-entropy of each on its training
+    data, in eval mode and without augmentation, and trains the model with the smallest one (ties:
+    the first). It returns this model and its number. The server averages the models of the clients
+    that chose the same number; a model that none chose does not change. Gradient averaging
+    (option I) is left out. The models start from different random draws; model 0 starts as FedAvg
+    does.
+
+    A client's personal model is its choice among the server's present models.
+
+    Args:
+        clusters: k.
+        common: beginnings of weight names, such as ``backbone.``: these weights are the same in all
+            k models, and all clients average them (weight sharing, Section 6).
+        weighting: see ``ClusterModels``; the paper's average is ``uniform``.
+    """
+
+    chosen: Tensor
+
+    def __init__(self, clusters: PositiveInt, common: list[str], weighting: Weighting) -> None:
+        super().__init__(weighting)
+        self.clusters, self.common = clusters, tuple(common)
+        self.register_buffer("chosen", torch.zeros((), dtype=torch.int64), persistent=False)
+
+    def clustered(self, name: str) -> bool:
+        """Whether the weight is not in common."""
+        return not name.startswith(self.common)
+
+    def setup(self, setting: Setting) -> None:
+        """Draw the initial models of all clusters but the first, which is the global model."""
+        self._further: list[Tensors] = []
+        self._first: Tensors = {}
+        self._used = 0
+        if setting.draw_model is not None:
+            drawn = map(setting.draw_model, range(1, self.clusters))
+            self._further = [{n: w for n, w in each.items() if self.clustered(n)} for each in drawn]
+
+    # The server's half.
+
+    def broadcast(self, round: int) -> Tensors:
+        """The models 1 to k - 1; model 0 is in the weights of the message."""
+        named = (prefixed(str(number), m) for number, m in enumerate(self._further, start=1))
+        return {name: weight for model in named for name, weight in model.items()}
+
+    def aggregate(self, updates: Sequence[PartUpdate]) -> None:
+        """Average the models of each cluster."""
+        chosen = [int(update.extras["chosen"]) for update in updates]
+        self._used, self._first = len(set(chosen)), {}
+        for number in set(chosen):
+            members = [u for u, own in zip(updates, chosen, strict=True) if own == number]
+            if number == 0:
+                self._first = self.average(members, model_of(members[0]))
+            else:
+                self._further[number - 1] = self.average(members, self._further[number - 1])
+
+    def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
+        """Model 0, and the aggregator's average of the common weights."""
+        first = self._first or current
+        return {n: first[n] if self.clustered(n) else weight for n, weight in merged.items()}
+
+    def server_state(self) -> dict[str, Any]:
+        """The models 1 to k - 1."""
+        return {"models": list(self._further)}
+
+    def load_server_state(self, state: dict[str, Any]) -> None:
+        """Inverse of ``server_state``."""
+        self._further = list(state["models"])
+
+    def metrics(self) -> dict[str, float]:
+        """The number of models that were chosen."""
+        return {"personalization/clusters": self._used}
+
+    # The client's half.
+
+    @torch.no_grad()
+    def choose(self, client: Client, message: PartMessage) -> Tensors:
+        """The model with the smallest loss."""
+        models = [message.weights]
+        for number in range(1, self.clusters):
+            received = with_prefix(str(number), message.extras)
+            models.append({name: w.to(client.device) for name, w in received.items()})
+        losses = torch.stack([_mean_loss(client, model) for model in models])
+        self.chosen.copy_(losses.nan_to_num(nan=torch.inf).argmin())
+        return models[int(self.chosen)]
+
+    def report(self, client: Client, memory: Memory) -> Tensors:
+        """The number of the chosen model, int64."""
+        return {"chosen": self.chosen.clone()}
+
+
+def _mean_loss(client: Client, weights: Tensors, batch_size: int = 1000) -> Tensor:
+    """Mean cross-entropy of a model over the client's training data, a scalar."""
+    losses = []
+    for inputs, targets in client.data.batches(batch_size):
+        labels, logits = scored_rows(targets, client.logits_with(weights, inputs))
+        losses.append(F.cross_entropy(logits, labels, reduction="none"))
+    return torch.cat(losses).mean()
