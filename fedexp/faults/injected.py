@@ -1,22 +1,24 @@
 """Injected faults, drawn from the seed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
 import numpy as np
 import torch
-from pydantic import Field, PositiveFloat
+from pydantic import Field, NonNegativeFloat, PositiveFloat
 
-from fedexp.compatibility.traits import Need
+from fedexp.compatibility.traits import SEVERAL_PROCESSES, Need
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Setting
 from fedexp.core.randomness import numpy_generator
 from fedexp.data.federated import ClientData
 from fedexp.faults.base import Faults
+from fedexp.faults.collusion import Direction, Knowledge, collude, joint_step
 from fedexp.faults.views import LabelFlip, Straggler
 
 Probability = Annotated[float, Field(ge=0, le=1)]
+Attack = Literal["sign_flip", "scale", "label_flip", "little_is_enough", "inner_product", "min_max"]
 
 
 class Injected(Faults):
@@ -24,12 +26,14 @@ class Injected(Faults):
 
     Drop-outs, stragglers and broken updates are drawn anew in every round, independently for each
     client of the cohort. The Byzantine clients are drawn once, from the clients with data. They
-    attack in every round that they take part in, independently and without knowledge of other
-    updates.
+    attack in every round that they take part in.
 
     An attack changes the parameters of the update, but neither buffers nor the reports of parts.
     ``label_flip`` changes only the training data: labels and class counts. A Byzantine client
-    answers a sampler's probe honestly.
+    answers a sampler's probe honestly. With ``sign_flip``, ``scale`` and ``label_flip`` each
+    attacks without knowledge of other updates. With ``little_is_enough``, ``inner_product`` and
+    ``min_max`` all of a cohort send the same step, computed from the steps that they know
+    (``fedexp.faults.collusion``); the server keeps the updates until the cohort is complete.
 
     Args:
         drop: probability that a chosen client drops out before it trains.
@@ -38,8 +42,14 @@ class Injected(Faults):
         nan: probability that a client's whole update becomes NaN.
         byzantine: the share of Byzantine clients among the clients with data.
         attack: ``sign_flip`` sends w^t - factor (w_k - w^t), ``scale`` w^t + factor (w_k - w^t);
-            ``label_flip`` trains on labels C - 1 - y.
-        factor: ratio of the lengths of the sent step and the honest step.
+            ``label_flip`` trains on labels C - 1 - y; for the others see
+            ``fedexp.faults.collusion``.
+        factor: ratio of the lengths of the sent step and the honest step; ``inner_product``: of the
+            mean honest step.
+        knows: the updates that colluding clients know: the ``honest`` updates of the cohort before
+            they send theirs, or only their ``own`` before the attack.
+        deviations: z of ``little_is_enough``; None: from the sizes of the cohort.
+        direction: of the perturbation of ``min_max``.
     """
 
     def __init__(
@@ -49,12 +59,22 @@ class Injected(Faults):
         work: Annotated[float, Field(gt=0, lt=1)],
         nan: Probability,
         byzantine: Probability,
-        attack: Literal["sign_flip", "scale", "label_flip"],
+        attack: Attack,
         factor: PositiveFloat,
+        knows: Knowledge,
+        deviations: NonNegativeFloat | None,
+        direction: Direction,
     ) -> None:
         self.drop, self.straggle, self.work, self.nan = drop, straggle, work, nan
         self.byzantine, self.attack, self.factor = byzantine, attack, factor
+        self.knows: Knowledge = knows
+        self._joint_step = joint_step(attack, factor, deviations, direction)
         self._flip = LabelFlip()
+        if self._joint_step:
+            self.forbids = {
+                SEVERAL_PROCESSES: f"faults.attack={attack}: the attackers know all updates of a "
+                "cohort, but {other} divides it among processes; use one process or sign_flip"
+            }
         if attack == "label_flip":
             self.needs = {
                 Need.CLASS_LABELS: "faults.attack=label_flip: needs one class for each sample; "
@@ -89,15 +109,22 @@ class Injected(Faults):
         if self._is_broken(message.round, update.client):
             extras = {name: _all_nan(report) for name, report in update.extras.items()}
             return replace(update, weights=_all_nan(update.weights), extras=extras)
-        if self.attack == "label_flip" or update.client not in self.byzantine_clients:
+        factor = {"scale": self.factor, "sign_flip": -self.factor}.get(self.attack)
+        if factor is None or update.client not in self.byzantine_clients:
             return update
-        factor = self.factor if self.attack == "scale" else -self.factor
         attacked = {
             name: before + factor * (update.weights[name] - before)
             for name, before in message.weights.items()
             if name in self.parameters
         }
         return replace(update, weights=update.weights | attacked)
+
+    def collude(self, updates: Iterable[Update], message: Message) -> Iterator[Update]:
+        """The updates of the cohort; Byzantine clients that collude send theirs last."""
+        if self._joint_step is None:
+            return iter(updates)
+        attackers, parameters = self.byzantine_clients, self.parameters
+        return collude(updates, message, attackers, parameters, self._joint_step, self.knows)
 
     def metrics(self, round: int, cohort: Sequence[int]) -> dict[str, float]:
         """The number of drop-outs; of the other clients, stragglers, NaN updates and Byzantine."""
