@@ -70,7 +70,7 @@ def min_max(steps: Tensor, updates: int, attackers: int, direction: Direction = 
     per step. If p is zero, the result is the mean.
     """
     mean = steps.mean(dim=0)
-    p = {
+    p: Tensor = {
         "unit": -mean / mean.norm().clamp(min=torch.finfo(mean.dtype).tiny),
         "std": -steps.std(dim=0, correction=0),
         "sign": -mean.sign(),

@@ -13,9 +13,11 @@ from fedexp.core.sockets import Phase
 from fedexp.errors import InputError
 from fedexp.faults.base import Faults
 from fedexp.faults.injected import Injected
+from fedexp.faults.trigger import Trigger
 
 NOTHING: dict[str, Any] = {"drop": 0.0, "straggle": 0.0, "work": 0.5, "nan": 0.0, "byzantine": 0.0}
-NOTHING |= {"knows": "honest", "deviations": None, "direction": "unit"}
+NOTHING |= {"knows": "honest", "deviations": None, "direction": "unit", "poisoned": 0.5}
+NOTHING["trigger"] = Trigger(size=1, corner="top_left", value=1.0, target=0)
 SMALL = ["clients.count=6", "clients.per_round=3", "local.epochs=1", "data.subset=300"]
 
 
