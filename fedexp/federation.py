@@ -122,10 +122,11 @@ class Federation:
         return self.placement.bring([c for c in cohort if not faults.drops_out(message.round, c)])
 
     def accepted(self, updates: Iterable[Update]) -> Iterator[Update]:
-        """Pass on each update that the quarantine accepts."""
-        exchange = self.measures.exchange
+        """Pass on each update that the quarantine accepts, after the attacks of clients."""
+        exchange, faults = self.measures.exchange, self.engine.resources.faults
         self.quarantine.begin_round()
-        for update in exchange.count_arrivals(self.placement.timed(updates)):
+        arrivals = exchange.count_arrivals(self.placement.timed(updates))
+        for update in faults.collude(arrivals, exchange.message):
             if self.quarantine.accepts(update, exchange.message.round):
                 yield update
 

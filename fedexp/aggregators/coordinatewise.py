@@ -63,3 +63,14 @@ class TrimmedMean(Coordinatewise):
         out = rounded_down(self.trim, len(values))
         kept = values[out : len(values) - out]
         return kept.mean(dim=0, dtype=torch.float64).to(values.dtype)
+
+
+def mean_around_median(values: Tensor, count: int) -> Tensor:
+    """The mean [...] of the ``count`` values closest to the median of values [K, ...].
+
+    The values are sorted along the first dimension. For an even K the median is the lower of the
+    two middle values. Of two equally close values the smaller counts first.
+    """
+    distances = (values - values[(len(values) - 1) // 2]).abs()
+    closest = distances.sort(dim=0, stable=True).indices[:count]
+    return values.gather(0, closest).mean(dim=0, dtype=torch.float64).to(values.dtype)

@@ -25,8 +25,6 @@ class AppendedBatches(LocalBatches):
         order: draws the order of the appended samples.
     """
 
-    shares_samples = False
-
     def __init__(
         self, whole: LocalBatches, inputs: Tensor, labels: Tensor, order: Generator
     ) -> None:
@@ -34,6 +32,11 @@ class AppendedBatches(LocalBatches):
             whole.samples, whole.index, whole.batch_size, whole.augment, whole.order, whole.draws
         )
         self._whole, self._inputs, self._labels, self._order = whole, inputs, labels, order
+
+    @property
+    def shares_samples(self) -> bool:
+        """False: the appended samples are of this client."""
+        return False
 
     def __len__(self) -> int:
         return len(self._whole)

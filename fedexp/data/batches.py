@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from copy import copy
-from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor
@@ -19,12 +18,7 @@ class LocalBatches(IterableDataset[Batch]):
 
     A shorter last batch is kept. This is also a torch dataset: ``DataLoader(batches,
     batch_size=None)`` feeds a stock Trainer with exactly these batches.
-
-    Attributes:
-        shares_samples: whether ``samples`` holds all samples and may be shared by clients.
     """
-
-    shares_samples: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -37,6 +31,11 @@ class LocalBatches(IterableDataset[Batch]):
     ) -> None:
         self.samples, self.index, self.batch_size = samples, index, batch_size
         self.augment, self.order, self.draws = augment, order, draws
+
+    @property
+    def shares_samples(self) -> bool:
+        """Whether ``samples`` holds all samples and may be shared by clients."""
+        return self.samples.is_shared
 
     def __len__(self) -> int:
         return -(-len(self.index) // self.batch_size)

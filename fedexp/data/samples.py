@@ -1,6 +1,7 @@
 """The samples of one split on a device, and subsets of them."""
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -23,7 +24,13 @@ class Samples:
         device: device of the tensors.
         keep_normalised: normalise all images once and keep them for ``batches``, if they take at
             most ``KEEP_BELOW`` bytes; for a split on which many models are scored.
+
+    Attributes:
+        is_shared: whether a sample is the same for all clients; then one ``gather`` may make the
+            inputs of several clients' batches.
     """
+
+    is_shared: ClassVar[bool] = True
 
     def __init__(
         self,

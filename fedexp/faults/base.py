@@ -1,6 +1,6 @@
 """The contract of injected faults."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from fedexp.core.messages import Message, Update
@@ -16,9 +16,11 @@ class Faults:
 
     Attributes:
         needs: trait of the data -> the error if they lack it; see ``fedexp.compatibility``.
+        forbids: trait of another component -> the error if it has it.
     """
 
     needs: Mapping[str, str] = MappingProxyType({})
+    forbids: Mapping[str, str] = MappingProxyType({})
 
     def setup(self, setting: Setting) -> None:
         """Called once, before the first round."""
@@ -34,6 +36,15 @@ class Faults:
     def corrupt(self, update: Update, message: Message) -> Update:
         """The update that arrives at the server; the client started from ``message``."""
         return update
+
+    def collude(self, updates: Iterable[Update], message: Message) -> Iterator[Update]:
+        """The updates that arrive at the server; some may depend on other updates of the cohort.
+
+        Called after ``corrupt``, once in a round; the clients started from ``message``. It may hold
+        updates back until the cohort is complete. It gets the updates of one process: an attack
+        that needs all of them forbids several processes.
+        """
+        return iter(updates)
 
     def metrics(self, round: int, cohort: Sequence[int]) -> dict[str, float]:
         """Name of a fault -> the number of clients of the cohort with it."""

@@ -1,22 +1,38 @@
 """Injected faults, drawn from the seed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
 import numpy as np
 import torch
-from pydantic import Field, PositiveFloat
+from pydantic import Field, NonNegativeFloat, PositiveFloat
 
-from fedexp.compatibility.traits import Need
+from fedexp.compatibility.traits import SEVERAL_PROCESSES, Need
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Setting
 from fedexp.core.randomness import numpy_generator
 from fedexp.data.federated import ClientData
+from fedexp.faults.backdoor import Backdoor
 from fedexp.faults.base import Faults
+from fedexp.faults.collusion import Direction, Knowledge, collude, joint_step
+from fedexp.faults.trigger import Trigger
 from fedexp.faults.views import LabelFlip, Straggler
 
 Probability = Annotated[float, Field(ge=0, le=1)]
+Attack = Literal[
+    "sign_flip",
+    "scale",
+    "label_flip",
+    "backdoor",
+    "little_is_enough",
+    "inner_product",
+    "min_max",
+]
+_NEEDS = {
+    "label_flip": (Need.CLASS_LABELS,),
+    "backdoor": (Need.CLASS_LABELS, Need.IMAGES, Need.ALL_CLIENTS),
+}
 
 
 class Injected(Faults):
@@ -24,12 +40,19 @@ class Injected(Faults):
 
     Drop-outs, stragglers and broken updates are drawn anew in every round, independently for each
     client of the cohort. The Byzantine clients are drawn once, from the clients with data. They
-    attack in every round that they take part in, independently and without knowledge of other
-    updates.
+    attack in every round that they take part in.
 
-    An attack changes the parameters of the update, but neither buffers nor the reports of parts.
-    ``label_flip`` changes only the training data: labels and class counts. A Byzantine client
-    answers a sampler's probe honestly.
+    An attack changes the parameters of the update, but neither buffers nor the reports of parts. A
+    Byzantine client answers a sampler's probe honestly.
+
+    * ``sign_flip`` and ``scale`` change a client's own step.
+    * ``label_flip`` changes the training data alone: labels and class counts.
+    * ``backdoor`` trains on some images with a trigger and its target class
+      (``fedexp.faults.backdoor``). With ``factor`` above 1 it also scales the step: model
+      replacement (Bagdasaryan et al., AISTATS 2020).
+    * ``little_is_enough``, ``inner_product`` and ``min_max``: all attackers of a cohort send the
+      same step, computed from the steps that they know (``fedexp.faults.collusion``). The updates
+      are kept until the cohort is complete.
 
     Args:
         drop: probability that a chosen client drops out before it trains.
@@ -38,8 +61,16 @@ class Injected(Faults):
         nan: probability that a client's whole update becomes NaN.
         byzantine: the share of Byzantine clients among the clients with data.
         attack: ``sign_flip`` sends w^t - factor (w_k - w^t), ``scale`` w^t + factor (w_k - w^t);
-            ``label_flip`` trains on labels C - 1 - y.
-        factor: ratio of the lengths of the sent step and the honest step.
+            ``label_flip`` trains on labels C - 1 - y; ``backdoor`` sends w^t + factor (w_k - w^t)
+            after training on triggered images; the others see above.
+        factor: ratio of the lengths of the sent step and the trained step; ``inner_product``: of
+            the mean honest step.
+        knows: the updates that colluding clients know: the ``honest`` updates of the cohort before
+            they send theirs, or only their ``own`` before the attack.
+        deviations: z of ``little_is_enough``; None: from the sizes of the cohort.
+        direction: of the perturbation of ``min_max``.
+        poisoned: share of a client's images that ``backdoor`` poisons.
+        trigger: of ``backdoor``.
     """
 
     def __init__(
@@ -49,21 +80,34 @@ class Injected(Faults):
         work: Annotated[float, Field(gt=0, lt=1)],
         nan: Probability,
         byzantine: Probability,
-        attack: Literal["sign_flip", "scale", "label_flip"],
+        attack: Attack,
         factor: PositiveFloat,
+        knows: Knowledge,
+        deviations: NonNegativeFloat | None,
+        direction: Direction,
+        poisoned: Probability,
+        trigger: Trigger,
     ) -> None:
         self.drop, self.straggle, self.work, self.nan = drop, straggle, work, nan
         self.byzantine, self.attack, self.factor = byzantine, attack, factor
+        self.knows: Knowledge = knows
+        self._joint_step = joint_step(attack, factor, deviations, direction)
         self._flip = LabelFlip()
-        if attack == "label_flip":
-            self.needs = {
-                Need.CLASS_LABELS: "faults.attack=label_flip: needs one class for each sample; "
-                "use sign_flip or scale"
+        if self._joint_step:
+            self.forbids = {
+                SEVERAL_PROCESSES: f"faults.attack={attack}: the attackers know all updates of a "
+                "cohort, but {other} divides it among processes; use one process or sign_flip"
             }
+        self._backdoor = Backdoor(trigger, poisoned)
+        if attack in _NEEDS:
+            advice = "use sign_flip or scale"
+            self.needs = {n: f"faults.attack={attack}: needs {n}; {advice}" for n in _NEEDS[attack]}
 
     def setup(self, setting: Setting) -> None:
-        """Draw the Byzantine clients."""
+        """Draw the Byzantine clients. Raises InputError if the trigger does not fit the images."""
         self.seed = setting.seed
+        if self.attack == "backdoor":
+            self._backdoor.trigger.check(setting.input_shape, setting.num_classes)
         self.parameters = setting.parameter_shapes.keys()
         eligible = np.flatnonzero(setting.client_sizes.numpy())
         count = round(self.byzantine * len(eligible))
@@ -77,9 +121,12 @@ class Injected(Faults):
         return self._occurs("drop", self.drop, round, client)
 
     def data(self, round: int, data: ClientData) -> ClientData:
-        """Flipped labels, fewer steps, or both."""
-        if self.attack == "label_flip" and data.client in self.byzantine_clients:
-            data = self._flip(data)
+        """Flipped labels or triggered images, fewer steps, or both."""
+        if data.client in self.byzantine_clients:
+            if self.attack == "label_flip":
+                data = self._flip(data)
+            if self.attack == "backdoor":
+                data = self._backdoor(data, self.seed)
         if self._straggles(round, data.client):
             data = Straggler(**vars(data), work=self.work)
         return data
@@ -89,15 +136,23 @@ class Injected(Faults):
         if self._is_broken(message.round, update.client):
             extras = {name: _all_nan(report) for name, report in update.extras.items()}
             return replace(update, weights=_all_nan(update.weights), extras=extras)
-        if self.attack == "label_flip" or update.client not in self.byzantine_clients:
+        signs = {"scale": 1, "backdoor": 1, "sign_flip": -1}
+        factor = self.factor * signs.get(self.attack, 0)
+        if factor in (0, 1) or update.client not in self.byzantine_clients:
             return update
-        factor = self.factor if self.attack == "scale" else -self.factor
         attacked = {
             name: before + factor * (update.weights[name] - before)
             for name, before in message.weights.items()
             if name in self.parameters
         }
         return replace(update, weights=update.weights | attacked)
+
+    def collude(self, updates: Iterable[Update], message: Message) -> Iterator[Update]:
+        """The updates of the cohort; Byzantine clients that collude send theirs last."""
+        if self._joint_step is None:
+            return iter(updates)
+        attackers, parameters = self.byzantine_clients, self.parameters
+        return collude(updates, message, attackers, parameters, self._joint_step, self.knows)
 
     def metrics(self, round: int, cohort: Sequence[int]) -> dict[str, float]:
         """The number of drop-outs; of the other clients, stragglers, NaN updates and Byzantine."""

@@ -13,8 +13,11 @@ from fedexp.core.sockets import Phase
 from fedexp.errors import InputError
 from fedexp.faults.base import Faults
 from fedexp.faults.injected import Injected
+from fedexp.faults.trigger import Trigger
 
-NOTHING = {"drop": 0.0, "straggle": 0.0, "work": 0.5, "nan": 0.0, "byzantine": 0.0}
+NOTHING: dict[str, Any] = {"drop": 0.0, "straggle": 0.0, "work": 0.5, "nan": 0.0, "byzantine": 0.0}
+NOTHING |= {"knows": "honest", "deviations": None, "direction": "unit", "poisoned": 0.5}
+NOTHING["trigger"] = Trigger(size=1, corner="top_left", value=1.0, target=0)
 SMALL = ["clients.count=6", "clients.per_round=3", "local.epochs=1", "data.subset=300"]
 
 
@@ -221,7 +224,7 @@ def test_raise_stops_the_run_and_names_the_client() -> None:
     [
         ("faults.drop=1.5", r"faults\.drop=1\.5: .*less than or equal to 1"),
         ("faults.work=0", r"faults\.work=0: .*greater than 0"),
-        ("faults.attack=shout", r"faults\.attack=shout: .*'sign_flip', 'scale' or 'label_flip'"),
+        ("faults.attack=shout", r"faults\.attack=shout: .*'sign_flip', 'scale', 'label_flip'"),
         ("on_bad_update=ignore", r"on_bad_update=ignore: .*'quarantine' or 'raise'"),
     ],
 )

@@ -1,0 +1,80 @@
+"""Bulyan: Krum selects updates, and each coordinate is a mean around their median."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated
+
+from pydantic import Field
+from torch import Tensor
+
+from fedexp.aggregators.coordinatewise import Coordinatewise, mean_around_median
+from fedexp.aggregators.gathered import rounded_down
+from fedexp.aggregators.krum import krum_scores, squared_distances
+from fedexp.core.messages import PartUpdate, Tensors
+from fedexp.core.part import Setting
+from fedexp.errors import InputError
+
+
+class Bulyan(Coordinatewise):
+    """Bulyan over Krum (El Mhamdi, Guerraoui and Rouault, ICML 2018, Section 4).
+
+    K updates arrive, and f of them are assumed to be Byzantine. Krum's best update is taken out of
+    them again and again, until theta = K - 2f updates are selected. Each coordinate of the next
+    weights is the mean of the beta = theta - 2f selected values closest to their median. For an
+    even theta the median is the lower of the two middle values; of two equally close values the
+    smaller counts first. All updates have the same weight; a client that was drawn twice counts
+    twice. With f = 0 the result is the mean.
+
+    The rule needs K >= 4f + 3. If clients drop out and fewer updates arrive, f is the largest
+    number that they allow.
+
+    Args:
+        byzantine: f / K, the assumed share of Byzantine clients; f is rounded down.
+    """
+
+    def __init__(self, byzantine: Annotated[float, Field(ge=0, lt=0.25)]) -> None:
+        super().__init__()
+        self.byzantine = byzantine
+        self._averaged = 0
+
+    def setup(self, setting: Setting) -> None:
+        """Raise InputError if the cohort is too small for f."""
+        cohort = min(setting.clients_per_round, int((setting.client_sizes > 0).sum()))
+        assumed = rounded_down(self.byzantine, cohort)
+        if assumed > _largest(cohort):
+            raise InputError(
+                f"aggregator.byzantine={self.byzantine}: {assumed} Byzantine clients in a cohort "
+                f"of {cohort} need at least 4 * {assumed} + 3 = {4 * assumed + 3} clients; "
+                f"use a smaller share, or more clients.per_round"
+            )
+
+    def combine(self, updates: Sequence[PartUpdate], current: Tensors) -> Tensors:
+        """The mean around the median of the selected updates."""
+        drawn = [replace(u, draws=1) for u in updates for _ in range(u.draws)]
+        assumed = min(rounded_down(self.byzantine, len(drawn)), _largest(len(drawn)))
+        chosen = selected(squared_distances(drawn, current), assumed)
+        self._averaged = len(chosen) - 2 * assumed
+        return super().combine([drawn[index] for index in chosen], current)
+
+    def statistic(self, values: Tensor) -> Tensor:
+        """The mean of the beta values closest to the median."""
+        return mean_around_median(values, self._averaged)
+
+
+def selected(squares: Tensor, byzantine_clients: int) -> list[int]:
+    """Krum's best of K updates, then its best of the others, and so on: K - 2f in order.
+
+    Args:
+        squares: [K, K] squared distances.
+        byzantine_clients: f.
+    """
+    rest, chosen = list(range(len(squares))), list[int]()
+    for _ in range(len(squares) - 2 * byzantine_clients):
+        scores = krum_scores(squares[rest][:, rest], byzantine_clients)
+        chosen.append(rest.pop(int(scores.argmin())))
+    return sorted(chosen)
+
+
+def _largest(cohort: int) -> int:
+    """The largest f with 4f + 3 <= K; 0 for the smallest cohorts."""
+    return max(0, (cohort - 3) // 4)

@@ -1,0 +1,65 @@
+"""A view of a client's data in which some images have a trigger and its target class."""
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from fedexp.core.client_protocol import Batch
+from fedexp.core.randomness import numpy_generator
+from fedexp.data.federated import ClientData
+from fedexp.data.samples import Samples
+from fedexp.faults.trigger import Trigger
+
+
+class Backdoor:
+    """Gives clients poisoned data (BadNets, Gu et al., 2017).
+
+    The poisoned images of a client are drawn once, without replacement, from all its images. The
+    patch is set after augmentation, so that it is where test images have it.
+
+    Args:
+        trigger: the patch and its target class.
+        share: share of a client's images that are poisoned; their number is rounded.
+    """
+
+    def __init__(self, trigger: Trigger, share: float) -> None:
+        self.trigger, self.share = trigger, share
+        self._train: Samples | None = None
+        self._pixel: Tensor
+
+    def __call__(self, data: ClientData, seed: int) -> ClientData:
+        """The same samples with poisoned images, labels and class counts; no image is copied."""
+        train = data.population.train
+        if self._train is not train:
+            self._train, self._pixel = train, self.trigger.pixel(train)
+        count = round(self.share * data.num_samples)
+        generator = numpy_generator(seed, "backdoor", data.client)
+        drawn = generator.choice(data.num_samples, count, replace=False)
+        places = data.train_index[torch.from_numpy(drawn).to(data.train_index.device)]
+        population = copy(data.population)
+        population.train = _Poisoned(train, places, self.trigger, self._pixel)
+        labels = population.train.labels[data.train_index]
+        counts = labels.bincount(minlength=len(data.class_counts))
+        return replace(data, class_counts=counts, population=population)
+
+
+class _Poisoned(Samples):
+    """Samples in which those at ``places`` have the trigger and its target class."""
+
+    is_shared = False
+
+    def __init__(self, samples: Samples, places: Tensor, trigger: Trigger, pixel: Tensor) -> None:
+        vars(self).update(vars(samples))
+        self._is_poisoned = torch.zeros_like(samples.labels, dtype=torch.bool)
+        self._is_poisoned[places] = True
+        self.labels = samples.labels.masked_fill(self._is_poisoned, trigger.target)
+        self._trigger, self._pixel = trigger, pixel
+
+    def gather(self, index: Tensor, augment: Callable[[Tensor], Tensor] | None = None) -> Batch:
+        """The samples at ``index`` [B] as a batch; poisoned after ``augment``."""
+        inputs, labels = super().gather(index, augment)
+        poisoned = self._is_poisoned[index].view(-1, 1, 1, 1)
+        return torch.where(poisoned, self._trigger.stamp(inputs, self._pixel), inputs), labels

@@ -1,0 +1,61 @@
+"""The trigger of a backdoor: a square of one value in a corner of an image."""
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import BaseModel, Field, NonNegativeInt, PositiveInt
+from torch import Tensor
+
+from fedexp.config.build import STRICT
+from fedexp.data.samples import Samples
+from fedexp.errors import InputError
+
+
+class Trigger(BaseModel):
+    """A square patch, and the class that a backdoored model predicts for images with it.
+
+    Attributes:
+        size: side of the square in pixels.
+        corner: the corner of the image that it fills.
+        value: of its pixels in all channels: 0 is the smallest possible value of a pixel, 1 the
+            largest. If images are floats, these are the smallest and largest of the training split.
+        target: the class.
+    """
+
+    model_config = STRICT
+
+    size: PositiveInt
+    corner: Literal["top_left", "top_right", "bottom_left", "bottom_right"]
+    value: Annotated[float, Field(ge=0, le=1)]
+    target: NonNegativeInt
+
+    def check(self, input_shape: tuple[int, ...], num_classes: int) -> None:
+        """Raise InputError if the patch does not fit into an image, or the class does not exist."""
+        if self.size > min(input_shape[-2:]):
+            height, width = input_shape[-2:]
+            raise InputError(
+                f"faults.trigger.size={self.size}: is larger than the images, {height} x {width}"
+            )
+        if self.target >= num_classes:
+            raise InputError(
+                f"faults.trigger.target={self.target}: classes are 0 to {num_classes - 1}"
+            )
+
+    def pixel(self, train: Samples) -> Tensor:
+        """The patch's value in each channel of a model's input, [1, C, 1, 1] or [1, 1, 1, 1].
+
+        ``train`` is the training split.
+        """
+        if train.inputs.dtype == torch.uint8:
+            return train.shift + 255 * self.value * train.scale
+        low, high = train.inputs.aminmax()
+        return torch.lerp(low, high, self.value).view(1, 1, 1, 1)
+
+    def stamp(self, images: Tensor, pixel: Tensor) -> Tensor:
+        """Copies of ``images`` [B, C, H, W], inputs of a model, with the patch."""
+        rows, columns = self.corner.split("_")
+        stamped = images.clone()
+        vertical = slice(self.size) if rows == "top" else slice(-self.size, None)
+        horizontal = slice(self.size) if columns == "left" else slice(-self.size, None)
+        stamped[..., vertical, horizontal] = pixel
+        return stamped
