@@ -91,6 +91,8 @@ FAIR = {
     type(None): ["0", "1", "2", "0.5", "16"],
 }
 LARGE = ["1000000000", "1e30"]
+FORMS = {"local.epochs": ["0.1", "0.5", "1.5", "[1,3]", "[2,2]", "[3,1]", "[0.5,1]"]}
+"""Key -> values of another form than its default."""
 WRONG = ["null", "''", "abc", "'a b'", "{}", "${nope}", "'${'", "nan", "inf", "-1", "-0.5", "true"]
 WRONG += ["[-1]", "[nan]", "[abc]", "[null]", "[[1]]", "1.5", "123456789012345678901234567890"]
 UNKNOWN = [
@@ -217,7 +219,7 @@ def fair_values(config: DictConfig, key: str) -> list[str]:
     words = OBJECTIVES if key == "objective" else allowed_words(config, key)
     kind = list if isinstance(value, ListConfig) else type(value)
     large = LARGE if kind in (int, float, type(None)) and key not in WORK else []
-    return words or FAIR.get(kind, ["some"]) + large
+    return words or FAIR.get(kind, ["some"]) + large + FORMS.get(key, [])
 
 
 def _text(value: Any) -> str:

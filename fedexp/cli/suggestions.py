@@ -22,6 +22,8 @@ _SYNONYMS = {
     "num_epochs": "local.epochs",
     "local_epochs": "local.epochs",
     "local_ep": "local.epochs",
+    "local_iterations": "local.steps",
+    "local_steps": "local.steps",
     "max_grad_norm": "local.grad_clip",
     "num_rounds": "rounds",
     "global_rounds": "rounds",

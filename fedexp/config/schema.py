@@ -13,6 +13,7 @@ from pydantic import (
     ConfigDict,
     Field,
     NonNegativeInt,
+    PlainValidator,
     PositiveFloat,
     PositiveInt,
 )
@@ -23,7 +24,20 @@ from fedexp.errors import InputError
 # The upper bounds, far above any experiment, reject typing errors that would fill the memory.
 Rounds = Annotated[int, Field(gt=0, le=1_000_000)]
 Population = Annotated[int, Field(gt=0, le=1_000_000)]
-Epochs = Annotated[int, Field(gt=0, le=10_000)]
+Epochs = Annotated[float, Field(gt=0, le=10_000)]
+Steps = Annotated[int, Field(gt=0, le=1_000_000)]
+
+
+def _local_epochs(value: Any) -> float | list[int]:
+    """A number of epochs, or the least and the most of a range of whole numbers."""
+    if type(value) in (int, float) and 0 < value <= 10_000:
+        return float(value)
+    is_range = isinstance(value, list) and [type(each) for each in value] == [int, int]
+    if is_range and 0 < value[0] <= value[1] <= 10_000:
+        return list(value)
+    raise ValueError(
+        "should be a number above 0 and at most 10000, or a range of whole numbers such as [1, 5]"
+    )
 
 
 class Group(BaseModel):
@@ -43,7 +57,8 @@ class Clients(Group):
 class Local(Group):
     """Local training."""
 
-    epochs: Epochs
+    epochs: Annotated[float | list[int], PlainValidator(_local_epochs)]
+    steps: Steps | None
     batch_size: PositiveInt
     grad_clip: PositiveFloat | None
     keep_optimizer: bool
@@ -229,5 +244,10 @@ def validate(values: dict[str, Any]) -> Config:
         raise InputError(
             f"clients.per_round={config.clients.per_round}: "
             f"must be at most clients.count={config.clients.count}"
+        )
+    if config.local.steps is not None and isinstance(config.local.epochs, list):
+        raise InputError(
+            f"local.steps={config.local.steps}: replaces local.epochs, so local.epochs="
+            f"{config.local.epochs} should be a number"
         )
     return config

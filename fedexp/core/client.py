@@ -71,15 +71,14 @@ class ClientModule(LocalModel):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The local objective on one batch, a scalar."""
+        step, in_last_epoch = self.turn.steps, self.turn.in_last_epoch
         if not self.has_plain_gradient:
-            step = self.turn.steps
 
             def objective(batch: Batch, real: Tensor | None) -> Tensor:
-                return self.objective(batch, real, step)[0]
+                return self.objective(batch, real, step, in_last_epoch)[0]
 
             self._step_gradient = StepGradient(self, self.gradient, objective, batch)
         loss, forward = self.objective(batch)
-        in_last_epoch = self.turn.in_last_epoch
         unpenalised = cross_entropy(*forward.scored) if in_last_epoch else None
         self.turn.took_step(loss.detach(), self.measure(forward), unpenalised)
         return loss
@@ -89,7 +88,7 @@ class ClientModule(LocalModel):
         batch: Batch,
         real: Tensor | None = None,
         step: Tensor | int | None = None,
-        in_last_epoch: Tensor | None = None,
+        in_last_epoch: Tensor | bool | None = None,
     ) -> tuple[Tensor, Forward]:
         """The local objective and its forward pass; nothing is recorded.
 
@@ -106,7 +105,7 @@ class ClientModule(LocalModel):
         batch: Batch,
         real: Tensor | None = None,
         step: Tensor | int | None = None,
-        in_last_epoch: Tensor | None = None,
+        in_last_epoch: Tensor | bool | None = None,
     ) -> tuple[Tensor, Forward]:
         """The local objective without the penalty on the parameters, and its forward pass."""
         inputs, targets = batch

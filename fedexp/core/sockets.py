@@ -125,7 +125,8 @@ class Phase:
     """A section of local training: its number of epochs and its trained parameters.
 
     Attributes:
-        epochs: passes over the client's data; 0 in ``Personalization.tuning`` trains nothing.
+        epochs: passes over the client's data. A fraction is rounded to steps, at least one. 0 in
+            ``Personalization.tuning`` trains nothing.
         trainable: name prefixes of the trained parameters ("backbone.", "head."); the others are
             frozen.
         eval_mode: name prefixes of submodules in eval mode: no dropout, and BatchNorm uses its
@@ -135,7 +136,7 @@ class Phase:
         clipped: whether ``local.grad_clip`` applies.
     """
 
-    epochs: int
+    epochs: float
     trainable: tuple[str, ...] = ("",)
     eval_mode: tuple[str, ...] = ()
     plain_sgd: bool = False
@@ -210,11 +211,16 @@ class Personalization(Part, nn.Module):
         """
         return {}
 
-    def phases(self, epochs: int) -> Sequence[Phase]:
-        """The phases of one round's local training; ``epochs`` is ``local.epochs``."""
+    def phases(self, epochs: float) -> Sequence[Phase]:
+        """The phases of one round's local training.
+
+        ``epochs`` is the client's number of epochs in this round: ``local.epochs``, a draw from
+        it, or as many as give ``local.steps``. Only the epochs of a phase may depend on it, because
+        clients with different numbers of epochs may train together.
+        """
         return (Phase(epochs),)
 
-    def personal_phases(self, epochs: int) -> Sequence[Phase]:
+    def personal_phases(self, epochs: float) -> Sequence[Phase]:
         """The phases of a separate personal model, trained after the shared one; empty for none.
 
         The personal model starts from the initial weights, trains on the same batches with

@@ -24,7 +24,8 @@ class Turn:
         is_personal: whether a personal model is trained, not the shared one.
         learning_rate: learning rate of this round's local optimizer; NaN before training begins.
         steps: gradient steps taken.
-        in_last_epoch: whether the last epoch of the last phase has begun.
+        last_epoch_from: the step, from 0, with which the last epoch of the last phase begins; None
+            before that phase.
         measured: socket -> measurements of its part, summed over the steps.
         fitted: empty until ``finish``; then scalars on the device: ``loss``, the mean objective
             over all steps, and ``cross_entropy``, the mean cross-entropy over the steps of the last
@@ -39,13 +40,26 @@ class Turn:
     is_personal: bool = False
     learning_rate: float = math.nan
     steps: int = 0
-    in_last_epoch: bool = False
+    last_epoch_from: int | None = None
     measured: dict[str, Tensors] = field(default_factory=dict)
     fitted: Tensors = field(default_factory=dict)
     logged: dict[str, float] = field(default_factory=dict)
     directions: dict[str, Tensors] = field(default_factory=dict)
     _losses: list[Tensor] = field(default_factory=list)
     _cross_entropies: list[Tensor] = field(default_factory=list)
+
+    def begin_last_phase(self, steps: int, steps_in_epoch: int) -> None:
+        """Record how many steps the last phase will take.
+
+        Its last epoch are its last ``steps_in_epoch`` steps, or all if there are fewer: of several
+        epochs with a fraction it may begin within an epoch.
+        """
+        self.last_epoch_from = self.steps + max(0, steps - steps_in_epoch)
+
+    @property
+    def in_last_epoch(self) -> bool:
+        """Whether the next step belongs to the last epoch of the last phase."""
+        return self.last_epoch_from is not None and self.steps >= self.last_epoch_from
 
     def took_step(
         self, loss: Tensor, measured: Mapping[str, Tensors], cross_entropy: Tensor | None
@@ -57,10 +71,10 @@ class Turn:
             measured: socket -> measurements of its part.
             cross_entropy: mean over the step's batch; recorded in the last epoch only.
         """
-        self.steps += 1
         self._losses.append(loss)
         if cross_entropy is not None and self.in_last_epoch:
             self._cross_entropies.append(cross_entropy)
+        self.steps += 1
         for name, tensors in measured.items():
             sums = self.measured.setdefault(name, {})
             for key, value in tensors.items():
@@ -71,7 +85,7 @@ class Turn:
         self.fitted = {"loss": torch.stack(self._losses).mean()}
         if self._cross_entropies:
             self.fitted["cross_entropy"] = torch.stack(self._cross_entropies).mean()
-        self.in_last_epoch, self._losses, self._cross_entropies = False, [], []
+        self.last_epoch_from, self._losses, self._cross_entropies = None, [], []
 
     def finish_stacked(
         self, steps: int, learning_rate: float, measured: dict[str, Tensors], fitted: Tensors

@@ -68,8 +68,12 @@ class AppendedData(ClientData):
 
     def __init__(self, data: ClientData, inputs: Tensor, labels: Tensor, order: Generator) -> None:
         super().__init__(**{each.name: getattr(data, each.name) for each in fields(ClientData)})
-        self._batches = data.local_batches
+        self._batches, self._steps = data.local_batches, data.steps
         self._appended = inputs, labels, order
+
+    def steps(self, planned: int) -> int:
+        """As without the appended samples."""
+        return self._steps(planned)
 
     def local_batches(self, round: int, batch_size: int) -> AppendedBatches:
         """Shuffled batches with appended samples."""

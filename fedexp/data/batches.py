@@ -1,7 +1,10 @@
 """The batches of a client's local training."""
 
+import math
 from collections.abc import Iterator, Sequence
 from copy import copy
+from itertools import chain, islice
+from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor
@@ -43,6 +46,15 @@ class LocalBatches(IterableDataset[Batch]):
     def __iter__(self) -> Iterator[Batch]:
         for chunk in self.chunks():
             yield self.gather(chunk)
+
+    def steps_in(self, epochs: float) -> int:
+        """The number of steps that is nearest to ``epochs`` epochs, at least one."""
+        return max(1, math.floor(epochs * len(self) + 0.5))
+
+    def next_chunks(self, steps: int) -> Iterator[Tensor]:
+        """``chunks`` of the next ``steps`` batches: of whole epochs, then of a part of one."""
+        epochs = range(-(-steps // len(self)))
+        return islice(chain.from_iterable(self.chunks() for _ in epochs), steps)
 
     def gather(self, index: Tensor) -> Batch:
         """The batch of the samples at ``index`` [B], one of ``chunks``."""

@@ -70,6 +70,10 @@ class ClientData:
 
         return samples.gather(self.train_index[positions], augmented)[0]
 
+    def steps(self, planned: int) -> int:
+        """The client's steps in a round for which ``planned`` are configured; see ``Straggler``."""
+        return planned
+
     def local_batches(self, round: int, batch_size: int) -> LocalBatches:
         """Shuffled and augmented batches for this round's local training."""
         data, where = self.population, (round, self.client)

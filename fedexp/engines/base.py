@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch.optim import Optimizer
@@ -14,8 +14,11 @@ from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Memory
 from fedexp.core.randomness import seed_layers
 from fedexp.core.sockets import Personalization, Phase
+from fedexp.core.turn import Turn
+from fedexp.data.batches import LocalBatches
 from fedexp.data.federated import ClientData
 from fedexp.engines.kept_optimizer import SHARED_MODEL, optimizer_state, restore_optimizer
+from fedexp.engines.local_epochs import local_epochs
 from fedexp.engines.resources import Resources
 from fedexp.engines.stack import Stack
 from fedexp.state.client_state import ClientState
@@ -79,7 +82,7 @@ class Engine:
         memories = {name: store.memory(client, name) for name in (*resources.parts, SHARED_MODEL)}
         copy = ClientState(memories, store.private(client) or {})
         module = self.begin(client, message, copy)
-        phases = resources.personalization.phases(resources.local.epochs)
+        phases = resources.personalization.phases(self.epochs(module.turn))
         self.fit(module, phases, self.kept_optimizer(SHARED_MODEL, copy))
 
     def tuned(
@@ -152,6 +155,10 @@ class Engine:
         """The client's optimizer state for ``model``; None without ``local.keep_optimizer``."""
         return state.memory(model) if self.resources.local.keep_optimizer else None
 
+    def epochs(self, turn: Turn) -> float:
+        """The number of local epochs of this turn; see ``local_epochs``."""
+        return local_epochs(self.resources.local, cast(ClientData, turn.data), turn.round)
+
     def fit(
         self, module: ClientModule, phases: Sequence[Phase], kept: Memory | None = None
     ) -> None:
@@ -165,31 +172,35 @@ class Engine:
             kept: the optimizer state to start from; it is updated after training. With None each
                 phase starts with a fresh optimizer.
         """
-        local = self.resources.local
-        batches = module.data.local_batches(module.round, local.batch_size)
-        for phase in phases:
+        batches = batches_of(module.turn, self.resources.local.batch_size)
+        for number, phase in enumerate(phases, start=1):
+            steps = batches.steps_in(phase.epochs)
+            if number == len(phases):
+                module.turn.begin_last_phase(steps, len(batches))
             module.begin_phase(phase)
-            optimizer = module.configure_optimizers()
-            trained = dict(module.trained_parameters())
-            if kept is not None:
-                restore_optimizer(optimizer, [(trained, kept)])
-            grad_clip = local.grad_clip if phase.clipped else None
-            for epoch in range(phase.epochs):
-                if phase is phases[-1] and epoch == phase.epochs - 1:
-                    module.turn.in_last_epoch = True
-                for number, batch in enumerate(batches):
-                    self._take_step(batch, number, optimizer, grad_clip)
-            if kept is not None:
-                kept.update(optimizer_state(optimizer, trained))
+            self._fit_phase(phase, batches, steps, kept)
         module.turn.finish()
 
-    def _take_step(
-        self, batch: Batch, number: int, optimizer: Optimizer, grad_clip: float | None
+    def _fit_phase(
+        self, phase: Phase, batches: LocalBatches, steps: int, kept: Memory | None
     ) -> None:
+        """Train the resident module for the ``steps`` of a phase that has begun."""
+        local, module = self.resources.local, self.resources.module
+        optimizer = module.configure_optimizers()
+        trained = dict(module.trained_parameters())
+        if kept is not None:
+            restore_optimizer(optimizer, [(trained, kept)])
+        grad_clip = local.grad_clip if phase.clipped else None
+        for chunk in batches.next_chunks(steps):
+            self._take_step(batches.gather(chunk), optimizer, grad_clip)
+        if kept is not None:
+            kept.update(optimizer_state(optimizer, trained))
+
+    def _take_step(self, batch: Batch, optimizer: Optimizer, grad_clip: float | None) -> None:
         """Take one training step, which the module's turn records."""
         fabric, module = self.resources.fabric, self.resources.module
         with fabric.autocast():
-            loss = module.training_step(batch, number)
+            loss = module.training_step(batch, module.steps)
         fabric.backward(loss)
         module.on_after_backward()
         if grad_clip is not None:
@@ -256,3 +267,8 @@ class Engine:
         )
         for name in names:
             self.resources.parts[name].begin(module, message.to(name), state.memory(name))
+
+
+def batches_of(turn: Turn, batch_size: int) -> LocalBatches:
+    """The batches of a turn's client."""
+    return cast(LocalBatches, turn.data.local_batches(turn.round, batch_size))

@@ -27,9 +27,9 @@ class Serial(Engine):
 
     def _train_one(self, client: int, message: Message, state: ClientState, draws: int) -> Update:
         """Train the shared model and, if the method has one, the client's separate model."""
-        personalization, epochs = self.resources.personalization, self.resources.local.epochs
-        before = state.copy()
+        personalization, before = self.resources.personalization, state.copy()
         module = self.begin(client, message, state)
+        epochs = self.epochs(module.turn)
         kept = self.kept_optimizer(SHARED_MODEL, state)
         self.fit(module, personalization.phases(epochs), kept)
         trained = Trained(self.finish(state, draws), module.turn, state, before)

@@ -15,17 +15,21 @@ class StackedBatches:
     """The batches of a stack of clients: in each step one batch for every client still training.
 
     Args:
-        clients: each client's batches; clients with more steps come first.
-        epochs: passes of each client over its data.
+        clients: each client's batches.
+        steps: each client's number of steps, the largest first.
 
     Attributes:
         steps: the number of steps of each client.
+        steps_of_last_epoch: the number of its last steps that count as its last epoch, see
+            ``Turn.begin_last_phase``.
     """
 
-    def __init__(self, clients: Sequence[LocalBatches], epochs: int) -> None:
+    def __init__(self, clients: Sequence[LocalBatches], steps: Sequence[int]) -> None:
         self._clients = clients = joined(clients)
-        chunks = [[chunk for _ in range(epochs) for chunk in each.chunks()] for each in clients]
-        self.steps = [len(each) for each in chunks]
+        self.steps = list(steps)
+        pairs = list(zip(clients, steps, strict=True))
+        chunks = [list(each.next_chunks(count)) for each, count in pairs]
+        self.steps_of_last_epoch = [min(len(each), count) for each, count in pairs]
         takers = [chunks[: self.rows(step)] for step in range(len(self))]
         self._lengths = [[len(c[step]) for c in taking] for step, taking in enumerate(takers)]
         # One padded tensor for all steps: a row for each client in each step.
@@ -37,10 +41,9 @@ class StackedBatches:
         rows = [len(each) for each in self._lengths]
         self._index = torch.split(torch.where(real, index, index[:, :1]), rows)
         self._real = torch.split(real.float(), rows)
-        # Whether a client takes a step in its last epoch; an epoch of client k is steps_k / epochs.
+        starts = [all - last for all, last in zip(steps, self.steps_of_last_epoch, strict=True)]
         in_last_epoch = [
-            [step * epochs >= steps * (epochs - 1) for steps in self.steps[: len(taking)]]
-            for step, taking in enumerate(takers)
+            [step >= start for start in starts[: len(taking)]] for step, taking in enumerate(takers)
         ]
         self._has_last_epoch = [any(flags) for flags in in_last_epoch]
         flags = to_device(torch.tensor(list(chain(*in_last_epoch))), index.device)

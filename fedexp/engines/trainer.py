@@ -17,6 +17,7 @@ from fedexp.config.build import locate_kind
 from fedexp.core.client import ClientModule
 from fedexp.core.part import Memory
 from fedexp.core.sockets import Phase
+from fedexp.data.batches import LocalBatches
 from fedexp.engines.kept_optimizer import optimizer_state, restore_optimizer
 from fedexp.engines.resources import Resources
 from fedexp.engines.serial import Serial
@@ -52,34 +53,32 @@ class Trainer(Serial):
         options: Mapping[str, Any],
     ) -> None:
         super().__init__(resources)
-        self._turn = _ClientsTurn()
-        self._callbacks = [self._turn, *map(_callback, callbacks)]
+        self._optimizer_state = _KeptOptimizer()
+        self._callbacks = [self._optimizer_state, *map(_callback, callbacks)]
         self._options = dict(options)
-        self._trainer(Phase(epochs=1))  # raises for a wrong option before training
+        self._trainer(
+            Phase(epochs=1), steps=1, epochs=1
+        )  # raises for a wrong option before training
 
-    def fit(
-        self, module: ClientModule, phases: Sequence[Phase], kept: Memory | None = None
+    def _fit_phase(
+        self, phase: Phase, batches: LocalBatches, steps: int, kept: Memory | None
     ) -> None:
-        """See ``Engine.fit``; each phase is one ``Trainer.fit``."""
-        local = self.resources.local
-        batches: Any = module.data.local_batches(module.round, local.batch_size)
-        self._turn.kept = kept
+        """One ``Trainer.fit``."""
+        self._optimizer_state.kept = kept
         # The loader draws a seed; its own generator leaves the random state of dropout unchanged.
-        loader = DataLoader(batches, batch_size=None, generator=Generator())
-        for phase in phases:
-            module.begin_phase(phase)
-            self._turn.is_last_phase = phase is phases[-1]
-            with _without_messages():
-                self._trainer(phase).fit(module, loader)
-        module.turn.finish()
+        loader = DataLoader(cast(Any, batches), batch_size=None, generator=Generator())
+        with _without_messages():
+            trainer = self._trainer(phase, steps, epochs=-(-steps // len(batches)))
+            trainer.fit(self.resources.module, loader)
 
-    def _trainer(self, phase: Phase) -> LightningTrainer:
+    def _trainer(self, phase: Phase, steps: int, epochs: int) -> LightningTrainer:
         fabric, local = self.resources.fabric, self.resources.local
         ours: dict[str, Any] = {
             "accelerator": fabric.device.type,
             "devices": 1,
             "precision": fabric._precision.precision,
-            "max_epochs": phase.epochs,
+            "max_epochs": epochs,
+            "max_steps": steps,
             "gradient_clip_val": local.grad_clip if phase.clipped else None,
             "callbacks": list(self._callbacks),
             "logger": False,
@@ -97,15 +96,13 @@ class Trainer(Serial):
             raise InputError(f"engine.options: {error}") from error
 
 
-class _ClientsTurn(Callback):
-    """Tells the turn about its last epoch, and keeps the client's optimizer state.
+class _KeptOptimizer(Callback):
+    """Keeps the client's optimizer state.
 
     Attributes:
-        is_last_phase: whether the current fit is the last phase.
         kept: the optimizer state, restored before a fit and stored afterwards; None does nothing.
     """
 
-    is_last_phase = False
     kept: Memory | None = None
 
     def on_train_start(self, trainer: LightningTrainer, pl_module: LightningModule) -> None:
@@ -113,11 +110,6 @@ class _ClientsTurn(Callback):
         if self.kept is not None:
             trained = dict(cast(ClientModule, pl_module).trained_parameters())
             restore_optimizer(trainer.optimizers[0], [(trained, self.kept)])
-
-    def on_train_epoch_start(self, trainer: LightningTrainer, pl_module: LightningModule) -> None:
-        """Tell the turn if this is the last epoch."""
-        if self.is_last_phase and trainer.current_epoch + 1 == trainer.max_epochs:
-            cast(ClientModule, pl_module).turn.in_last_epoch = True
 
     def on_train_end(self, trainer: LightningTrainer, pl_module: LightningModule) -> None:
         """Store the optimizer's state."""

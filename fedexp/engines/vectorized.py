@@ -3,8 +3,9 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from operator import le
 from types import MappingProxyType
-from typing import Literal, cast
+from typing import Literal
 
 import torch
 from pydantic import PositiveInt
@@ -24,12 +25,11 @@ from fedexp.core.part import Memory
 from fedexp.core.sockets import Phase
 from fedexp.core.step_gradient import part_of
 from fedexp.core.transfer import to_device
-from fedexp.core.turn import Turn
-from fedexp.data.batches import LocalBatches
 from fedexp.data.federated import ClientData
-from fedexp.engines.base import Engine
+from fedexp.engines.base import Engine, batches_of
 from fedexp.engines.footprint import clients_that_fit
 from fedexp.engines.kept_optimizer import PERSONAL_MODEL, SHARED_MODEL
+from fedexp.engines.local_epochs import local_epochs
 from fedexp.engines.resources import Resources
 from fedexp.engines.stack import Stack, StackedMethod
 from fedexp.engines.stacked_batches import StackedBatches
@@ -42,9 +42,10 @@ class Vectorized(Engine):
     """Trains clients in stacks.
 
     A stack is sorted by the number of steps, the largest first, so clients that have finished drop
-    off its end. Each client has its own batches, gradient norm and optimizer state. The weights
-    equal the weights of ``serial`` except for rounding and the random numbers of layers such as
-    dropout. The optimizer must be elementwise, like SGD and Adam.
+    off its end. Clients whose order differs between two phases are in different stacks. Each client
+    has its own batches, gradient norm and optimizer state. The weights equal the weights of
+    ``serial`` except for rounding and the random numbers of layers such as dropout. The optimizer
+    must be elementwise, like SGD and Adam.
 
     Calls the method ``prepare_for_vmap()`` of every layer that has it, once.
 
@@ -92,7 +93,7 @@ class Vectorized(Engine):
         draws = Counter(cohort)
         clients: Sequence[int] = list(draws)
         try:
-            for clients in self._chunks(draws, message, self.training_data):
+            for clients in self._chunks(draws, message, self._local_steps):
                 yield from self._train_stack(clients, draws, message)
         except Exception as error:
             error.add_note(f"while training clients {clients} in round {message.round}")
@@ -103,51 +104,64 @@ class Vectorized(Engine):
     ) -> Iterator[tuple[Sequence[int], Stack]]:
         """See ``Engine.tuned``; a group has ``clients_per_chunk`` clients instead of ``size``."""
 
-        def data(client: int, _: Message) -> ClientData:
-            return self.resources.data.clients[client]
+        tuning = self.tuning_phases()
 
-        for group in self._chunks(clients, message, data):
+        def steps(client: int, message: Message) -> tuple[int, ...]:
+            return self._steps(self.resources.data.clients[client], message.round, tuning)
+
+        for group in self._chunks(clients, message, steps):
             stack = self.begin_all(group, lambda client: self.begin_tuning(client, message))
-            if tuning := self.tuning_phases():
-                self._fit_all(stack, tuning)
+            if tuning:
+                self._fit_all(stack, [tuning] * len(group))
             yield group, stack
+
+    def _local_steps(self, client: int, message: Message) -> tuple[int, ...]:
+        """The client's steps in each phase of its local training."""
+        data, round = self.training_data(client, message), message.round
+        epochs = local_epochs(self.resources.local, data, round)
+        personalization = self.resources.personalization
+        phases = [*personalization.phases(epochs), *personalization.personal_phases(epochs)]
+        return self._steps(data, round, phases)
+
+    def _steps(self, data: ClientData, round: int, phases: Sequence[Phase]) -> tuple[int, ...]:
+        """The steps in each phase, or the batches of an epoch if there is no phase."""
+        batches = data.local_batches(round, self.resources.local.batch_size)
+        return tuple(batches.steps_in(each.epochs) for each in phases) or (len(batches),)
 
     def _chunks(
         self,
         clients: Iterable[int],
         message: Message,
-        data: Callable[[int, Message], ClientData],
+        steps: Callable[[int, Message], tuple[int, ...]],
     ) -> Iterator[Sequence[int]]:
-        """Yield groups of at most ``clients_per_chunk``, the clients with the most steps first."""
-        batch_size = self.resources.local.batch_size
+        """Yield groups of at most ``clients_per_chunk``, the clients with the most steps first.
 
-        def order(client: int) -> tuple[int, int]:
-            return -len(data(client, message).local_batches(message.round, batch_size)), client
-
-        longest_first = sorted(clients, key=order)
-        if longest_first and self._clients_per_chunk is None:
-            self._clients_per_chunk = clients_that_fit(self.resources, longest_first[0], message)
-        size = self._clients_per_chunk or 1
-        for start in range(0, len(longest_first), size):
-            yield longest_first[start : start + size]
+        ``steps`` are a client's steps in each phase.
+        """
+        for group in longest_first({client: steps(client, message) for client in clients}):
+            if self._clients_per_chunk is None:
+                self._clients_per_chunk = clients_that_fit(self.resources, group[0], message)
+            for start in range(0, len(group), self._clients_per_chunk):
+                yield group[start : start + self._clients_per_chunk]
 
     def _train_stack(
         self, clients: Sequence[int], draws: Mapping[int, int], message: Message
     ) -> list[Update]:
         """Train the shared models and, if the method has them, the separate models."""
-        personalization, epochs = self.resources.personalization, self.resources.local.epochs
-        trained = []
+        personalization, trained = self.resources.personalization, []
         with ExitStack() as open_states:
             states = {c: open_states.enter_context(self.resources.store.open(c)) for c in clients}
             before = {client: state.copy() for client, state in states.items()}
             stack = self.begin_all(clients, lambda c: self.begin(c, message, states[c]))
             kept = self._kept_optimizers(SHARED_MODEL, states)
-            self._fit_all(stack, personalization.phases(epochs), kept)
+            epochs = [self.epochs(turn) for turn in stack.turns]
+            self._fit_all(stack, [personalization.phases(each) for each in epochs], kept)
             for row, client in enumerate(clients):
                 stack.load_row(row)
                 update, state = self.finish(states[client], draws[client]), states[client]
                 trained.append(Trained(update, stack.turns[row], state, before[client]))
-            if personal_phases := personalization.personal_phases(epochs):
+            personal_phases = [personalization.personal_phases(each) for each in epochs]
+            if personal_phases[0]:
                 stack = self.begin_all(
                     clients, lambda c: self.begin_personal(c, message, states[c])
                 )
@@ -166,23 +180,31 @@ class Vectorized(Engine):
         return [state.memory(model) for state in states.values()]
 
     def _fit_all(
-        self, stack: Stack, phases: Sequence[Phase], kept: Sequence[Memory] | None = None
+        self,
+        stack: Stack,
+        phases: Sequence[Sequence[Phase]],
+        kept: Sequence[Memory] | None = None,
     ) -> None:
         """Train all rows; their turns record the steps.
 
-        ``kept`` has each row's optimizer state to start from; it is updated after training.
+        Args:
+            stack: the clients.
+            phases: each row's phases, which differ in their epochs only.
+            kept: each row's optimizer state to start from; it is updated after training.
         """
         local, module = self.resources.local, self.resources.module
         turns = stack.turns
-        batches = [_batches(turn, local.batch_size) for turn in turns]
+        batches = [batches_of(turn, local.batch_size) for turn in turns]
         totals = torch.zeros(len(turns), device=module.device)
         cross_entropies = torch.zeros(len(turns), device=module.device)
         sums: dict[str, Tensors] = {}
         taken = torch.zeros(len(turns), dtype=torch.int64)
-        for phase in phases:
+        for number, of_rows in enumerate(zip(*phases, strict=True), start=1):
+            phase = of_rows[0]
             module.begin_phase(phase)
             before = to_device(taken, module.device)
-            stacked = StackedBatches(batches, phase.epochs)
+            lengths = [b.steps_in(row.epochs) for b, row in zip(batches, of_rows, strict=True)]
+            stacked = StackedBatches(batches, lengths)
             grad_clip = local.grad_clip if phase.clipped else None
             optimizer = (
                 StackedOptimizer(stack, grad_clip)
@@ -191,7 +213,7 @@ class Vectorized(Engine):
             )
             for step in range(len(stacked)):
                 rows = optimizer.narrow(stacked.rows(step))
-                is_last = phase is phases[-1] and stacked.has_last_epoch(step)
+                is_last = number == len(phases[0]) and stacked.has_last_epoch(step)
                 last = stacked.in_last_epoch(step) & is_last
                 with self.resources.fabric.autocast():
                     inputs, targets, real = stacked.batch(step)
@@ -211,7 +233,7 @@ class Vectorized(Engine):
             if kept is not None and isinstance(optimizer, PerClientOptimizer):
                 for memory, state in zip(kept, optimizer.states(), strict=True):
                     memory.update(state)
-        counts = torch.stack([taken, torch.tensor([len(each) for each in batches])])
+        counts = torch.stack([taken, torch.tensor(stacked.steps_of_last_epoch)])
         all_steps, steps_of_last_epoch = to_device(counts.float(), module.device)
         means = {"loss": totals / all_steps, "cross_entropy": cross_entropies / steps_of_last_epoch}
         learning_rate = module.learning_rate
@@ -255,9 +277,21 @@ class Vectorized(Engine):
         return taken
 
 
-def _batches(turn: Turn, batch_size: int) -> LocalBatches:
-    """The batches of a turn's client."""
-    return cast(LocalBatches, turn.data.local_batches(turn.round, batch_size))
+def longest_first(steps: Mapping[int, tuple[int, ...]]) -> list[list[int]]:
+    """Groups of clients, in each of which no client takes more steps than the one before it.
+
+    Args:
+        steps: client -> its steps in each phase. With one phase there is one group.
+    """
+    groups: list[list[int]] = []
+    for client in sorted(steps, key=lambda each: ([-count for count in steps[each]], each)):
+        for group in groups:
+            if all(map(le, steps[client], steps[group[-1]])):
+                group.append(client)
+                break
+        else:
+            groups.append([client])
+    return groups
 
 
 def _add_up(sums: dict[str, Tensors], measured: Mapping[str, Tensors], rows: int) -> None:

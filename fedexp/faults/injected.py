@@ -57,7 +57,8 @@ class Injected(Faults):
     Args:
         drop: probability that a chosen client drops out before it trains.
         straggle: probability that a client takes fewer steps.
-        work: a straggler's share of the steps in each epoch, rounded down, at least one step.
+        work: a straggler's share of the steps in each epoch, or of ``local.steps``, rounded down,
+            at least one step.
         nan: probability that a client's whole update becomes NaN.
         byzantine: the share of Byzantine clients among the clients with data.
         attack: ``sign_flip`` sends w^t - factor (w_k - w^t), ``scale`` w^t + factor (w_k - w^t);

@@ -32,9 +32,16 @@ def _flipped(data: FederatedData) -> FederatedData:
 
 @dataclass(frozen=True)
 class Straggler(ClientData):
-    """A client's data; an epoch ends after the share ``work`` of its steps, at least one step."""
+    """A client's data; an epoch ends after the share ``work`` of its steps, at least one step.
+
+    With ``local.steps`` the client takes the share ``work`` of these steps.
+    """
 
     work: float
+
+    def steps(self, planned: int) -> int:
+        """The share ``work`` of the planned steps, rounded down, at least one step."""
+        return max(1, int(self.work * planned))
 
     def local_batches(self, round: int, batch_size: int) -> LocalBatches:
         """The first batches of every epoch."""

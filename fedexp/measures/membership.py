@@ -107,7 +107,7 @@ class Membership(Measure):
             data=_population(federation.data, pool, inside),
             parts={name: federation.parts[name] for name in _TRAINED_WITH},
             store=ClientStore("off", inf),
-            local=federation.local.model_copy(update={"epochs": self.epochs}),
+            local=federation.local.model_copy(update={"epochs": self.epochs, "steps": None}),
             faults=Faults(),
         )
         engine = Serial(resources)

@@ -62,8 +62,7 @@ def check_trained(
         if isinstance(part, nn.Module):
             named = part.named_parameters(prefix=socket)
             trained += [name for name, value in named if value.requires_grad]
-    epochs = config.local.epochs
-    phases = [*personalization.phases(epochs), *personalization.personal_phases(epochs)]
+    phases = [*personalization.phases(1), *personalization.personal_phases(1)]
     for phase in (*phases, *personalization.tuning()):
         if not any(name.startswith(phase.trainable) for name in trained):
             layers = " or ".join(prefix.rstrip(".") or "model" for prefix in phase.trainable)

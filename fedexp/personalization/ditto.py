@@ -50,7 +50,7 @@ class Ditto(Personalization):
         """Make buffers for u."""
         self.penalty.setup(setting)
 
-    def personal_phases(self, epochs: int) -> Sequence[Phase]:
+    def personal_phases(self, epochs: float) -> Sequence[Phase]:
         """One phase that trains the whole of v."""
         return (Phase(epochs, plain_sgd=self._plain_sgd),)
 

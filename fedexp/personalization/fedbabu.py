@@ -27,7 +27,7 @@ class FedBABU(Personalization):
         """Whether the weight is outside the head."""
         return not name.startswith("head.")
 
-    def phases(self, epochs: int) -> Sequence[Phase]:
+    def phases(self, epochs: float) -> Sequence[Phase]:
         """One phase that trains the body."""
         return (Phase(epochs, trainable=("backbone.",), eval_mode=("head.",)),)
 

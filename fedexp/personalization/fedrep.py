@@ -13,7 +13,8 @@ class FedRep(FedPer):
     The frozen half is in eval mode, so its BatchNorm statistics do not change.
 
     Args:
-        head_epochs: epochs of training the head; the body trains for ``local.epochs``.
+        head_epochs: epochs of training the head, also with ``local.steps``; the body trains for
+            ``local.epochs`` or ``local.steps``.
         global_model: whether a global model is evaluated; see ``FedPer``.
     """
 
@@ -21,7 +22,7 @@ class FedRep(FedPer):
         super().__init__(global_model)
         self.head_epochs = head_epochs
 
-    def phases(self, epochs: int) -> Sequence[Phase]:
+    def phases(self, epochs: float) -> Sequence[Phase]:
         """A phase for the head, then a phase for the body."""
         return (
             Phase(self.head_epochs, trainable=("head.",), eval_mode=("backbone.",)),

@@ -83,7 +83,7 @@ class FedROD(Personalization):
         """Whether the weight is outside h_k; a hypernetwork is shared, its class shares are not."""
         return name.startswith(_HYPERNETWORK) or not name.startswith("personalization.")
 
-    def phases(self, epochs: int) -> Sequence[Phase]:
+    def phases(self, epochs: float) -> Sequence[Phase]:
         """One phase for all, or a phase for the generic model and one for h_k."""
         if self.second_phase == "none":
             return (Phase(epochs),)

@@ -63,18 +63,19 @@ def test_callbacks_and_options_reach_the_trainer() -> None:
         *SMALL,
         "engine=trainer",
         f"engine.callbacks=[{{_target_:{__name__}.Counting}}]",
-        "+engine.options.max_steps=1",
+        "+engine.options.limit_train_batches=1",
     )
     message = federation.server.broadcast(1)
     list(federation.engine.train([0, 1, 2], message))
     assert Counting.fits == 3
-    assert federation.module.steps == 1
+    assert federation.module.steps == 2  # one in each epoch
 
 
 @pytest.mark.parametrize(
     ("override", "line"),
     [
         ("+engine.options.devices=2", r"engine\.options\.devices: fedexp sets"),
+        ("+engine.options.max_steps=2", r"engine\.options\.max_steps: fedexp sets"),
         ("+engine.options.nonsense=2", r"engine\.options: .*nonsense"),
         (
             "engine.callbacks=[{_target_:no.such.Callback}]",

@@ -1,0 +1,20 @@
+"""How long a client trains in a round: ``local.epochs`` or ``local.steps``."""
+
+from fedexp.config.schema import Local
+from fedexp.core.randomness import numpy_generator
+from fedexp.data.federated import ClientData
+
+
+def local_epochs(local: Local, data: ClientData, round: int) -> float:
+    """The client's number of epochs in this round, for ``Personalization.phases``.
+
+    A range in ``local.epochs`` is drawn from uniformly, both ends included, keyed by seed, round
+    and client. ``local.steps`` is as many epochs as give these steps.
+    """
+    if local.steps is not None:
+        return data.steps(local.steps) / len(data.local_batches(round, local.batch_size))
+    if isinstance(local.epochs, list):
+        least, most = local.epochs
+        generator = numpy_generator(data.population.seed, "local_epochs", round, data.client)
+        return int(generator.integers(least, most, endpoint=True))
+    return local.epochs
