@@ -64,6 +64,7 @@ def declared_data_settings(config: Config, dataset: str) -> Iterator[Declaration
         ("data.augment", data.augment, "none", (Need.IMAGES,)),
         ("partition.long_tail", partition.long_tail, None, (whole, classes)),
         ("partition.test_split", partition.test_split, "users", (whole,)),
+        ("partition.shift.kinds", partition.shift.kinds, [], (whole, Need.IMAGES)),
     ]
     for key, value, plain, needs in table:
         if value != plain:

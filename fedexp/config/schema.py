@@ -86,11 +86,19 @@ class Data(Common):
     cache: Path
 
 
+class FeatureShift(Group):
+    """Each client's transformation of the images; see ``fedexp.data.feature_shift``."""
+
+    kinds: list[Literal["rotation", "colour", "blur"]]
+    strength: Annotated[float, Field(ge=0, le=1)]
+
+
 class Partition(Common):
     """The keys of every partition."""
 
     long_tail: Annotated[float, Field(ge=1)] | None
     test_split: Literal["classes", "users"]
+    shift: FeatureShift
 
 
 Init = Literal["default", "layer_default", "xavier_relu", "kaiming_fan_out"]

@@ -11,6 +11,7 @@ from fedexp.data.cache import remove_leftovers
 from fedexp.data.configured_partition import partition_indices
 from fedexp.data.dataset import Dataset, Describer, Source
 from fedexp.data.drawn import DrawnData, DrawnSource
+from fedexp.data.feature_shift import shifted
 from fedexp.data.federated import FederatedData
 from fedexp.data.split import class_counts, match, stratified
 from fedexp.data.user_split import match_users, validation_split
@@ -46,6 +47,8 @@ def load_data(config: Config, source: Describer, device: torch.device) -> Federa
     dataset = _subset(source.load(cache), config)
     clients = _partition(dataset, config)
     dataset, tests = _test_splits(dataset, clients, config)
+    shift = config.partition.shift
+    dataset = shifted(dataset, clients, tests, shift.kinds, shift.strength, config.seed)
     train, validation = validation_split(
         dataset.train, clients, config.data.validation, config.seed
     )

@@ -126,27 +126,44 @@ class RestrictedSoftmax(Adjusted):
 class LogitAdjustment(Adjusted):
     """logits_c + tau log p_c, with p_c the class's share at the client (Menon et al., ICLR 2021).
 
-    This is the paper's Eq. 10, with the client's shares as the prior. Classes without samples are
-    left out.
+    This is the paper's Eq. 10, with the client's shares as the prior.
 
     Args:
         tau: 1 fits the unadjusted logits to balanced data; 0 is cross-entropy.
+        absent: the classes without samples. ``exclude``: they are left out. ``one_sample``: they
+            count as one sample, as in the code released with FedETF; then a client of one class
+            still learns to tell it from the others.
+        personal: the loss of a separate or tuned personal model: ``adjusted``, or
+            ``cross_entropy``, for a model that should predict its client's shares.
     """
 
-    traits = frozenset({LEAVES_OUT_CLASSES})
-
-    def __init__(self, tau: NonNegativeFloat) -> None:
+    def __init__(
+        self,
+        tau: NonNegativeFloat,
+        absent: Literal["exclude", "one_sample"],
+        personal: Literal["adjusted", "cross_entropy"],
+    ) -> None:
         super().__init__()
-        self.tau = tau
+        self.tau, self.absent, self.personal = tau, absent, personal
+        if absent == "exclude":
+            self.traits = frozenset({LEAVES_OUT_CLASSES})
+
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
+        """Adjust to this client's classes, unless a personal model has cross-entropy."""
+        if client.is_personal and self.personal == "cross_entropy":
+            self.receive(message)
+        else:
+            super().begin(client, message, memory)
 
     def adjustment(self, counts: Tensor) -> tuple[Tensor, Tensor]:
-        """(1, tau log p_c); -inf where p_c = 0."""
-        shift = self.tau * (counts / counts.sum()).log()
-        return torch.ones_like(counts), torch.where(counts > 0, shift, -torch.inf)
+        """(1, tau log p_c); -inf where p_c = 0 and absent classes are left out."""
+        shift = self.tau * (counts.clamp(min=1) / counts.sum()).log()
+        left_out = (counts == 0) & (self.absent == "exclude")
+        return torch.ones_like(counts), shift.masked_fill(left_out, -torch.inf)
 
 
 class BalancedSoftmax(LogitAdjustment):
-    """Logit adjustment with tau = 1 (Ren et al., NeurIPS 2020)."""
+    """Logit adjustment with tau = 1 (Ren et al., NeurIPS 2020); absent classes are left out."""
 
     def __init__(self) -> None:
-        super().__init__(tau=1)
+        super().__init__(tau=1, absent="exclude", personal="adjusted")

@@ -12,9 +12,10 @@ from torch import Tensor
 from fedexp.compatibility.traits import Need
 from fedexp.core.part import Setting
 from fedexp.engines.resources import Resources
+from fedexp.errors import InputError
 from fedexp.measures.after_round import AfterRound
 from fedexp.measures.angles import local_angles
-from fedexp.measures.measure import Measure, every_nth
+from fedexp.measures.measure import Measure, Outline, every_nth
 from fedexp.measures.scoring.accuracies import personal_accuracies
 from fedexp.measures.scoring.predictions import Predictions
 from fedexp.measures.scoring.scored_samples import ScoredSamples
@@ -70,6 +71,22 @@ class PersonalMeasure(Measure):
     ) -> None:
         self.every, self.kinds, self.remembers, self._size = every, kinds, of, samples
         self.last_only = False
+
+    def check(self, outline: Outline) -> None:
+        """Drop the accuracies on other clients' images if these are shifted differently.
+
+        Raises:
+            InputError: no accuracy is left.
+        """
+        if not outline.shifts:
+            return
+        if "test_split" not in self.kinds:
+            raise InputError(
+                f"measure: {type(self).__name__.lower()} of {', '.join(self.kinds)} uses the test "
+                "images of other clients, which partition.shift.kinds shifts differently; measure "
+                "test_split"
+            )
+        self.kinds = ["test_split"]
 
     def setup(self, setting: Setting, resources: Resources) -> None:
         """Choose the test samples. Raises InputError if the test split has too few."""

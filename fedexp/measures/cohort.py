@@ -20,6 +20,7 @@ class Cohort(PersonalMeasure):
 
     def check(self, outline: Outline) -> None:
         """Set the headlines."""
+        super().check(outline)
         higher: Better = "higher"
         self.headlines: Mapping[str, Better] = {
             f"cohort/accuracy_{kind}": higher for kind in self.kinds if kind != "angles"

@@ -42,7 +42,8 @@ def check_measures(
         InputError: in one line.
     """
     validates = config.data.validation > 0
-    outline = Outline(about, config.clients.count, config.rounds, given, validates)
+    shifts = bool(config.partition.shift.kinds)
+    outline = Outline(about, config.clients.count, config.rounds, given, validates, shifts)
     for measure in measures.values():
         measure.check(outline)
     known = headlines(measures)

@@ -27,6 +27,7 @@ class Personal(PersonalMeasure):
 
     def check(self, outline: Outline) -> None:
         """Set the headlines."""
+        super().check(outline)
         found: dict[str, Better] = {
             f"personal/accuracy_{kind}": "higher" for kind in self.kinds if kind != "angles"
         }

@@ -1,0 +1,75 @@
+"""FedETF: a projection of the features, in front of a fixed simplex classifier."""
+
+from types import MappingProxyType
+
+from pydantic import PositiveInt
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from fedexp.compatibility.traits import FIXED_CLASSIFIER, TUNED_CLASSIFIER
+from fedexp.core.sockets import Head
+from fedexp.errors import InputError
+from fedexp.heads.sphere import Scale, cosine_logits, simplex
+
+
+class ProjectedETF(Head):
+    """logits_c = s V_c . u / |u| with u = P z + b (Li et al., ICCV 2023, Eq. 4).
+
+    V is a random simplex equiangular tight frame of unit rows, the same for all clients. P, b and s
+    (the paper's temperature beta) are trained and shared.
+
+    Args:
+        feature_dim: d.
+        num_classes: C.
+        dim: width of u, at least C - 1; None: d.
+        scale: s.
+        tuned: whether V is a weight that a personalization trains in tuning; if not, V is constant.
+
+    Raises:
+        InputError: u has too few dimensions for a simplex of C vectors.
+    """
+
+    weight: Tensor
+
+    def __init__(
+        self,
+        feature_dim: PositiveInt,
+        num_classes: PositiveInt,
+        dim: PositiveInt | None,
+        scale: Scale,
+        tuned: bool,
+    ) -> None:
+        super().__init__()
+        width = feature_dim if dim is None else dim
+        if width < num_classes - 1:
+            raise InputError(
+                f"head.dim={width}: is too small for {num_classes} classes; use at least "
+                f"{num_classes - 1}"
+            )
+        self.projection = nn.Linear(feature_dim, width)
+        self.scale = scale.build()
+        corners = simplex(num_classes, width)
+        if not tuned:
+            self.derived = ("weight",)
+            self.register_buffer("weight", corners)
+            return
+        self.weight = nn.Parameter(corners)
+        self.traits = frozenset({TUNED_CLASSIFIER})
+        self.needs = MappingProxyType(
+            {
+                FIXED_CLASSIFIER: "head.tuned=true: local training would change the simplex; "
+                "needs personalization=fedetf, or should be false"
+            }
+        )
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Logits [B, C]."""
+        return cosine_logits(self.projection(z), self.weight, self.scale)
+
+    def normalize(self, z: Tensor) -> Tensor:
+        """Unit projections [B, width of u]."""
+        return normalize(self.projection(z), eps=1e-12)
+
+    def prototypes(self) -> Tensor:
+        """The rows of V."""
+        return self.weight.detach()

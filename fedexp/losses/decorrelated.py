@@ -1,0 +1,73 @@
+"""FedDecorr: any loss, plus a penalty on correlated features."""
+
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from pydantic import NonNegativeFloat
+from torch import Tensor
+
+from fedexp.config.build import Node, build
+from fedexp.core.forward import Forward, mean_over
+from fedexp.core.sockets import Loss
+
+Form = Literal["paper", "released"]
+
+EPSILON = 1e-8
+"""Added to variances, so that a constant feature has the z-score 0."""
+
+
+def correlation_penalty(z: Tensor, real: Tensor | None, form: Form) -> Tensor:
+    """Mean squared correlation of the features of a batch (Shi et al., ICLR 2023, Eq. 6).
+
+    ``paper``: ||K||_F^2 / d^2, with K = sum_i z_i z_i^T / n the correlation matrix [d, d] of the
+    z-scores z_i of n samples. It is at least 1/d, and 1 if all features have correlation 1 or -1.
+
+    ``released``: the mean of the squares of the other elements of sum_i z_i z_i^T, without the
+    diagonal, over n. With n - 1 in the variance these elements are (n - 1) K, so that a batch of 64
+    has about 62 times the gradient of ``paper``.
+
+    Args:
+        z: features [B, d].
+        real: see ``Forward``.
+        form: ``paper`` or ``released``.
+
+    Returns:
+        A scalar; 0 for a single sample.
+    """
+    rows = z.new_ones(len(z)) if real is None else real.to(z.dtype)
+    count = rows.sum().clamp(min=1)
+    centred = (z - mean_over(z, real)) * rows.unsqueeze(1)
+    degrees = count if form == "paper" else (count - 1).clamp(min=1)
+    scores = centred / (centred.square().sum(dim=0) / degrees + EPSILON).sqrt()
+    products = scores.T @ scores
+    if form == "paper":
+        return (products / count).square().mean()
+    squares = products.square()
+    off_diagonal = squares.sum() - squares.diagonal().sum()
+    pairs = max(1, z.shape[1] * (z.shape[1] - 1))
+    return off_diagonal / pairs / count
+
+
+def decorrelated(base: Node, beta: NonNegativeFloat, form: Form) -> Loss:
+    """The loss ``base`` + beta * ``correlation_penalty`` of the features z, the input of the head.
+
+    The result is the base loss with a forward hook that adds the penalty: everything else, such as
+    messages and memory, stays as it is.
+
+    Args:
+        base: ``_target_`` of the loss and its arguments.
+        beta: weight of the penalty.
+        form: see ``correlation_penalty``.
+    """
+    loss: Loss = build("loss.base", base, Loss)
+    loss.register_forward_hook(partial(_add_penalty, beta, form))
+    return loss
+
+
+def _add_penalty(
+    beta: float, form: Form, loss: torch.nn.Module, arguments: tuple[Any, ...], value: Tensor
+) -> Tensor:
+    """The hook: ``value`` of the loss on a batch, plus the penalty."""
+    batch: Forward = arguments[0]
+    return value + beta * correlation_penalty(batch.z, batch.real, form)

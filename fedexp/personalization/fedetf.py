@@ -1,0 +1,64 @@
+"""FedETF: clients tune a model with a fixed classifier, then classifier and projection in turns."""
+
+from collections.abc import Sequence
+from types import MappingProxyType
+
+from pydantic import NonNegativeInt
+
+from fedexp.compatibility.traits import FIXED_CLASSIFIER, TUNED_CLASSIFIER
+from fedexp.config.schema import Epochs
+from fedexp.core.sockets import Personalization, Phase
+
+_CLASSIFIER = "head.weight"
+_PROJECTION = "head.projection."
+
+
+class FedETF(Personalization):
+    """The federation trains all but the classifier V (Li et al., ICCV 2023).
+
+    V is the same at all clients and is never sent. Before a personal evaluation a client tunes the
+    global model: first all but V; then, ``cycles`` times, V alone and the projection alone.
+
+    V is tuned by SGD without momentum and weight decay, as in the released code. All phases have
+    the learning rate of local training; the released code has 0.1 for V and 0.05 for the
+    projection. It tunes the first phase with the balanced loss and the others with cross-entropy;
+    here the loss socket decides for all phases, see ``LogitAdjustment``.
+
+    Args:
+        epochs: epochs of the first phase.
+        cycles: number of turns.
+        classifier_epochs: epochs of V in each turn.
+        projection_epochs: epochs of the projection in each turn.
+    """
+
+    traits = frozenset({FIXED_CLASSIFIER})
+    needs = MappingProxyType(
+        {TUNED_CLASSIFIER: "personalization=fedetf: needs head=projected_etf head.tuned=true"}
+    )
+
+    def __init__(
+        self,
+        epochs: Epochs,
+        cycles: NonNegativeInt,
+        classifier_epochs: Epochs,
+        projection_epochs: Epochs,
+    ) -> None:
+        super().__init__()
+        self.epochs, self.cycles = epochs, cycles
+        self.classifier_epochs, self.projection_epochs = classifier_epochs, projection_epochs
+
+    def shared(self, name: str) -> bool:
+        """Whether the weight is not V."""
+        return name != _CLASSIFIER
+
+    def phases(self, epochs: int) -> Sequence[Phase]:
+        """One phase that trains all but V."""
+        return (Phase(epochs, trainable=("backbone.", _PROJECTION, "head.scale")),)
+
+    def tuning(self) -> Sequence[Phase]:
+        """A phase for all but V, then V and the projection in turns."""
+        turn = (
+            Phase(self.classifier_epochs, trainable=(_CLASSIFIER,), plain_sgd=True),
+            Phase(self.projection_epochs, trainable=(_PROJECTION,)),
+        )
+        return (*self.phases(self.epochs), *(self.cycles * turn))

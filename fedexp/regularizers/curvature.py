@@ -1,0 +1,121 @@
+"""FedCurv: a pull to the models of the other clients, weighted by their Fisher information."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic import NonNegativeFloat, PositiveInt
+from torch import Tensor
+
+from fedexp.core.client_protocol import Client
+from fedexp.core.messages import PartMessage, PartUpdate, Tensors
+from fedexp.core.part import Memory, Setting
+from fedexp.core.sockets import Regularizer
+from fedexp.regularizers.anchors import (
+    Anchors,
+    combine,
+    prefixed,
+    shared_parameters,
+    total,
+    with_prefix,
+)
+from fedexp.regularizers.fisher import diagonal_fisher
+
+KINDS = ("fisher", "weighted")
+"""The terms of a client: F_k and F_k w_k."""
+
+
+class Curvature(Regularizer):
+    """lam * sum_j (w - w_j)^T diag(F_j) (w - w_j) over the other clients j (FedCurv).
+
+    Shoham et al., 2019, Eq. 4. F_j is the diagonal empirical Fisher information of client j at its
+    trained weights w_j (``diagonal_fisher``). Only shared parameters are pulled.
+
+    After training a client sends F_j and F_j w_j. The server sends each client the sums of both
+    over the clients of the last round that the server could use, without the client itself. So
+    update and message are three times as large as with FedAvg, from the second round on. In the
+    first round the penalty is 0. With smaller cohorts than the population, a client that was not
+    in the last cohort gets the sum over all of it; older terms are dropped.
+
+    The code completes the square: with A = sum_j F_j and m = sum_j F_j w_j / A, the penalty is
+    lam * sum A (w - m)^2 plus a constant that the logged loss lacks.
+
+    A gradient step with learning rate r diverges where 2 r lam A > 2. A grows with the cohort:
+    choose lam for the number of clients, or clip gradients.
+
+    Args:
+        lam: lambda, the strength of the pull; 0 gives exactly FedAvg.
+        batch_size: samples whose gradients are computed at once; it does not change the result.
+    """
+
+    takes_tokens = False
+
+    def __init__(self, lam: NonNegativeFloat, batch_size: PositiveInt) -> None:
+        super().__init__()
+        self.lam, self.batch_size = lam, batch_size
+        self.terms: dict[int, Tensors] = {}
+        self.sums: Tensors = {}
+
+    def setup(self, setting: Setting) -> None:
+        """Make buffers for A and m."""
+        shapes = shared_parameters(setting)
+        self.strength, self.center = Anchors(shapes), Anchors(shapes)
+
+    def message_to(self, client: int, message: PartMessage) -> PartMessage:
+        """The sums of F_j and F_j w_j over the other clients of the last round."""
+        others = combine(self.sums, self.terms.get(client, {}), scale=-1)
+        return replace(message, extras={name: value.float() for name, value in others.items()})
+
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
+        """Set A and m; both are 0 if the message has no sums."""
+        strength = with_prefix("fisher", message.extras)
+        weighted = with_prefix("weighted", message.extras)
+        strength = {name: a.clamp(min=0) for name, a in strength.items()}  # despite rounding
+        self.strength.fill(strength)
+        # Without information the quotient is 0 / 0; any center will do.
+        self.center.fill({n: (weighted[n] / a).where(a > 0, 0) for n, a in strength.items()})
+
+    def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
+        """The penalty, a scalar."""
+        return self.lam * total(
+            [
+                (self.strength[name] * (value - self.center[name]).square()).sum()
+                for name, value in parameters
+                if name in self.strength
+            ]
+        )
+
+    def report(self, client: Client, memory: Memory) -> Tensors:
+        """F_k and F_k w_k at the trained weights."""
+        if self.lam == 0:
+            return {}
+        weights = {name: client.weights[name].detach() for name in self.strength}
+        fisher = diagonal_fisher(client, weights, self.batch_size)
+        products = {name: value * weights[name] for name, value in fisher.items()}
+        return prefixed("fisher", fisher) | prefixed("weighted", products)
+
+    def aggregate(self, updates: Sequence[PartUpdate]) -> None:
+        """Keep the terms of this round in place of the last round's."""
+        self._keep({update.client: dict(update.extras) for update in updates})
+
+    def server_state(self) -> dict[str, Any]:
+        """The terms of the last round."""
+        return {"terms": dict(self.terms)}
+
+    def load_server_state(self, state: dict[str, Any]) -> None:
+        """Inverse of ``server_state``."""
+        self._keep({client: self._beside(terms) for client, terms in state["terms"].items()})
+
+    def _keep(self, terms: dict[int, Tensors]) -> None:
+        """Store the terms of each client and their float64 sums, added in order of clients."""
+        self.terms, self.sums = terms, {}
+        for client in sorted(terms):
+            doubled = {name: value.double() for name, value in terms[client].items()}
+            self.sums = combine(self.sums, doubled)
+
+    def _beside(self, terms: Tensors) -> Tensors:
+        """The terms on the device of the parameters."""
+        moved = {kind: self.strength.beside(with_prefix(kind, terms)) for kind in KINDS}
+        return {name: v for kind in KINDS for name, v in prefixed(kind, moved[kind]).items()}

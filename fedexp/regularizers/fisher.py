@@ -1,0 +1,61 @@
+"""The diagonal of a client's empirical Fisher information."""
+
+import warnings
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.func import grad, vmap
+
+from fedexp.core.client_protocol import Client
+from fedexp.core.messages import Tensors
+from fedexp.regularizers.anchors import combine
+
+_Gradient = Callable[[Tensors, Tensor, Tensor], Tensors]
+"""(weights, input, label) -> name -> gradient."""
+
+
+def diagonal_fisher(client: Client, weights: Tensors, batch_size: int) -> Tensors:
+    """Mean over the client's training samples of (d log p(y | x) / d w)^2, elementwise.
+
+    y is the sample's label, p the softmax of the model's logits. The gradient of each sample is
+    exact. The model is in eval mode: BatchNorm uses its running statistics, dropout is off. Inputs
+    are not augmented.
+
+    Gradients are computed for many samples at once by ``torch.func.vmap``; it runs layers that it
+    cannot batch, such as PyTorch's LSTM on a CPU, sample by sample. If it refuses the model, for
+    example because of a branch that depends on values, all is computed sample by sample.
+
+    Args:
+        client: its model and data.
+        weights: the parameters w.
+        batch_size: samples whose gradients are in memory at once.
+
+    Returns:
+        Name -> the mean squares, of the parameter's shape.
+    """
+
+    def likelihood(weights: Tensors, x: Tensor, y: Tensor) -> Tensor:
+        """-log p(y | x) of one sample."""
+        logits = client.logits_with(weights, x.unsqueeze(0))
+        return F.cross_entropy(logits, y.unsqueeze(0))
+
+    gradient: _Gradient = grad(likelihood)
+    sums: Tensors = {}
+    with torch.no_grad(), warnings.catch_warnings():  # ``grad`` differentiates all the same
+        warnings.filterwarnings("ignore", "There is a performance drop")
+        for inputs, targets in client.data.batches(batch_size):
+            each = _gradients(gradient, weights, inputs, targets)
+            sums = combine(sums, {name: g.square().sum(dim=0) for name, g in each.items()})
+    return {name: value / client.data.num_samples for name, value in sums.items()}
+
+
+def _gradients(gradient: _Gradient, weights: Tensors, inputs: Tensor, targets: Tensor) -> Tensors:
+    """Name -> [B, ...] the gradient for each sample of a batch."""
+    try:
+        stacked: Tensors = vmap(gradient, in_dims=(None, 0, 0))(weights, inputs, targets)
+    except RuntimeError:
+        rows = [gradient(weights, x, y) for x, y in zip(inputs, targets, strict=True)]
+        return {name: torch.stack([row[name] for row in rows]) for name in weights}
+    return stacked
