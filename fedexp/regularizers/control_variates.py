@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import Tensor
 
 from fedexp.compatibility.traits import KEEPS_MOMENTUM
 from fedexp.core.client_protocol import Client
 from fedexp.core.messages import PartMessage, Tensors
 from fedexp.core.part import Memory, Setting
 from fedexp.core.sockets import Regularizer
+from fedexp.core.unit_distance import optimizer_of, unit_distance
 from fedexp.regularizers.anchors import (
     Anchors,
     Population,
@@ -110,7 +110,7 @@ class ControlVariates(Regularizer):
         self._message = message
         self.correction.fill(combine(self._received(client), with_prefix("variate", memory), -1))
         if self._chosen is None:
-            self._optimizer = client.optimizer_for([nn.Parameter(torch.zeros(1))])
+            self._optimizer = optimizer_of(client)
             self._chosen = _choose(self.estimate, self._optimizer)
         if self._chosen == "gradient":
             gradient = client.loss_gradient()
@@ -173,25 +173,7 @@ class ControlVariates(Regularizer):
         return self._sent()
 
 
-def unit_distance(optimizer: Optimizer, steps: int) -> float:
-    """How far a constant gradient of 1 moves a parameter at learning rate 1.
-
-    With SGD this is the sum of the gradients' weights in the parameter (Wang et al., NeurIPS 2020,
-    the norm of a_i). Without momentum, and for other optimizers, it is ``steps``.
-    """
-    if not isinstance(optimizer, torch.optim.SGD):
-        return steps
-    momentum, damped = optimizer.defaults["momentum"], 1 - optimizer.defaults["dampening"]
-    if not momentum:
-        return steps
-    velocity = distance = 0.0
-    for step in range(steps):
-        velocity = momentum * velocity + (damped if step else 1)  # the first step is not damped
-        distance += 1 + momentum * velocity if optimizer.defaults["nesterov"] else velocity
-    return distance
-
-
-def _choose(estimate: str, optimizer: Optimizer) -> str:
+def _choose(estimate: str, optimizer: torch.optim.Optimizer) -> str:
     """``steps`` or ``gradient``; logs the choice if the optimizer is not SGD."""
     if estimate == "gradient":
         return "gradient"

@@ -1,6 +1,5 @@
 import io
 import logging
-from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +7,7 @@ import torch
 from federations import federate
 from quadratic import CLIENTS, LR, NAME, STEPS, OneNumber, Parabolas
 
-from fedexp.regularizers.control_variates import ControlVariates, unit_distance
+from fedexp.regularizers.control_variates import ControlVariates
 
 SMALL = ["clients.count=5", "clients.per_round=3", "local.epochs=1", "data.subset=300"]
 KEY = f"variate/{NAME}"
@@ -152,43 +151,6 @@ def test_server_state_is_restored() -> None:
     restored.load_server_state(torch.load(file, weights_only=True))
     assert torch.equal(restored.broadcast(3)[KEY], scene.part.broadcast(3)[KEY])
     assert restored.broadcast(3)[KEY].any()
-
-
-def distance_of_sgd(options: dict[str, Any], steps: int, gradients: Any) -> float:
-    """How far torch's SGD moves a parameter at learning rate 1, given the gradient of each step."""
-    w = torch.zeros(1, dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.SGD([w], lr=1.0, **options)
-    for step in range(steps):
-        w.grad = torch.tensor([gradients(step)], dtype=torch.float64)
-        optimizer.step()
-    return -float(w.detach())
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"momentum": 0.9},
-        {"momentum": 0.5, "nesterov": True},
-        {"momentum": 0.9, "dampening": 0.9},
-        {"momentum": 0.5, "dampening": 0.2},
-        {"dampening": 0.3},
-    ],
-)
-def test_unit_distance_is_that_of_a_constant_gradient(options: dict[str, Any]) -> None:
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.3, **options)
-    for steps in (1, 2, 7):
-        expected = distance_of_sgd(options, steps, lambda step: 1.0)
-        assert unit_distance(optimizer, steps) == pytest.approx(expected, rel=1e-12)
-    if "momentum" not in options:
-        assert unit_distance(optimizer, 7) == 7
-
-
-@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.RMSprop])
-def test_the_unit_distance_of_other_optimizers_is_their_number_of_steps(kind: Any) -> None:
-    options = {"momentum": 0.5} if kind is torch.optim.RMSprop else {}
-    optimizer = kind([torch.nn.Parameter(torch.zeros(1))], lr=0.1, **options)
-    assert unit_distance(optimizer, 7) == 7
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,91 @@
+"""FedNova: a client's step counts by its direction, whatever number of local steps it took."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Literal
+
+import torch
+from pydantic import NonNegativeFloat
+
+from fedexp.aggregators.clipping import steps
+from fedexp.aggregators.server_step import ServerStep
+from fedexp.compatibility.traits import KEEPS_MOMENTUM
+from fedexp.core.client_protocol import Client
+from fedexp.core.messages import PartUpdate, Tensors, Update
+from fedexp.core.part import Memory
+from fedexp.core.unit_distance import optimizer_of, unit_distance
+
+
+class Normalized(ServerStep):
+    """w <- w + tau_eff sum_i p_i (w_i - w) / ||a_i||_1 (FedNova).
+
+    Wang et al., NeurIPS 2020, Section 4. In tau_i local steps client i moves by a weighted sum of
+    its gradients, w_i - w = -eta G_i a_i. The sum of the weights ||a_i||_1 is
+
+        tau_i                                                   for plain SGD,
+        (tau_i - rho (1 - rho^tau_i) / (1 - rho)) / (1 - rho)   for SGD with momentum rho,
+        (1 - (1 - eta mu)^tau_i) / (eta mu)                     for FedProx with plain SGD,
+
+    and in general the distance that a constant gradient of 1 moves a parameter at learning rate 1.
+    With optimizers other than SGD it is taken as tau_i. So a client that takes more steps, because
+    it has more data or does not straggle, gets no larger weight for that. tau_eff is
+    sum_i p_i tau_i. If all clients take the same number of plain steps, this is FedAvg.
+
+    Weight decay counts as a part of the gradients. The number of steps is the number of all phases
+    of local training, as in SCAFFOLD.
+
+    Traffic: each update has tau_i and ||a_i||_1.
+
+    Args:
+        weighting: p_i is proportional to n_i (``samples``, paper) or equal for all (``uniform``).
+        effective: tau_eff is the mean of tau_i (``steps``, paper) or of ||a_i||_1 (``norms``, as
+            the released code with momentum: the server then moves as far as in FedAvg).
+        mu: of the penalty (mu/2) ||w - w^t||^2 in the local objective; 0 if there is none.
+    """
+
+    forbids = MappingProxyType(
+        {
+            KEEPS_MOMENTUM: "local.keep_optimizer=true: aggregator=normalized divides steps by "
+            "the weights of this round's gradients; momentum of earlier rounds lengthens them; "
+            "use optimizer.momentum=0 or local.keep_optimizer=false"
+        }
+    )
+
+    def __init__(
+        self,
+        weighting: Literal["samples", "uniform"],
+        effective: Literal["steps", "norms"],
+        mu: NonNegativeFloat,
+    ) -> None:
+        super().__init__(weighting)
+        self.effective, self.mu = effective, mu
+
+    def report(self, client: Client, memory: Memory) -> Tensors:
+        """tau_i and ||a_i||_1."""
+        optimizer = optimizer_of(client)
+        norm = unit_distance(optimizer, client.steps, self.mu * client.learning_rate)
+        return {"steps": torch.tensor(client.steps), "norm": torch.tensor(norm).double()}
+
+    def add(self, update: Update | PartUpdate, current: Tensors) -> None:
+        """Add one update, its step divided by ||a_i||_1."""
+        norm = self._reported(update, "norm")
+        scaled = {
+            name: current[name] + step / norm
+            for name, step in steps(update.weights, self.only_parameters(current)).items()
+        }
+        super().add(replace(update, weights=update.weights | scaled), current)
+
+    def quantity(self, update: Update | PartUpdate, current: Tensors) -> float:
+        """tau_i, or ||a_i||_1 with ``effective=norms``."""
+        return self._reported(update, "steps" if self.effective == "steps" else "norm")
+
+    def step_size(self, mean: float, step: Tensors) -> float:
+        """tau_eff."""
+        return mean
+
+    def _reported(self, update: Update | PartUpdate, name: str) -> float:
+        """What this client reported under ``name``."""
+        extras = update.extras if isinstance(update, PartUpdate) else update.extras["aggregator"]
+        return extras[name].item()
