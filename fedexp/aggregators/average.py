@@ -10,6 +10,12 @@ from fedexp.core.messages import PartUpdate, Tensors, Update
 from fedexp.core.reducible import Contribution
 from fedexp.core.sockets import Aggregator
 
+LARGE_CLIENTS_TWICE = {
+    DRAWS_BY_SIZE: "this sampler draws larger clients more often, and they also weigh "
+    "more in the average; use aggregator=uniform"
+}
+"""What an aggregator whose weights grow with n_k discourages."""
+
 
 class Average(Aggregator):
     """w = sum_k a_k w_k / sum_k a_k, a_k = n_k (McMahan et al., AISTATS 2017, Alg. 1) or 1.
@@ -19,7 +25,7 @@ class Average(Aggregator):
     float64: reordering the updates changes the result by far less than a float32 rounding.
     """
 
-    _total: int
+    _total: float
     _largest: tuple[int, int]
     _sums: Tensors
     _integers: Tensors
@@ -27,15 +33,16 @@ class Average(Aggregator):
     def __init__(self, weighting: Literal["samples", "uniform"]) -> None:
         self.weighting = weighting
         if weighting == "samples":
-            self.discourages = {
-                DRAWS_BY_SIZE: "this sampler draws larger clients more often, and they also weigh "
-                "more in the average; use aggregator=uniform"
-            }
+            self.discourages = LARGE_CLIENTS_TWICE
         self._reset()
 
     def add(self, update: Update | PartUpdate, current: Tensors) -> None:
         """Add one update to the sums."""
-        factor = update.draws * (update.num_samples if self.weighting == "samples" else 1)
+        share = update.num_samples if self.weighting == "samples" else 1
+        self.add_weighted(update, update.draws * share)
+
+    def add_weighted(self, update: Update | PartUpdate, factor: float) -> None:
+        """Add one update with this a_k."""
         self._total += factor
         rank = (update.num_samples, -update.client)
         is_largest = rank > self._largest
@@ -65,8 +72,9 @@ class Average(Aggregator):
         self._integers = integers[largest.index(self._largest)]
 
     def merge(self, current: Tensors) -> Tensors:
-        """The average of the cohort."""
+        """The average of the cohort; ``current`` if all weights a_k are 0."""
         if not self._total:
+            self._reset()
             return current
         average = {
             name: (s / self._total).to(current[name].dtype) for name, s in self._sums.items()

@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator, Sequence
 from copy import copy
 from itertools import chain, islice
-from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor

@@ -111,6 +111,7 @@ NEEDS = "needs one class for each sample, which play lacks"
         ("algorithm=fednh", rf"^head \(Prototype\): {NEEDS}"),
         ("algorithm=fedsc", rf"^loss \(RpclCpdr\): {NEEDS}"),
         ("algorithm=creff", rf"^head \(Retrained\): {NEEDS}"),
+        ("aggregator=disco", rf"^aggregator \(Disco\): {NEEDS}"),
         ("sampler=hics", rf"^sampler \(HiCS\): {NEEDS}; take another sampler$"),
         ("personalization=fedrod", rf"^personalization \(FedROD\): {NEEDS}"),
         ("partition=dirichlet", rf"^partition=dirichlet: {NEEDS}; use natural or iid$"),

@@ -1,0 +1,134 @@
+"""FedDisco: clients whose classes are unlike the target's weigh less in the average."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from pydantic import NonNegativeFloat
+from torch import Tensor
+
+from fedexp.aggregators.average import LARGE_CLIENTS_TWICE, Average
+from fedexp.aggregators.gathered import Gathered
+from fedexp.core.client_protocol import Client
+from fedexp.core.messages import PartMessage, PartUpdate, Tensors
+from fedexp.core.part import Memory, Setting
+
+Distance = Literal["kl", "l2"]
+
+
+def discrepancy(counts: Tensor, target: Tensor, distance: Distance) -> Tensor:
+    """How far a client's class distribution D is from the target's T, a float64 scalar.
+
+    ``kl`` is sum_c D_c log(D_c / T_c), ``l2`` is ||D - T||.
+
+    Args:
+        counts: [C] the client's samples of each class.
+        target: T [C], positive for each class that the client holds.
+        distance: ``kl`` or ``l2``.
+    """
+    shares, target = counts.double() / counts.sum(), target.double()
+    if distance == "l2":
+        return (shares - target).square().sum().sqrt()
+    held = shares > 0
+    return (shares[held] * (shares[held] / target[held]).log()).sum()
+
+
+def disco_weights(
+    sizes: Tensor, discrepancies: Tensor, draws: Tensor, a: float, b: float, relative: bool
+) -> Tensor:
+    """The weights p_k of a cohort, float64 [K], with the sum 1.
+
+    Args:
+        sizes: [K] training samples of each client.
+        discrepancies: [K] d_k.
+        draws: [K] how often each client was drawn: its p_k is the sum over its draws.
+        a: weight of the discrepancy against the size.
+        b: added to each client's weight.
+        relative: whether to divide the d_k by their sum.
+    """
+    shares = sizes / (draws * sizes).sum()
+    total = (draws * discrepancies).sum()
+    if relative and total > 0:
+        discrepancies = discrepancies / total
+    weights = draws * (shares - a * discrepancies + b).relu()
+    return weights / weights.sum() if weights.sum() > 0 else draws * shares
+
+
+class Disco(Gathered):
+    """p_k = ReLU(n_k - a d_k + b) / sum over the cohort (FedDisco; Ye et al., ICML 2023).
+
+    n_k is the client's share in the cohort's samples, d_k the ``discrepancy`` of its classes from
+    the target distribution. The client computes d_k itself: the server gets one number, no class
+    counts. Float buffers are averaged with p_k, too. Integer buffers are taken from the client with
+    the most samples; ties go to the lowest client number. If every p_k were 0, the cohort is
+    averaged by samples.
+
+    Metric: ``aggregator/left_out``, the share of the cohort's clients with p_k = 0.
+
+    Args:
+        distance: ``kl`` or ``l2``.
+        target: ``uniform``: all classes alike. ``population``: the class distribution of all
+            training data, which the server must know; it sends it to the clients.
+        a: weight of the discrepancy against the size.
+        b: added to each client's weight before the ReLU.
+        relative: whether the d_k of a cohort are divided by their sum, as the authors' code does
+            with ``kl``; the authors' a and b fit this scale. False: the formula as it is printed.
+    """
+
+    takes_tokens = False
+    traits = frozenset()  # a weighted mean of the cohort, unlike the other rules of this kind
+    discourages = LARGE_CLIENTS_TWICE
+    _target: Tensor
+
+    def __init__(
+        self,
+        distance: Distance,
+        target: Literal["uniform", "population"],
+        a: NonNegativeFloat,
+        b: NonNegativeFloat,
+        relative: bool,
+    ) -> None:
+        super().__init__()
+        self.distance, self.target = distance, target
+        self.a, self.b, self.relative = a, b, relative
+        self._sent: Tensors = {}
+        self._left_out = 0.0
+
+    def setup(self, setting: Setting) -> None:
+        """Find the target. Raises InputError: the population's classes are not counted."""
+        self._target = torch.full((setting.num_classes,), 1 / setting.num_classes)
+        if self.target == "population":
+            counts = setting.all_class_counts("aggregator.target=population").sum(dim=0)
+            self._sent = {"target": (counts.double() / counts.sum()).float()}
+
+    def broadcast(self, round: int) -> Tensors:
+        """The target [C] if it is the population's; clients know the uniform one."""
+        return self._sent
+
+    def receive(self, message: PartMessage) -> None:
+        """Take the target from the message."""
+        self._target = message.extras.get("target", self._target)
+
+    def report(self, client: Client, memory: Memory) -> Tensors:
+        """d_k, a float32 scalar."""
+        counts = client.data.class_counts
+        own = discrepancy(counts, self._target.to(counts.device), self.distance)
+        return {"discrepancy": own.float()}
+
+    def combine(self, updates: Sequence[PartUpdate], current: Tensors) -> Tensors:
+        """The average weighted by p_k."""
+        sizes, draws = (
+            torch.tensor([getattr(update, name) for update in updates], dtype=torch.float64)
+            for name in ("num_samples", "draws")
+        )
+        found = torch.stack([update.extras["discrepancy"].double().cpu() for update in updates])
+        weights = disco_weights(sizes, found, draws, self.a, self.b, self.relative)
+        self._left_out = (weights == 0).double().mean().item()
+        average = Average("samples")
+        for update, weight in zip(updates, weights.tolist(), strict=True):
+            average.add_weighted(update, weight)
+        return average.merge(current)
+
+    def metrics(self) -> dict[str, float]:
+        """The share of the cohort's clients with weight 0."""
+        return {"aggregator/left_out": self._left_out}
