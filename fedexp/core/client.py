@@ -169,20 +169,42 @@ class ClientModule(LocalModel):
         The module is in train mode, as in local training: BatchNorm normalises with the statistics
         of each batch and dropout is active. Weights and running statistics do not change.
         """
-        self.train()
-        self.train_only(("",))
-        names, parameters = zip(*self.tensor_index.parameters(), strict=True)
-        buffers = {name: w.clone() for name, w in self.weights.items() if name not in names}
-        sums = [torch.zeros_like(parameter) for parameter in parameters]
+        parameters = dict(self.tensor_index.parameters())
+        sums = {name: torch.zeros_like(value) for name, value in parameters.items()}
         if self.data.num_samples % batch_size == 1:
             batch_size -= 1  # BatchNorm needs two samples
         for batch in self.data.batches(batch_size):
             share = len(batch[1]) / self.data.num_samples
-            loss = share * self.data_loss(batch)[0]
-            gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
-            sums = [total + gradient for total, gradient in zip(sums, gradients, strict=True)]
-        self.load(buffers)
-        return dict(zip(names, sums, strict=True))
+            _, gradient = self.batch_gradient(batch, parameters, share)
+            sums = {name: total + gradient[name] for name, total in sums.items()}
+        return sums
+
+    def batch_gradient(
+        self, batch: Batch, at: Mapping[str, Tensor], scale: float = 1.0
+    ) -> tuple[Tensor, Tensors]:
+        """The loss on one batch, a scalar, and name -> its gradient; both times ``scale``.
+
+        Loss and train mode are as in ``loss_gradient``. Nothing changes in the model.
+
+        Args:
+            batch: the samples.
+            at: name -> value of the parameters to differentiate; all others have the client's.
+            scale: factor of the loss.
+        """
+        self.train()
+        self.train_only(("",))
+        parameters = dict(self.tensor_index.parameters())
+        before = {
+            name: weight.clone()
+            for name, weight in self.weights.items()
+            if name in at or name not in parameters
+        }
+        self.load(at)
+        loss = scale * self.data_loss(batch)[0]
+        wanted = [parameters[name] for name in at]
+        gradients = torch.autograd.grad(loss, wanted, materialize_grads=True)
+        self.load(before)
+        return loss.detach(), dict(zip(at, gradients, strict=True))
 
     def configure_optimizers(self) -> Optimizer:
         """A fresh optimizer for this round over the parameters that are being trained."""

@@ -161,6 +161,15 @@ class Client(Protocol):
         The loss leaves out the regularizer. In train mode, without augmentation.
         """
 
+    def batch_gradient(
+        self, batch: Batch, at: Mapping[str, Tensor], scale: float = 1.0
+    ) -> tuple[Tensor, Tensors]:
+        """The loss on one batch, a scalar, and name -> its gradient; both times ``scale``.
+
+        ``at`` has the parameters to differentiate, with the values to take the gradient at. Loss
+        and train mode are as in ``loss_gradient``. Nothing changes in the model.
+        """
+
     def load(self, weights: Mapping[str, Tensor]) -> None:
         """Copy ``weights`` into the model; weights of other names do not change.
 

@@ -107,6 +107,22 @@ def test_the_loss_gradient_is_in_train_mode_and_keeps_running_statistics() -> No
     torch.testing.assert_close(found["head.linear.weight"], expected)
 
 
+def test_a_batch_gradient_may_be_taken_at_other_weights() -> None:
+    federation = federate("regularizer=proximal", "data.subset=100")
+    module = begin_client(federation.engine, 1, federation.server.broadcast(1))
+    before = {name: w.clone() for name, w in module.weights.items()}
+    other = {"head.linear.bias": before["head.linear.bias"] + 1}
+    inputs, labels = batch = next(module.data.batches(7))
+    loss, found = module.batch_gradient(batch, other, scale=2)
+    assert equal(module.weights, before)
+    bias = other["head.linear.bias"].requires_grad_()
+    logits = torch.func.functional_call(module, {"head.linear.bias": bias}, (inputs,))
+    expected = 2 * torch.nn.functional.cross_entropy(logits, labels)
+    torch.testing.assert_close(loss, expected.detach())
+    assert found.keys() == other.keys()
+    torch.testing.assert_close(found["head.linear.bias"], torch.autograd.grad(expected, bias)[0])
+
+
 def test_train_only_freezes_the_rest() -> None:
     module = federate("clients.count=4", "clients.per_round=2").module
     module.train_only(("head.",))

@@ -1,0 +1,131 @@
+"""FedALA: each client starts from its own mixture of the global and its last local model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Annotated
+
+import torch
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from torch import Tensor
+
+from fedexp.core.client_protocol import Batch, Client
+from fedexp.core.messages import PartMessage, Tensors
+from fedexp.core.part import Memory, Setting
+from fedexp.core.randomness import torch_generator
+from fedexp.core.sockets import Loss, Network, Personalization
+from fedexp.errors import InputError
+from fedexp.regularizers.anchors import prefixed, with_prefix
+
+Percent = Annotated[float, Field(gt=0, le=100)]
+Epochs = Annotated[int, Field(ge=1)]
+
+
+class FedALA(Personalization):
+    """Training starts from local + W * (global - local) (Zhang et al., AAAI 2023, Alg. 1).
+
+    W has one number in [0, 1] for each parameter of the top layers; the lower layers start from the
+    global model. The client keeps W and learns it before its local training, from its second round
+    on: W <- clip(W - rate * g * (global - local), 0, 1), g the gradient of the loss at the mixture
+    on a batch. At first W is 1 and is learned until the loss settles; later for one epoch.
+
+    The samples are drawn anew in each round and not augmented. Buffers are the global model's.
+
+    Args:
+        top: p, the number of layers with a W, counted from the output. A layer is a module that has
+            parameters of its own.
+        percent: s, the share of the client's training samples that W is learned on.
+        rate: the step size for W.
+        batch_size: largest number of samples in one step for W.
+        window: number of last epochs whose losses are compared.
+        tolerance: the loss has settled if its standard deviation over ``window`` is below this.
+        max_epochs: bound on the epochs of the first learning.
+    """
+
+    takes_tokens = False
+
+    def __init__(
+        self,
+        top: PositiveInt,
+        percent: Percent,
+        rate: PositiveFloat,
+        batch_size: PositiveInt,
+        window: Epochs,
+        tolerance: NonNegativeFloat,
+        max_epochs: Epochs,
+    ) -> None:
+        super().__init__()
+        self.top, self.percent, self.rate, self.batch_size = top, percent, rate, batch_size
+        self.window, self.tolerance, self.max_epochs = window, tolerance, max_epochs
+
+    def create(self, network: Network, loss: Loss) -> None:
+        """Find the parameters of the top layers."""
+        layers = [
+            [f"{name}.{key}" for key, value in own if value.requires_grad]
+            for name, layer in network.layers()
+            if (own := list(layer.named_parameters(recurse=False)))
+        ]
+        if self.top > len(layers):
+            raise InputError(
+                f"personalization.top={self.top}: the model has {len(layers)} layers with "
+                "parameters; use fewer"
+            )
+        self._mixed = [name for names in layers[-self.top :] for name in names]
+
+    def setup(self, setting: Setting) -> None:
+        """Remember the seed."""
+        self._seed = setting.seed
+
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
+        """Learn W and load the mixture, if the client has a local model."""
+        local = with_prefix("local", memory)
+        if not local:
+            return
+        apart = {name: message.weights[name] - local[name] for name in self._mixed}
+        weights = with_prefix("weight", memory)
+        learned = self._learn(client, local, apart, weights)
+        memory.update(prefixed("weight", learned))
+        client.load(_mixture(local, apart, learned))
+
+    def report(self, client: Client, memory: Memory) -> Tensors:
+        """Keep the top layers after local training."""
+        local = {name: client.weights[name].clone() for name in self._mixed}
+        memory.update(prefixed("local", local))
+        return {}
+
+    def _learn(self, client: Client, local: Tensors, apart: Tensors, weights: Tensors) -> Tensors:
+        """W after this round's learning; ``weights`` is the last W, empty at first."""
+        first = not weights
+        learned = {name: torch.ones_like(value) for name, value in local.items()} | weights
+        batches = list(self._batches(client))
+        losses: list[float] = []
+        for _ in range(self.max_epochs if first else 1):
+            epoch: list[Tensor] = []
+            for batch in batches:
+                loss, g = client.batch_gradient(batch, _mixture(local, apart, learned))
+                epoch.append(loss)
+                learned = {
+                    name: (w - self.rate * g[name] * apart[name]).clamp(0, 1)
+                    for name, w in learned.items()
+                }
+            losses.append(torch.stack(epoch).mean().item())
+            recent = torch.tensor(losses[-self.window :], dtype=torch.float64)
+            if len(recent) == self.window and recent.std(correction=0) < self.tolerance:
+                break
+        return learned
+
+    def _batches(self, client: Client) -> Iterator[Batch]:
+        """Batches of this round's samples for W."""
+        data = client.data
+        count = max(1, round(data.num_samples * self.percent / 100))
+        draws = torch_generator(self._seed, "aggregation weights", client.round, data.client)
+        drawn = torch.randperm(data.num_samples, generator=draws)[:count].to(client.device)
+        # Nearly equal parts: a rest of one sample would be too small for BatchNorm.
+        for positions in torch.tensor_split(drawn, math.ceil(count / self.batch_size)):
+            yield data.inputs(positions), data.labels[positions]
+
+
+def _mixture(local: Tensors, apart: Tensors, weights: Tensors) -> Tensors:
+    """local + W * (global - local), given ``apart`` = global - local."""
+    return {name: local[name] + w * apart[name] for name, w in weights.items()}
