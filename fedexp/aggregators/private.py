@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedexp.aggregators.accountant import Accountant
 from fedexp.aggregators.clipping import clipping_metrics, norm_of, steps
-from fedexp.compatibility.traits import UNIFORM_COHORTS
+from fedexp.compatibility.traits import PASSES_MODELS_ON, UNIFORM_COHORTS
 from fedexp.core.messages import Tensors, Update
 from fedexp.core.part import Setting
 from fedexp.core.randomness import torch_generator
@@ -60,6 +60,12 @@ class Private(Aggregator):
         {
             UNIFORM_COHORTS: "aggregator=private: epsilon is known only for uniformly drawn "
             "cohorts; use sampler=random"
+        }
+    )
+    forbids = MappingProxyType(
+        {
+            PASSES_MODELS_ON: "{other}: sends clients the models of other clients without noise; "
+            "with aggregator=private use personalization=none"
         }
     )
 

@@ -1,0 +1,49 @@
+"""The latest tensors of each client at the server."""
+
+from collections.abc import Iterator
+
+from fedexp.core.messages import Tensors
+from fedexp.core.part import TensorStore
+
+
+class ClientModels:
+    """Client -> its latest tensors, in a store that keeps on disk what does not fit into RAM.
+
+    New tensors of a client get a new name, because stored tensors never change (``Part.store``).
+
+    Args:
+        store: an empty store, from ``Setting.make_store``.
+    """
+
+    def __init__(self, store: TensorStore) -> None:
+        self.store = store
+        self._versions: dict[int, int] = {}
+
+    def __contains__(self, client: int) -> bool:
+        return client in self._versions
+
+    def __iter__(self) -> Iterator[int]:
+        """The clients in the order of their numbers."""
+        return iter(sorted(self._versions))
+
+    def __getitem__(self, client: int) -> Tensors:
+        return self.store[_name(client, self._versions[client])]
+
+    def __setitem__(self, client: int, tensors: Tensors) -> None:
+        version = self._versions.get(client, 0)
+        self.store[_name(client, version + 1)] = tensors
+        self._versions[client] = version + 1
+        if version:
+            del self.store[_name(client, version)]
+
+    def state(self) -> dict[int, int]:
+        """Client -> the version in the store, for a checkpoint."""
+        return dict(self._versions)
+
+    def load(self, state: dict[int, int]) -> None:
+        """Inverse of ``state``."""
+        self._versions = dict(state)
+
+
+def _name(client: int, version: int) -> str:
+    return f"client_{client}_version_{version}"

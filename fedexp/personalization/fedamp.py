@@ -1,0 +1,122 @@
+"""FedAMP: each client gets its own mean of all clients' models, near models count more."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from pydantic import PositiveFloat
+from torch import Tensor
+
+from fedexp.compatibility.traits import PASSES_MODELS_ON
+from fedexp.core.messages import PartMessage, PartUpdate, Tensors
+from fedexp.core.part import Setting
+from fedexp.core.sockets import Personalization
+from fedexp.personalization.client_models import ClientModels
+
+LOGGER = logging.getLogger(__name__)
+
+
+class FedAMP(Personalization):
+    """Federated attentive message passing (Huang et al., AAAI 2021, Algorithm 1).
+
+    The server keeps the latest model w_i of each client. It sends client i the cloud model
+
+        u_i = (1 - sum_j xi_ij) w_i + sum_j xi_ij w_j,   xi_ij = alpha A'(||w_i - w_j||^2),
+
+    j running over the other clients, with A(x) = 1 - exp(-x / sigma). So xi_ij is
+    alpha exp(-||w_i - w_j||^2 / sigma) / sigma. The client minimises
+    F_i(w) + lambda / (2 alpha) ||w - u_i||^2, starting from u_i: ``regularizer=proximal`` with
+    mu = lambda / alpha. As in the paper, A' stands for the whole gradient; its factor 2 is left
+    out. alpha is the same in all rounds.
+
+    The distance counts trained parameters only. Float buffers are combined like parameters, integer
+    buffers are the client's own. Sums are in float64.
+
+    In the paper all clients train in all rounds. Here a client that has not trained yet has no
+    model at the server: it gets the aggregator's global weights, and others get nothing from it.
+    The aggregator has no other use, and no global model is scored.
+
+    The server needs memory for N models, beyond ``clients.ram_gib`` on disk. A message to one
+    client takes about N D operations, D being the size of the model.
+
+    Args:
+        sigma: width of the attention, in squared distances between models.
+        alpha: step size of the message passing. With alpha <= sigma / (N - 1) no client's own model
+            has a negative weight.
+    """
+
+    has_global = False
+    traits = frozenset({PASSES_MODELS_ON})
+
+    def __init__(self, sigma: PositiveFloat, alpha: PositiveFloat) -> None:
+        super().__init__()
+        self.sigma, self.alpha = sigma, alpha
+
+    def setup(self, setting: Setting) -> None:
+        """Make the store of models. Warns if the own model's weight may be negative."""
+        self._trained = sorted(setting.parameter_shapes)
+        self.store = setting.make_store("personalization")
+        self._models = ClientModels(self.store)
+        others = int((setting.client_sizes > 0).sum()) - 1
+        if others * self.alpha > self.sigma:
+            LOGGER.warning(
+                "personalization.alpha=%g: a client's own model may get a negative weight; use at "
+                "most personalization.sigma / %d = %.3g",
+                self.alpha,
+                others,
+                self.sigma / others,
+            )
+
+    def message_to(self, client: int, message: PartMessage) -> PartMessage:
+        """The message with the client's cloud model; unchanged if it has not trained yet."""
+        if client not in self._models:
+            return message
+        own = self._models[client]
+        cloud = self._cloud_model(client, own)
+        weights = {name: cloud.get(name, own[name]).to(w) for name, w in message.weights.items()}
+        return PartMessage(message.round, weights, message.extras)
+
+    def extract(self, weights: Tensors, current: Tensors) -> Tensors:
+        """The client's model."""
+        return dict(weights)
+
+    def aggregate(self, updates: Sequence[PartUpdate]) -> None:
+        """Keep the cohort's models."""
+        for update in updates:
+            self._models[update.client] = update.extras
+
+    def server_state(self) -> dict[str, Any]:
+        """The clients with a model; the models are in ``store``."""
+        return {"versions": self._models.state()}
+
+    def load_server_state(self, state: dict[str, Any]) -> None:
+        """Inverse of ``server_state``."""
+        self._models.load(state["versions"])
+
+    def _cloud_model(self, client: int, own: Tensors) -> Tensors:
+        """u_i in float64: name -> float weight. Reads one model at a time."""
+        own = {name: w.double() for name, w in own.items() if w.is_floating_point()}
+        cloud = {name: w.clone() for name, w in own.items()}
+        for other in self._models:
+            if other == client:
+                continue
+            model = self._models[other]
+            steps = {name: model[name].double() - w for name, w in own.items()}
+            attention = self.alpha * attention_slope(self._square(steps), self.sigma)
+            for name, step in steps.items():
+                cloud[name].add_(step, alpha=attention)
+        return cloud
+
+    def _square(self, steps: Tensors) -> float:
+        """The squared norm of the parameters' steps."""
+        squares: list[Tensor] = [steps[n].square().sum() for n in self._trained if n in steps]
+        return torch.stack(squares).sum().item() if squares else 0.0
+
+
+def attention_slope(square: float, sigma: float) -> float:
+    """A'(x) = exp(-x / sigma) / sigma at a squared distance x."""
+    return math.exp(-square / sigma) / sigma
