@@ -29,7 +29,7 @@ class Head(Part, nn.Module):
             averaged.
     """
 
-    derived: ClassVar[tuple[str, ...]] = ()
+    derived: tuple[str, ...] = ()
 
     def forward(self, z: Tensor) -> Tensor:
         """Logits [B, C] of features ``z`` [B, d]."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -81,7 +81,7 @@ class AdaptedHead(Head):
             with ``phi_normalization=population``: there Phi_k(c) = gamma_c > 0.
     """
 
-    derived: ClassVar[tuple[str, ...]] = ("phi", "included")
+    derived: tuple[str, ...] = ("phi", "included")
     phi: Tensor
     included: Tensor
 

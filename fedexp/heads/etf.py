@@ -52,7 +52,7 @@ class ETF(AdaptedHead):
         missing: see ``AdaptedHead``.
     """
 
-    derived = ("weight", *AdaptedHead.derived)
+    derived: tuple[str, ...] = ("weight", *AdaptedHead.derived)
     weight: Tensor
 
     def __init__(

@@ -51,7 +51,7 @@ class FedETF(Personalization):
         """Whether the weight is not V."""
         return name != _CLASSIFIER
 
-    def phases(self, epochs: int) -> Sequence[Phase]:
+    def phases(self, epochs: float) -> Sequence[Phase]:
         """One phase that trains all but V."""
         return (Phase(epochs, trainable=("backbone.", _PROJECTION, "head.scale")),)
 
