@@ -11,6 +11,16 @@ from fedexp.core.forward import Outputs, outputs
 from fedexp.core.messages import Tensors
 
 
+class Reference(Outputs):
+    """The outputs of a frozen copy on one batch.
+
+    Attributes:
+        head: the frozen head, for a loss that needs more of it than its logits.
+    """
+
+    head: nn.Module
+
+
 class FrozenCopy(nn.Module):
     """A copy of backbone and head, always in eval mode; its outputs have no gradient.
 
@@ -26,9 +36,11 @@ class FrozenCopy(nn.Module):
         self.train()
 
     @torch.no_grad()
-    def forward(self, inputs: Tensor) -> Outputs:
+    def forward(self, inputs: Tensor) -> Reference:
         """Features and logits of ``inputs`` [B, ...]."""
-        return outputs(self.backbone, self.head, inputs)
+        reference = Reference(*outputs(self.backbone, self.head, inputs))
+        reference.head = self.head
+        return reference
 
     def train(self, mode: bool = True) -> Self:
         """Stay in eval mode."""
@@ -51,7 +63,7 @@ class FrozenCopies(nn.ModuleDict):
     def __getitem__(self, name: str) -> FrozenCopy:
         return cast(FrozenCopy, super().__getitem__(name))
 
-    def forward(self, inputs: Tensor) -> dict[str, Outputs]:
+    def forward(self, inputs: Tensor) -> dict[str, Reference]:
         """Name -> outputs on ``inputs`` [B, ...]."""
         return {name: self[name](inputs) for name in self}
 

@@ -27,9 +27,12 @@ class Head(Part, nn.Module):
         derived: names of the persistent buffers that ``receive`` and ``begin`` set. They are saved
             with a model (checkpoints, personal models) but neither sent with the weights nor
             averaged.
+        backbones: number of backbones, each with its own initial weights, whose features stand side
+            by side in z. ``feature_dim`` is the width of one; z is [B, backbones * feature_dim].
     """
 
     derived: tuple[str, ...] = ()
+    backbones: int = 1
 
     def forward(self, z: Tensor) -> Tensor:
         """Logits [B, C] of features ``z`` [B, d]."""
@@ -52,11 +55,11 @@ class Loss(Part, nn.Module):
     batch.
 
     Attributes:
-        reference_models: names of other models that the loss compares with. ``forward`` gets their
-            ``Outputs`` on the batch as keyword arguments of these names; each model costs a forward
-            pass. They are in ``client.frozen_copies``. Before ``begin`` each is the model that the
-            client starts from. ``global`` keeps these weights; the loss may load others into
-            ``previous``.
+        reference_models: names of other models that the loss compares with. ``forward`` gets the
+            ``Reference`` of each on the batch as keyword arguments of these names; each model costs
+            a forward pass. They are in ``client.frozen_copies``. Before ``begin`` each is the model
+            that the client starts from. ``global`` keeps these weights; the loss may load others
+            into ``previous``.
         levels: whether the loss needs ``Forward.levels``, from the backbone's
             ``forward_levels(inputs) -> (z, levels)``. A backbone without that method has one
             level, z.

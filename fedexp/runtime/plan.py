@@ -36,6 +36,7 @@ from fedexp.measures.configured import build_measures, check_measures, declared_
 from fedexp.measures.measure import Measure
 from fedexp.models.configured import configure_head, configured
 from fedexp.models.declared_layers import declared_layers
+from fedexp.models.several import several
 from fedexp.models.shape import feature_dim, for_inputs, outline
 from fedexp.models.trained import check_trained
 from fedexp.runtime.early import build_optimizer, build_parts
@@ -125,8 +126,11 @@ def plan(config: Config, source: Describer | None = None) -> Plan:
 
     with seeded(config.seed, "head"):
         parts["head"] = new_head()
+    sockets = Sockets(**parts)
+    model = several(model, sockets.head.backbones)
+    features = width * sockets.head.backbones
     planned = Plan(
-        config, source, about, model, new_head, width, Sockets(**parts), optimizer, faults, measures
+        config, source, about, model, new_head, features, sockets, optimizer, faults, measures
     )
     backbone = outline(model, about.input_shape)
     found = [

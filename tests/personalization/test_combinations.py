@@ -23,6 +23,10 @@ REFUSED = {
     ("fedper", "head=fixed_uniform"): "head=prototype: trains nothing",
     ("fedrep", "head=fixed_uniform"): "head=prototype: trains nothing",
     **{
+        (name, "loss=mixture"): "loss=mixture: needs a mixture of models; use head=mixture"
+        for name in PERSONAL
+    },
+    **{
         ("local", f"sampler={name}"): "sampler: compares clients by .* no parameter is shared"
         for name in options("sampler")
         if name.startswith("divfl") or name in ("clustered", "clustered_hics")

@@ -1,0 +1,112 @@
+"""FedEM's model: a mixture of classifiers, weighted differently by each client."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import torch
+from pydantic import PositiveInt
+from torch import Tensor, nn
+
+from fedexp.compatibility.traits import DIFFERENT_NETWORKS, MIXTURE
+from fedexp.core.client_protocol import Client
+from fedexp.core.messages import PartMessage, Tensors
+from fedexp.core.part import Memory
+from fedexp.core.sockets import Head
+
+
+class Mixture(Head):
+    """p(y | x) = sum_m pi_km softmax(W_m z_m + b_m)_y (Marfoq et al., NeurIPS 2021, Alg. 1).
+
+    A component m is a backbone of its own, with features z_m, and a linear classifier. The M
+    components are sent, trained and averaged like one model. The weights pi_k [M] of client k stay
+    with the client. They are 1/M at first. Before local training, under the components received:
+
+        q_im  proportional to  pi_km p_m(y_i | x_i), with sum 1 over m      (E-step)
+        pi_km <- mean_i q_im                                                (M-step)
+
+    over the client's training samples i, in eval mode and without augmentation. A personal model
+    keeps the client's pi_k. In the global model all components weigh the same.
+
+    ``loss=mixture`` is FedEM's M-step of the components. Another loss is a function of the
+    mixture's log-probabilities. Cross-entropy has the gradients of ``loss=mixture`` with q_im
+    computed anew in each step, from the present components and pi_k.
+
+    Args:
+        feature_dim: d, the width of one backbone's features; z is [B, M d].
+        num_classes: C.
+        components: M.
+        bias: whether the classifiers have offsets b_m.
+    """
+
+    derived = ("shares",)
+    traits = frozenset({MIXTURE})
+    forbids = MappingProxyType(
+        {
+            DIFFERENT_NETWORKS: "{other}: a mixture has several copies of one network; with "
+            "head=mixture use a model that is the same for all clients"
+        }
+    )
+    shares: Tensor
+    prior: Tensor
+
+    def __init__(
+        self,
+        feature_dim: PositiveInt,
+        num_classes: PositiveInt,
+        components: PositiveInt,
+        bias: bool,
+    ) -> None:
+        super().__init__()
+        self.backbones = components
+        self.members = nn.ModuleList(
+            nn.Linear(feature_dim, num_classes, bias) for _ in range(components)
+        )
+        self.register_buffer("shares", torch.full((components,), 1 / components))
+        # pi_k before the M-step, for the loss. Personal models do not need it.
+        self.register_buffer("prior", self.shares.clone(), persistent=False)
+
+    def forward(self, z: Tensor) -> Tensor:
+        """The logarithm of the mixture's probabilities [B, C], as logits."""
+        return (self.log_probabilities(z) + self.shares.log().unsqueeze(-1)).logsumexp(dim=-2)
+
+    def log_probabilities(self, z: Tensor) -> Tensor:
+        """log p_m(c | x) of each component, [B, M, C]."""
+        parts = z.chunk(self.backbones, dim=-1)
+        logits = [member(part) for member, part in zip(self.members, parts, strict=True)]
+        return torch.stack(logits, dim=-2).log_softmax(dim=-1)
+
+    def prototypes(self) -> Tensor:
+        """The rows of W_1 to W_M side by side, [C, M d]."""
+        rows = [member.get_parameter("weight").detach() for member in self.members]
+        return torch.cat(rows, dim=1)
+
+    def receive(self, message: PartMessage) -> None:
+        """Weigh all components the same."""
+        self.shares.fill_(1 / self.backbones)
+
+    @torch.no_grad()
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
+        """Take the client's weights; before local training, update them by an EM step."""
+        self.prior.copy_(memory.get("shares", torch.full_like(self.prior, 1 / self.backbones)))
+        self.shares.copy_(self.prior)
+        if not client.is_personal:
+            z, labels = client.features()
+            losses = losses_of(self.log_probabilities(z), labels)
+            self.shares.copy_(responsibilities(losses, self.prior).mean(dim=0))
+
+    def report(self, client: Client, memory: Memory) -> Tensors:
+        """Keep the client's weights."""
+        memory["shares"] = self.shares.clone()
+        return {}
+
+
+def losses_of(log_probabilities: Tensor, labels: Tensor) -> Tensor:
+    """The cross-entropy of each component, [B, M], from ``log_probabilities`` [B, M, C]."""
+    index = labels[:, None, None].expand(-1, log_probabilities.shape[1], 1)
+    return -log_probabilities.gather(2, index).squeeze(2)
+
+
+def responsibilities(losses: Tensor, shares: Tensor) -> Tensor:
+    """q [B, M], from the components' ``losses`` [B, M] and their weights ``shares`` [M]."""
+    return (shares.log() - losses).softmax(dim=1)

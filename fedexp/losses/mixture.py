@@ -1,0 +1,36 @@
+"""FedEM's loss: each component learns from the samples that it is responsible for."""
+
+from types import MappingProxyType
+from typing import cast
+
+from torch import Tensor
+
+from fedexp.compatibility.traits import MIXTURE
+from fedexp.core.forward import Forward
+from fedexp.core.frozen_copies import Reference
+from fedexp.core.sockets import Loss
+from fedexp.heads.mixture import Mixture, losses_of, responsibilities
+
+
+class ResponsibilityWeighted(Loss):
+    """mean_i sum_m q_im CE(component m, sample i) (Marfoq et al., NeurIPS 2021, Alg. 1).
+
+    The responsibilities q_im do not change in a round: they are those of the components that the
+    client received and of its pi_k before this round. A step computes them anew for its batch,
+    which costs a forward pass of the received model. So they are exact; with augmentation they are
+    those of the augmented inputs.
+
+    The components have no weight in common. So an elementwise optimizer trains each as if it were
+    alone; ``local.grad_clip`` however uses the norm of all gradients.
+    """
+
+    reference_models = ("global",)
+    needs = MappingProxyType({MIXTURE: "loss=mixture: needs a mixture of models; use head=mixture"})
+
+    def forward(self, batch: Forward, **references: Reference) -> Tensor:
+        """The loss, a scalar."""
+        head, received = cast(Mixture, batch.head), references["global"]
+        before = cast(Mixture, received.head).log_probabilities(received.z)
+        q = responsibilities(losses_of(before, batch.targets), head.prior)
+        losses = losses_of(head.log_probabilities(batch.z), batch.targets)
+        return batch.mean((q * losses).sum(dim=1))
