@@ -22,6 +22,7 @@ from fedexp.core.randomness import seeded
 from fedexp.core.server import Server
 from fedexp.core.sockets import Head
 from fedexp.data.federated import FederatedData
+from fedexp.data.server_samples import draw_samples
 from fedexp.distributed.placement import Placement
 from fedexp.distributed.ranks import ranks_of
 from fedexp.engines.allocator import keep_freed_memory
@@ -122,6 +123,8 @@ def _setting(
         head=partial(_global_head, module.head),
         sizes=data.sizes,
         count_classes=data.classes_of,
+        draw_samples=partial(draw_samples, data),
+        local_optimizer=plan.optimizer,
     )
 
 
