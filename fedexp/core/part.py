@@ -12,14 +12,15 @@ checkpoint, ``server_state`` with its inverse. Each of the others serves a few m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from torch import Size, Tensor
+from torch import Size, Tensor, nn
+from torch.optim import Optimizer
 
-from fedexp.core.client_protocol import Client, Functional
+from fedexp.core.client_protocol import Batch, Client, Functional
 from fedexp.core.description import Description
 from fedexp.core.forward import Forward
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
@@ -66,6 +67,11 @@ class Setting:
         count_classes: clients [n] -> their class counts [n, C]; None: rows of ``class_counts``.
         draw_model: number -> the weights of a further initial model, on the CPU: a new backbone and
             a new head, with random draws of their own for each number.
+        draw_samples: (purpose, n, whether every class has the same number) -> inputs and targets of
+            n training samples, for a server half with data of its own; see
+            ``fedexp.data.server_samples``.
+        local_optimizer: (parameters, round) -> a fresh local optimizer of this round, for a server
+            half that trains as clients do.
     """
 
     seed: int
@@ -85,6 +91,8 @@ class Setting:
     sizes: Tensor | None = None
     count_classes: Callable[[Tensor], Tensor] | None = None
     draw_model: Callable[[int], Tensors] | None = None
+    draw_samples: Callable[[str, int, bool], Batch] | None = None
+    local_optimizer: Callable[[Iterable[nn.Parameter], int], Optimizer] | None = None
 
     @property
     def client_sizes(self) -> Tensor:

@@ -23,6 +23,7 @@ from fedexp.core.randomness import seeded
 from fedexp.core.server import Server
 from fedexp.core.sockets import Head
 from fedexp.data.federated import FederatedData
+from fedexp.data.server_samples import draw_samples
 from fedexp.distributed.placement import Placement
 from fedexp.distributed.ranks import ranks_of
 from fedexp.engines.allocator import keep_freed_memory
@@ -124,6 +125,8 @@ def _setting(
         sizes=data.sizes,
         count_classes=data.classes_of,
         draw_model=partial(_drawn_model, plan),
+        draw_samples=partial(draw_samples, data),
+        local_optimizer=plan.optimizer,
     )
 
 

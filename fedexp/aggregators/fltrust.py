@@ -1,0 +1,156 @@
+"""FLTrust: the server trusts clients whose step has the direction of its own."""
+
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from pydantic import PositiveFloat, PositiveInt
+from torch import Tensor, nn
+
+from fedexp.aggregators.global_step import GlobalStep
+from fedexp.compatibility.traits import UNTRAINED_CLASSIFIER, Need
+from fedexp.core.messages import PartUpdate, Tensors
+from fedexp.core.part import Setting
+from fedexp.core.randomness import torch_generator
+from fedexp.errors import InputError
+
+
+class FLTrust(GlobalStep):
+    """The global step is the mean of rescaled steps, weighted by trust (Cao et al., NDSS 2021).
+
+    The server holds a small root dataset. In every round it trains the global model on it as a
+    client does (Algorithm 1), with the local optimizer and the cross-entropy, and gets the step
+    g_0. Client k's trust score is max(0, cos(g_k, g_0)). With each g_k rescaled to the length of
+    g_0, the global step is lr * sum_k score_k g_k / sum_k score_k (Algorithm 2). If no client is
+    trusted, the parameters stay as they are. Steps are of the trained parameters; the step of a
+    float buffer is the mean weighted by trust.
+
+    Approximations: BatchNorm uses the global statistics when the server trains, and dropout is not
+    active. The root dataset is a draw from the clients' training data before any attack, which the
+    clients keep. Rounds without any update do not count in the schedule of its learning rate.
+
+    Metric: ``aggregator/trusted``, the share of clients with a positive score.
+
+    Args:
+        samples: size of the root dataset.
+        balanced: whether it has the same number of each class; otherwise it is drawn uniformly.
+        epochs: passes over it in a round.
+        batch_size: samples in a step.
+        grad_clip: largest gradient norm of a step; None: no clipping.
+        lr: alpha, the global learning rate.
+    """
+
+    takes_tokens = False
+    needs = MappingProxyType(
+        {
+            Need.ALL_CLIENTS: "aggregator=fltrust: draws its root dataset from the samples of all "
+            "clients at once, which these data lack; take another aggregator"
+        }
+    )
+    forbids = MappingProxyType(
+        {
+            UNTRAINED_CLASSIFIER: "aggregator=fltrust: the server trains the global model as "
+            "clients do, but this {other} has a classifier that no client trains; use head=linear"
+        }
+    )
+
+    def __init__(
+        self,
+        samples: PositiveInt,
+        balanced: bool,
+        epochs: PositiveInt,
+        batch_size: PositiveInt,
+        grad_clip: PositiveFloat | None,
+        lr: PositiveFloat,
+    ) -> None:
+        super().__init__()
+        self.samples, self.balanced = samples, balanced
+        self.epochs, self.batch_size, self.grad_clip = epochs, batch_size, grad_clip
+        self.lr = lr
+        self._round = 0
+        self._root: tuple[Tensor, Tensor] | None = None
+        self._own_step: Tensors = {}
+        self._trusted = 0.0
+
+    def setup(self, setting: Setting) -> None:
+        """Keep the setting. Raises InputError if a parameter is not sent."""
+        self.setting = setting
+        if private := sorted(setting.parameter_shapes.keys() - setting.shared):
+            raise InputError(
+                f"aggregator=fltrust: the server trains the whole model, but {private[0]} is not "
+                "sent; use a personalization that shares all weights"
+            )
+
+    def combine(self, updates: Sequence[PartUpdate], current: Tensors) -> Tensors:
+        """The next weights, after the server's own training."""
+        self._round += 1
+        self._own_step = self._trained(current)
+        return super().combine(updates, current)
+
+    def global_step(self, steps: Tensors) -> Tensors:
+        """The mean of the rescaled steps, weighted by trust."""
+        cosines, lengths, own = compared(steps, self._own_step)
+        trust = cosines.clamp(min=0)
+        self._trusted = (trust > 0).double().mean().item()
+        shares = trust / trust.sum() if trust.sum() > 0 else trust
+        factors = self.lr * shares * own / lengths.where(lengths > 0, 1)
+        return {
+            name: torch.einsum(
+                "k,k...->...", (factors if name in self._own_step else shares).to(x), x
+            )
+            for name, x in steps.items()
+        }
+
+    def metrics(self) -> dict[str, float]:
+        """The share of trusted clients."""
+        return {"aggregator/trusted": self._trusted}
+
+    def server_state(self) -> dict[str, Any]:
+        """The number of rounds with an update."""
+        return {"round": self._round}
+
+    def load_server_state(self, state: dict[str, Any]) -> None:
+        """Inverse of ``server_state``."""
+        self._round = state["round"]
+
+    def _trained(self, current: Tensors) -> Tensors:
+        """g_0: name of a parameter -> the server's own step, float64."""
+        setting = self.setting
+        assert setting.functional is not None
+        assert setting.draw_samples is not None
+        assert setting.local_optimizer is not None
+        if self._root is None:
+            self._root = setting.draw_samples("root_dataset", self.samples, self.balanced)
+        inputs, labels = self._root
+        model = setting.functional(self._round, current)
+        weights = {name: nn.Parameter(current[name].clone()) for name in setting.parameter_shapes}
+        optimizer = setting.local_optimizer(weights.values(), self._round)
+        order = torch_generator(setting.seed, "root_batches", self._round)
+        for _ in range(self.epochs):
+            permutation = torch.randperm(len(labels), generator=order).to(labels.device)
+            for index in torch.split(permutation, self.batch_size):
+                loss = F.cross_entropy(model(dict(weights), inputs[index]), labels[index])
+                optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                if self.grad_clip is not None:
+                    nn.utils.clip_grad_norm_(weights.values(), self.grad_clip)
+                optimizer.step()
+        return {name: (w.detach() - current[name]).double() for name, w in weights.items()}
+
+
+def compared(steps: Tensors, own: Tensors) -> tuple[Tensor, Tensor, Tensor]:
+    """Cosines [K] of steps (name -> [K, ...]) with ``own`` (name -> [...]), and the lengths.
+
+    Only names in ``own`` count. Returns the cosines, 0 for a step of length 0, the lengths [K] of
+    the steps and the length of ``own``; on the CPU.
+    """
+    flat = [
+        (steps[name].reshape(len(steps[name]), -1), value.flatten()) for name, value in own.items()
+    ]
+    inner = torch.stack([(x @ y).cpu() for x, y in flat]).sum(dim=0)
+    lengths = torch.stack([x.square().sum(dim=1).cpu() for x, _ in flat]).sum(dim=0).sqrt()
+    length = torch.stack([y.square().sum().cpu() for _, y in flat]).sum().sqrt()
+    product = lengths * length
+    return inner / product.where(product > 0, 1), lengths, length
