@@ -41,8 +41,8 @@ def check_measures(
     Raises:
         InputError: in one line.
     """
-    validates = config.data.validation > 0
-    outline = Outline(about, config.clients.count, config.rounds, given, validates)
+    validates, holds_out = config.data.validation > 0, config.clients.held_out > 0
+    outline = Outline(about, config.clients.count, config.rounds, given, validates, holds_out)
     for measure in measures.values():
         measure.check(outline)
     known = headlines(measures)

@@ -40,6 +40,7 @@ class Outline:
         rounds: T.
         given: the needs that the data and the method meet.
         validates: whether clients hold out samples for validation.
+        holds_out: whether some clients never train.
     """
 
     about: Description
@@ -47,6 +48,7 @@ class Outline:
     rounds: int
     given: frozenset[Need]
     validates: bool
+    holds_out: bool = False
 
 
 class Measure:
