@@ -59,6 +59,7 @@ def declared_data_settings(config: Config, dataset: str) -> Iterator[Declaration
     whole, classes = Need.ALL_CLIENTS, Need.CLASS_LABELS
     # Key, its value, the value that needs nothing, and the needs of any other value.
     table: list[tuple[str, object, object, tuple[Need, ...]]] = [
+        ("clients.held_out", config.clients.held_out, 0, (whole,)),
         ("data.subset", data.subset, None, (whole,)),
         ("data.validation", data.validation, 0, (whole,)),
         ("data.augment", data.augment, "none", (Need.IMAGES,)),

@@ -5,6 +5,7 @@ The fixed keys (``rounds``, ``clients.*``, ...) are the pydantic models below. A
 files.
 """
 
+import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -40,6 +41,11 @@ def _local_epochs(value: Any) -> float | list[int]:
     )
 
 
+def share_of(count: int, share: float) -> int:
+    """The whole number that is nearest to this share of ``count``."""
+    return math.floor(count * share + 0.5)
+
+
 class Group(BaseModel):
     """A group of keys; an unknown key is an error."""
 
@@ -51,7 +57,23 @@ class Clients(Group):
 
     count: Population
     per_round: PositiveInt
+    held_out: Annotated[float, Field(ge=0, lt=1)]
     ram_gib: PositiveFloat
+
+    def check(self) -> None:
+        """Raise InputError if the cohort, or the clients that are held out, do not fit."""
+        held_out = share_of(self.count, self.held_out)
+        if self.held_out and not held_out:
+            raise InputError(
+                f"clients.held_out={self.held_out:g}: is no whole client of "
+                f"clients.count={self.count}; should be 0 or at least {0.5 / self.count:g}"
+            )
+        if self.per_round > self.count - held_out:
+            left = f", of which clients.held_out={self.held_out:g} leaves {self.count - held_out}"
+            raise InputError(
+                f"clients.per_round={self.per_round}: must be at most "
+                f"clients.count={self.count}{left if held_out else ''}"
+            )
 
 
 class Local(Group):
@@ -248,11 +270,7 @@ def common_keys(group: str) -> set[str]:
 def validate(values: dict[str, Any]) -> Config:
     """Check the config. Raises InputError, one line with the key, its value and valid values."""
     config = check(Config, values, prefix="")
-    if config.clients.per_round > config.clients.count:
-        raise InputError(
-            f"clients.per_round={config.clients.per_round}: "
-            f"must be at most clients.count={config.clients.count}"
-        )
+    config.clients.check()
     if config.local.steps is not None and isinstance(config.local.epochs, list):
         raise InputError(
             f"local.steps={config.local.steps}: replaces local.epochs, so local.epochs="

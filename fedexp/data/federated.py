@@ -1,7 +1,8 @@
 """A partitioned dataset: one tensor of samples on the device, and index tensors of clients."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -105,6 +106,7 @@ class FederatedData:
         device: the device of the tensors.
         validation_indices: for each client, the positions of its validation samples in the training
             split; None if there is no validation data.
+        held_out: the clients that never train.
 
     Attributes:
         description: shape and names.
@@ -113,11 +115,13 @@ class FederatedData:
         test: the test split.
         validation: the validation samples, client after client; possibly empty.
         class_counts: [N, C] training samples of each class at each client.
-        clients: each client's data.
+        clients: each client's data. A client that is held out has none.
+        held_out_clients: client -> its data, of the clients that are held out.
     """
 
     class_counts: Tensor
     clients: Sequence[ClientData]
+    held_out_clients: Mapping[int, ClientData] = MappingProxyType({})
 
     def __init__(
         self,
@@ -128,9 +132,11 @@ class FederatedData:
         seed: int,
         device: torch.device,
         validation_indices: Sequence[np.ndarray] | None = None,
+        held_out: Collection[int] = (),
     ) -> None:
+        nothing = np.empty(0, dtype=np.int64)
         if validation_indices is None:
-            validation_indices = [np.empty(0, dtype=np.int64)] * len(train_indices)
+            validation_indices = [nothing] * len(train_indices)
         self.description, self.preparation = dataset.description, dataset.preparation
         self.train = Samples(dataset.train, dataset.mean, dataset.std, device)
         self.test = Samples(dataset.test, dataset.mean, dataset.std, device, keep_normalised=True)
@@ -138,25 +144,24 @@ class FederatedData:
         fill = torch.tensor([round(255 * mean) for mean in dataset.mean] or [0]).to(device)
         self.augment = augmentation(augment, fill)
         self.seed = seed
-        counts = class_counts(
-            dataset.train.labels.numpy(), train_indices, dataset.description.num_classes
-        )
-        self.class_counts = torch.from_numpy(counts)
-        held_out = [torch.from_numpy(index).to(device) for index in validation_indices]
-        self.validation = Subset(self.train, torch.cat(held_out))
+        labels, classes = dataset.train.labels.numpy(), dataset.description.num_classes
+
+        def client_data(client: int, *indices: np.ndarray) -> ClientData:
+            counts = torch.from_numpy(class_counts(labels, indices[:1], classes)[0])
+            train, test, validation = (torch.from_numpy(index).to(device) for index in indices)
+            return ClientData(
+                client, counts.to(device), train, test, self, validation_index=validation
+            )
+
+        each = list(zip(train_indices, test_indices, validation_indices, strict=True))
+        self.held_out_clients = {client: client_data(client, *each[client]) for client in held_out}
         self.clients = [
-            ClientData(
-                client,
-                self.class_counts[client].to(device),
-                torch.from_numpy(train).to(device),
-                torch.from_numpy(test).to(device),
-                self,
-                validation_index=validation,
-            )
-            for client, (train, test, validation) in enumerate(
-                zip(train_indices, test_indices, held_out, strict=True)
-            )
+            client_data(client, *((nothing,) * 3 if client in self.held_out_clients else indices))
+            for client, indices in enumerate(each)
         ]
+        self.class_counts = torch.stack([client.class_counts.cpu() for client in self.clients])
+        validation = torch.cat([client.validation_index for client in self.clients])
+        self.validation = Subset(self.train, validation)
 
     @property
     def sizes(self) -> Tensor:

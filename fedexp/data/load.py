@@ -1,6 +1,7 @@
 """Load a population's data: subset, partition, test and validation splits."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from fedexp.data.dataset import Dataset, Describer, Source
 from fedexp.data.drawn import DrawnData, DrawnSource
 from fedexp.data.feature_shift import shifted
 from fedexp.data.federated import FederatedData
+from fedexp.data.held_out import held_out_clients
 from fedexp.data.split import class_counts, match, stratified
 from fedexp.data.user_split import match_users, validation_split
 from fedexp.state.abandoned import remove_abandoned_folders
@@ -52,9 +54,10 @@ def load_data(config: Config, source: Describer, device: torch.device) -> Federa
     train, validation = validation_split(
         dataset.train, clients, config.data.validation, config.seed
     )
-    _report_empty_clients(train, config.clients.per_round)
+    held_out = held_out_clients(train, config.clients.held_out, config.seed)
+    _report_empty_clients(train, config.clients.per_round, held_out)
     return FederatedData(
-        dataset, train, tests, config.data.augment, config.seed, device, validation
+        dataset, train, tests, config.data.augment, config.seed, device, validation, held_out
     )
 
 
@@ -90,13 +93,15 @@ def _test_splits(dataset: Dataset, clients: _Indices, config: Config) -> tuple[D
     return dataset, match(dataset.test.labels.numpy(), counts, config.seed)
 
 
-def _report_empty_clients(train: _Indices, per_round: int) -> None:
-    """Warn if clients have no data."""
+def _report_empty_clients(train: _Indices, per_round: int, held_out: Sequence[int]) -> None:
+    """Warn if clients have no data, and name the clients that are held out."""
+    if held_out:
+        LOGGER.info("clients.held_out: these never train: %s", ", ".join(map(str, held_out)))
     holders = sum(len(index) > 0 for index in train)
     if holders < len(train):
         LOGGER.warning(
             "%d of %d clients have data; the others are never chosen, so %d take part in a round",
             holders,
             len(train),
-            min(holders, per_round),
+            min(holders - len(held_out), per_round),
         )

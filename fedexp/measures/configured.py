@@ -41,9 +41,15 @@ def check_measures(
     Raises:
         InputError: in one line.
     """
-    validates = config.data.validation > 0
-    shifts = bool(config.partition.shift.kinds)
-    outline = Outline(about, config.clients.count, config.rounds, given, validates, shifts)
+    outline = Outline(
+        about,
+        config.clients.count,
+        config.rounds,
+        given,
+        validates=config.data.validation > 0,
+        shifts=bool(config.partition.shift.kinds),
+        holds_out=config.clients.held_out > 0,
+    )
     for measure in measures.values():
         measure.check(outline)
     known = headlines(measures)

@@ -41,6 +41,7 @@ class Outline:
         given: the needs that the data and the method meet.
         validates: whether clients hold out samples for validation.
         shifts: whether clients see the images in different ways (``partition.shift``).
+        holds_out: whether some clients never train.
     """
 
     about: Description
@@ -49,6 +50,7 @@ class Outline:
     given: frozenset[Need]
     validates: bool
     shifts: bool = False
+    holds_out: bool = False
 
 
 class Measure:

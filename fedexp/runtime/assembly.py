@@ -237,8 +237,11 @@ def _global_head(head: Head, round: int) -> Functional:
 def _check_last_batches(plan: Plan, data: FederatedData) -> None:
     """Raise InputError if a batch of one sample would fail in BatchNorm."""
     size = plan.config.local.batch_size
-    single = np.flatnonzero(data.sizes.numpy() % size == 1)
-    if len(single) and not trains_on_one(plan.backbone, plan.description.input_shape):
+    single = np.flatnonzero(data.sizes.numpy() % size == 1).tolist()
+    if plan.sockets.personalization.tuning():
+        held_out = data.held_out_clients.values()
+        single += [each.client for each in held_out if each.num_samples % size == 1]
+    if single and not trains_on_one(plan.backbone, plan.description.input_shape):
         raise InputError(
             f"local.batch_size={size}: the last batch of client {single[0]} would hold one sample, "
             "too few for this model's BatchNorm; take another size or a model without BatchNorm"

@@ -99,6 +99,22 @@ def spread(accuracies: Sequence[float]) -> dict[str, float]:
     return {"accuracy": values.mean(), "std": values.std(), "worst_decile": worst.mean()}
 
 
+def spreads(clients: Sequence[Mapping[str, float]], names: str) -> dict[str, float]:
+    """``spread`` of each kind of accuracy over the clients that have it.
+
+    Args:
+        clients: each client's ``personal_accuracies``.
+        names: such as ``personal/{}_{}``, for the names of the statistic and of the kind.
+    """
+    metrics: dict[str, float] = {}
+    for kind in KINDS:
+        measured = [accuracies[kind] for accuracies in clients if kind in accuracies]
+        if measured:
+            found = spread(measured)
+            metrics |= {names.format(name, kind): float(v) for name, v in found.items()}
+    return metrics
+
+
 def personal_metrics(clients: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The ``personal/*`` metrics of a round from each client's ``personal_accuracies``.
 
@@ -106,12 +122,7 @@ def personal_metrics(clients: Sequence[Mapping[str, float]]) -> dict[str, float]
     each kind; ``personal/std`` and ``personal/worst_decile`` without a kind are of ``local``, the
     accuracy on data like the client's own.
     """
-    metrics: dict[str, float] = {}
-    for kind in KINDS:
-        measured = [accuracies[kind] for accuracies in clients if kind in accuracies]
-        if measured:
-            found = spread(measured)
-            metrics |= {f"personal/{name}_{kind}": float(v) for name, v in found.items()}
+    metrics = spreads(clients, "personal/{}_{}")
     for name in ("std", "worst_decile"):
         if f"personal/{name}_local" in metrics:
             metrics[f"personal/{name}"] = metrics.pop(f"personal/{name}_local")

@@ -1,15 +1,21 @@
 """Scores of the global model and of personal models."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from typing import cast
 
 from fedexp.core.client import ClientModule
 from fedexp.core.messages import Message
+from fedexp.data.federated import ClientData
 from fedexp.data.samples import Samples, Subset
 from fedexp.engines.base import Engine
 from fedexp.engines.resources import Resources
 from fedexp.engines.stack import Stack
 from fedexp.measures.scoring.predictions import Predictions, Select, Selection
 from fedexp.measures.scoring.scorer import Scorer
+from fedexp.state.client_store import ClientStore
 
 
 class Scoring:
@@ -40,10 +46,24 @@ class Scoring:
         self.resources.load_global(message)
         return self.scorer.predict(personal=False, samples=samples)
 
+    def of_newcomers(self, clients: Mapping[int, ClientData]) -> "Scoring":
+        """Scores models of clients that have never taken part; they keep nothing.
+
+        ``clients``: client -> its data; no other client can be scored.
+        """
+        engine, data = copy(self.engine), copy(self.resources.data)
+        data.clients = cast(Sequence[ClientData], clients)
+        engine.resources = replace(self.resources, data=data, store=ClientStore("off", math.inf))
+        return Scoring(engine)
+
     def score_personal(
-        self, message: Message, tune: bool = True, select: Select = lambda client: None
+        self,
+        message: Message,
+        tune: bool = True,
+        select: Select = lambda client: None,
+        of: Sequence[int] | None = None,
     ) -> Iterator[tuple[int, Predictions]]:
-        """(client, predictions) of every personal model on the test split, in any order.
+        """(client, predictions) of personal models on the test split, in any order.
 
         If clients hold out samples for validation, each model is also scored on its client's. The
         resident module holds a client's model when its predictions are yielded.
@@ -53,6 +73,7 @@ class Scoring:
             tune: whether models are tuned first, where the method tunes; otherwise the models
                 before tuning are scored.
             select: the samples of the test split for each client's model.
+            of: the clients; None: all clients with a personal model.
         """
         resources = self.resources
         resources.load_global(message)  # the parts receive the round's message
@@ -60,7 +81,8 @@ class Scoring:
         def selected(client: int) -> Selection | None:
             return select(resources.data.clients[client])
 
-        clients, size = resources.store.clients_with_model, self.scorer.stack_size()
+        clients = resources.store.clients_with_model if of is None else list(of)
+        size = self.scorer.stack_size()
         if size > 1:
             clients.sort(key=lambda client: _length(selected(client)))  # little padding
         for group, stack in self._stacks(clients, size, message, tune):

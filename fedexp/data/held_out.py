@@ -1,0 +1,34 @@
+"""The clients that are held out of the whole run: they never train."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedexp.config.schema import share_of
+from fedexp.core.randomness import numpy_generator
+from fedexp.errors import InputError
+
+
+def held_out_clients(clients: Sequence[np.ndarray], share: float, seed: int) -> list[int]:
+    """Draw this share of the clients with data, in order.
+
+    Args:
+        clients: each client's training samples.
+        share: at least 0 and below 1; rounded to whole clients.
+        seed: seed of the run.
+
+    Raises:
+        InputError: ``share`` is positive, and no client or every client with data would be drawn.
+    """
+    if not share:
+        return []
+    holders = [client for client, index in enumerate(clients) if len(index)]
+    count = share_of(len(holders), share)
+    if not 0 < count < len(holders):
+        raise InputError(
+            f"clients.held_out={share:g}: would hold out {count} of {len(holders)} clients with "
+            "data; should be a share that leaves some on both sides"
+        )
+    drawn = numpy_generator(seed, "held_out").choice(holders, count, replace=False)
+    found: list[int] = sorted(drawn.tolist())
+    return found

@@ -1,0 +1,134 @@
+"""Clients that never train: how well the models of a federation serve newcomers."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field, PositiveInt
+from torch import Tensor
+
+from fedexp.compatibility.traits import Need
+from fedexp.core.part import Setting
+from fedexp.core.token_rows import scored_rows
+from fedexp.data.federated import ClientData
+from fedexp.data.samples import Subset
+from fedexp.engines.resources import Resources
+from fedexp.measures.after_round import AfterRound
+from fedexp.measures.measure import Better, Measure, Measured, Outline, every_nth
+from fedexp.measures.scoring.accuracies import personal_accuracies, spread, spreads
+from fedexp.measures.scoring.scored_samples import ScoredSamples
+
+_AT_ONCE = 64
+"""Number of clients whose accuracies are computed at once; bounds the memory."""
+
+
+class HeldOut(Measure):
+    """``held_out/*``: accuracies at the clients that never train (``clients.held_out``).
+
+    Yuan et al. (ICLR 2022) call them unparticipating clients. The global model is scored on their
+    own samples, which no client trains on, and on the test samples of ``kinds``. If the method
+    tunes a global model at each client, the tuned models are scored on these test samples, too. A
+    client that is held out has no memory, no private weights and no latest local model, so that
+    models which start from the latter are not scored. Models that are tuned from the best global
+    model are scored after the last round only. Nothing is measured if no client is held out; a kind
+    that the data cannot measure is absent.
+
+    Args:
+        every: rounds between measurements; the last round is always measured.
+        kinds: kinds of accuracy on the test split; see ``personal_accuracies``.
+    """
+
+    overlaps = True
+    directions: Mapping[str, Better] = MappingProxyType(
+        {
+            "held_out/std*": "lower",
+            "held_out/tuned_std*": "lower",
+            "held_out/*": "higher",
+        }
+    )
+
+    def __init__(
+        self,
+        every: PositiveInt,
+        kinds: Annotated[list[Literal["uniform", "local", "test_split"]], Field(min_length=1)],
+    ) -> None:
+        self.every, self.kinds = every, kinds
+        self._samples: ScoredSamples | None = None
+
+    def check(self, outline: Outline) -> None:
+        """Set the headlines, and find out whether the data have the test samples."""
+        if outline.holds_out and Need.GLOBAL_MODEL in outline.given:
+            self.headlines: Mapping[str, Better] = {
+                "held_out/accuracy": "higher",
+                "held_out/worst_decile": "higher",
+                "held_out/std": "lower",
+            }
+        self._has_kinds = {Need.CLASS_LABELS, Need.TEST_CLASSES} <= outline.given
+
+    def setup(self, setting: Setting, resources: Resources) -> None:
+        """Find the test samples that are scored."""
+        if self._has_kinds:
+            self._samples = ScoredSamples(resources.data, self.kinds, None)
+
+    def due(self, round: int, rounds: int) -> bool:
+        """Every ``every`` rounds and after the last one."""
+        return every_nth(round, rounds, self.every)
+
+    def __call__(self, after: AfterRound) -> Measured:
+        """The metrics; in several processes each tunes some of the clients' models."""
+        clients = list(after.data.held_out_clients.values())
+        if not clients:
+            return Measured()
+        metrics: dict[str, float] = {}
+        if (predictions := after.global_predictions()) is not None:
+            metrics |= {f"held_out/{n}": float(v) for n, v in _on_own(after, clients).items()}
+            if self._samples:
+                found = list(_on_test(predictions.correct, clients, self._samples))
+                metrics |= spreads(found, "held_out/{}_{}")
+        if self._samples and _tunes(after):
+            own = clients[after.ranks.rank :: after.ranks.size]
+            tuned = dict(after.ranks.gather_pairs(_tuned(after, own, self._samples)))
+            metrics |= spreads(list(tuned.values()), "held_out/tuned_{}_{}")
+        return Measured(metrics)
+
+
+def _on_own(after: AfterRound, clients: Sequence[ClientData]) -> dict[str, float]:
+    """``spread`` of the global model's accuracies, each on all samples of one client.
+
+    If each token has a target, the accuracies are shares of tokens.
+    """
+    train = after.data.train
+    index = [client.train_index for client in clients]
+    found = after.scoring.score_global(after.message, Subset(train, torch.cat(index)))
+    assert found is not None
+    sizes = [len(scored_rows(train.targets[own])[0]) for own in index]
+    flags = torch.split(found.correct.double(), sizes)
+    return spread([own.mean().item() for own in flags if len(own)])
+
+
+def _on_test(
+    correct: Tensor, clients: Sequence[ClientData], samples: ScoredSamples
+) -> Iterator[dict[str, float]]:
+    """Each client's ``personal_accuracies`` of one model; ``correct`` [n] on the test split."""
+    for start in range(0, len(clients), _AT_ONCE):
+        group = clients[start : start + _AT_ONCE]
+        yield from personal_accuracies(correct.expand(len(group), -1), samples, group)
+
+
+def _tuned(
+    after: AfterRound, clients: Sequence[ClientData], samples: ScoredSamples
+) -> Iterator[tuple[int, dict[str, float]]]:
+    """(client, ``personal_accuracies``) of the models that these clients tune."""
+    data = {client.client: client for client in clients}
+    scoring = after.scoring.of_newcomers(data)
+    for client, found in scoring.score_personal(after.tuned_from, select=samples, of=list(data)):
+        (accuracies,) = personal_accuracies(found.correct[None], samples, [data[client]])
+        yield client, accuracies
+
+
+def _tunes(after: AfterRound) -> bool:
+    """Whether newcomers tune a global model after this round."""
+    personalization = after.resources.personalization
+    starts = {"global": True, "best": after.is_last, "local": False}[personalization.tunes]
+    return starts and bool(personalization.tuning())
