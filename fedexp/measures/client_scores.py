@@ -18,7 +18,7 @@ from fedexp.measures.angles import local_angles
 from fedexp.measures.measure import Measure, Outline, every_nth
 from fedexp.measures.scoring.accuracies import personal_accuracies
 from fedexp.measures.scoring.predictions import Predictions
-from fedexp.measures.scoring.scored_samples import ScoredSamples
+from fedexp.measures.scoring.scored_samples import NEED_ALL, ScoredSamples
 
 Kinds = Annotated[
     list[Literal["uniform", "local", "test_split", "whole", "angles"]], Field(min_length=1)
@@ -58,6 +58,7 @@ class PersonalMeasure(Measure):
         samples: the test samples for scoring; set by ``setup``.
         last_only: whether models are scored after the last round only, because the method tunes
             them from the best global model.
+        own_images: whether each model is scored on its client's own test split only.
     """
 
     needs = frozenset({Need.CLASS_LABELS, Need.TEST_CLASSES})
@@ -70,27 +71,28 @@ class PersonalMeasure(Measure):
         samples: PositiveInt | None,
     ) -> None:
         self.every, self.kinds, self.remembers, self._size = every, kinds, of, samples
-        self.last_only = False
+        self.last_only = self.own_images = False
 
     def check(self, outline: Outline) -> None:
-        """Drop the accuracies on other clients' images if these are shifted differently.
+        """If clients see images in different ways, score each model on its client's images only.
 
         Raises:
-            InputError: no accuracy is left.
+            InputError: the kinds need other clients' images, or a subset of them.
         """
-        if not outline.shifts:
+        self.own_images = outline.shifts
+        if not self.own_images:
             return
-        if "test_split" not in self.kinds:
+        self.kinds = [kind for kind in self.kinds if kind not in NEED_ALL]
+        if not self.kinds or self._size is not None:
             raise InputError(
-                f"measure: {type(self).__name__.lower()} of {', '.join(self.kinds)} uses the test "
-                "images of other clients, which partition.shift.kinds shifts differently; measure "
-                "test_split"
+                f"partition.shift.kinds: measure={type(self).__name__.lower()} then scores a model "
+                "on its client's own test images; its samples should be null, and its kinds "
+                "uniform, local or test_split"
             )
-        self.kinds = ["test_split"]
 
     def setup(self, setting: Setting, resources: Resources) -> None:
         """Choose the test samples. Raises InputError if the test split has too few."""
-        self.samples = ScoredSamples(resources.data, self.kinds, self._size)
+        self.samples = ScoredSamples(resources.data, self.kinds, self._size, self.own_images)
         self.last_only = resources.personalization.tunes == "best"
 
     def due(self, round: int, rounds: int) -> bool:

@@ -179,12 +179,30 @@ def test_wrong_values_are_named(words: list[str], line: str) -> None:
 
 def test_personal_models_are_scored_on_their_clients_own_images() -> None:
     words = ["clients.count=4", "clients.per_round=4", "data.subset=200", "rounds=1"]
-    metrics = federate("partition=feature_shift", *words).run_round(1).metrics
-    assert {name for name in metrics if name.startswith("personal/accuracy")} == {
-        "personal/accuracy_test_split"
-    }
-    with pytest.raises(InputError, match=r"partition\.shift\.kinds .* measure test_split"):
-        federate("partition=feature_shift", *words, "measure.personal.kinds=[local]")
+    federation = federate("partition=feature_shift", *words)
+    metrics = federation.run_round(1).metrics
+    found = {kind: [] for kind in ("uniform", "local", "test_split")}
+    data, totals = federation.data, federation.data.test.labels.bincount(minlength=10)
+    for client in data.clients:
+        model = federation.store.model(client.client)
+        inputs, labels = data.test.gather(client.test_index)
+        right = federation.module.logits_with(model, inputs).argmax(dim=1) == labels
+        found["test_split"].append(right.float().mean().item())
+        weights = {"uniform": client.class_counts > 0, "local": client.class_counts}
+        for kind, weight in weights.items():
+            held = [c for c in range(10) if (labels == c).any()]
+            each = {c: (weight[c] * totals[c]).item() for c in held}
+            right_share = sum(w * right[labels == c].float().mean().item() for c, w in each.items())
+            found[kind].append(right_share / sum(each.values()))
+    for kind, values in found.items():
+        assert metrics[f"personal/accuracy_{kind}"] == pytest.approx(mean(values), rel=1e-6)
+    assert "personal/accuracy_whole" not in metrics
+
+
+@pytest.mark.parametrize("words", ["measure.personal.kinds=[whole]", "measure.personal.samples=99"])
+def test_other_clients_images_are_not_scored(words: str) -> None:
+    with pytest.raises(InputError, match=r"^partition\.shift\.kinds: measure=personal"):
+        federate("partition=feature_shift", words)
 
 
 def accuracy(*words: str) -> float:

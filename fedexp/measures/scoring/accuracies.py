@@ -25,7 +25,7 @@ def weighted_accuracy(
 
     Args:
         correct_per_class: [K, C] test samples of class c that model k classifies correctly.
-        total_per_class: [C] test samples of class c.
+        total_per_class: [C] test samples of class c, or [K, C] of each model.
         weights: [K, C] a_k(c): the client's class shares for PM(L), their support (0 or 1) for
             PM(V).
 
@@ -64,6 +64,8 @@ def personal_accuracies(
     PA, on the client's own test split. ``whole``: on the whole test split, which is FedGELA's GA of
     methods without a global model. A kind that the client's data cannot measure is absent. If only
     a subset of the test split is scored, all kinds but ``test_split`` are estimates for the whole.
+    If clients see images in different ways, the recalls of the classes in ``uniform`` and ``local``
+    are measured on the client's own test split; classes without a sample there are left out.
 
     Args:
         correct: [K, n] ``Predictions.correct`` of each model.
@@ -71,9 +73,9 @@ def personal_accuracies(
         clients: the clients of the models.
     """
     counts = torch.stack([client.class_counts for client in clients]).cpu()
-    hits = samples.hits(correct)
+    hits, totals = samples.hits(correct, clients)
     columns = {
-        kind: weighted_accuracy(hits, samples.totals, class_weights(kind, counts)).tolist()
+        kind: weighted_accuracy(hits, totals, class_weights(kind, counts)).tolist()
         for kind in samples.metrics
         if kind in ("uniform", "local", "whole")
     }

@@ -1,6 +1,6 @@
 """The test samples on which personal models are scored."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import torch
@@ -12,7 +12,9 @@ from fedexp.data.split import apportion, deal
 from fedexp.errors import InputError
 from fedexp.measures.scoring.predictions import Selection
 
-_NEED_ALL = ("whole", "angles")
+NEED_ALL = ("whole", "angles")
+"""Kinds of metrics that need all test samples."""
+
 _NEED_HELD = ("uniform", "local")
 
 
@@ -26,6 +28,8 @@ class ScoredSamples:
         data: the population's data.
         metrics: kinds of metrics, ``measure.personal.kinds``.
         size: size of the scored subset, ``measure.personal.samples``; None: the whole test split.
+        own: whether a model is scored on its client's own test split only, because the clients'
+            images are shifted differently. Then ``metrics`` has none of ``NEED_ALL``.
 
     Attributes:
         metrics, size: as given.
@@ -39,8 +43,10 @@ class ScoredSamples:
         InputError: ``size`` is too small or too large.
     """
 
-    def __init__(self, data: FederatedData, metrics: Collection[str], size: int | None) -> None:
-        self.metrics, self.size = tuple(metrics), size
+    def __init__(
+        self, data: FederatedData, metrics: Collection[str], size: int | None, own: bool = False
+    ) -> None:
+        self.metrics, self.size, self.own = tuple(metrics), size, own
         self.labels = data.test.labels.cpu()
         self.totals = torch.bincount(self.labels, minlength=data.description.num_classes)
         self.is_estimate = size is not None
@@ -50,7 +56,9 @@ class ScoredSamples:
 
     def __call__(self, client: ClientData) -> Selection | None:
         """The test samples for this client's model; None: the whole test split."""
-        needs_all = not set(_NEED_ALL).isdisjoint(self.metrics)
+        if self.own:
+            return Selection(client.test_index, averaged=0)
+        needs_all = not set(NEED_ALL).isdisjoint(self.metrics)
         if needs_all and not self.is_estimate:
             return None
         chosen = torch.zeros(len(self.labels), dtype=torch.bool)
@@ -65,16 +73,34 @@ class ScoredSamples:
             index = torch.cat([index, own[~chosen[own]]])
         return Selection(index.to(client.test_index.device), averaged)
 
-    def hits(self, correct: Tensor) -> Tensor:
-        """[K, C] float64: the number of test samples of each class that each model got right.
+    def hits(self, correct: Tensor, clients: Sequence[ClientData]) -> tuple[Tensor, Tensor]:
+        """(hits [K, C], totals [C] or [K, C]), float64: recall of a class = hits / totals.
 
-        ``correct`` [K, n] has all samples. If only a subset was scored, the result is an estimate.
+        Hits are the test samples of each class that each model got right. If only a subset was
+        scored, they are an estimate. With ``own`` they are the recalls on the client's own test
+        split times the totals; totals are 0 for classes without a sample there.
+
+        Args:
+            correct: [K, n] of all samples.
+            clients: of the K models.
         """
+        if self.own:
+            rows = zip(correct, (each.test_index.cpu() for each in clients), strict=True)
+            found = [self._recalls(flags[index], self.labels[index]) for flags, index in rows]
+            hits, totals = zip(*found, strict=True)
+            return torch.stack(hits), torch.stack(totals)
         labels = self.labels[self.share]
         drawn = torch.bincount(labels, minlength=len(self.totals))
-        hits = torch.zeros(len(correct), len(self.totals), dtype=torch.float64)
-        hits.index_add_(1, labels, correct[:, self.share].double())
-        return hits * (self.totals.double() / drawn.clamp(min=1))
+        counted = torch.zeros(len(correct), len(self.totals), dtype=torch.float64)
+        counted.index_add_(1, labels, correct[:, self.share].double())
+        return counted * (self.totals.double() / drawn.clamp(min=1)), self.totals.double()
+
+    def _recalls(self, correct: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """``hits`` of one model by its recalls on the samples with these ``labels`` [m]."""
+        classes = len(self.totals)
+        drawn = torch.bincount(labels, minlength=classes)
+        recalls = torch.bincount(labels[correct], minlength=classes) / drawn.clamp(min=1).double()
+        return recalls * self.totals, self.totals * (drawn > 0).double()
 
 
 def _draw(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
