@@ -15,7 +15,7 @@ SETTING = (
     *("clients.count=5", "clients.per_round=3", "data.subset=200", "partition.beta=0.3"),
     *(f"local.epochs={EPOCHS}", f"local.batch_size={BATCH}", f"optimizer.lr={LR}"),
     *("optimizer.momentum=0", "optimizer.weight_decay=0", "model.hidden=[16]"),
-    *("model.feature_dim=8", "measure.personal=null", "measure.prototypes.every=1000"),
+    *("model.feature_dim=8", "measure.personal.every=1000", "measure.prototypes.every=1000"),
 )
 """Clients of different sizes, of which a part takes part in each round."""
 

@@ -35,7 +35,7 @@ class ServerStep(Average):
 
     def setup(self, setting: Setting) -> None:
         """Find which weights are parameters."""
-        self.parameters = setting.parameter_shapes.keys()
+        self.parameters = frozenset(setting.parameter_shapes)
 
     def quantity(self, update: Update | PartUpdate, current: Tensors) -> float:
         """The number of this client, whose mean determines the step size."""

@@ -1,0 +1,66 @@
+"""FedACG: clients start where the server's momentum leads, and are pulled there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Annotated, Any
+
+from pydantic import Field, NonNegativeFloat
+
+from fedexp.compatibility.traits import NOT_THE_MEAN
+from fedexp.core.messages import PartMessage, Tensors
+from fedexp.core.part import Setting
+from fedexp.regularizers.anchors import combine, shared_parameters
+from fedexp.regularizers.proximal import Proximal
+
+
+class Accelerated(Proximal):
+    """(mu/2) ||w - (w^t + lambda m^t)||^2; clients start at w^t + lambda m^t (FedACG).
+
+    Kim et al., CVPR 2024, Alg. 1. The server's momentum is m <- lambda m + D, D the mean step of
+    the cohort from the place where it started, and the next global model is w^t + m. This is the
+    mean of the cohort's models, so that m is the last step of the global model. m is 0 at first.
+
+    A client downloads w^t + lambda m^t alone, no more than in FedAvg. The global model that is
+    evaluated is w^t. Buffers have no momentum. The tuning of personal models starts from
+    w^t + lambda m^t, too.
+
+    Args:
+        mu: strength of the pull, the paper's beta.
+        momentum: lambda.
+    """
+
+    discourages = MappingProxyType(
+        {
+            NOT_THE_MEAN: "FedACG: the server expects the aggregator's result to be the mean of "
+            "the cohort; with this one the momentum is another; use aggregator=uniform"
+        }
+    )
+
+    def __init__(self, mu: NonNegativeFloat, momentum: Annotated[float, Field(ge=0, lt=1)]) -> None:
+        super().__init__(mu)
+        self.momentum = momentum
+
+    def setup(self, setting: Setting) -> None:
+        """Make the anchors; an empty ``step`` stands for m = 0."""
+        super().setup(setting)
+        self.names = tuple(shared_parameters(setting))
+        self.step: Tensors = {}
+
+    def message_to(self, client: int, message: PartMessage) -> PartMessage:
+        """The message with w^t + lambda m^t; it is the same for all clients."""
+        return replace(message, weights=combine(message.weights, self.step, self.momentum))
+
+    def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
+        """Find the next m; return the merged weights unchanged."""
+        self.step = {name: merged[name] - current[name] for name in self.names}
+        return merged
+
+    def server_state(self) -> dict[str, Any]:
+        """m."""
+        return {"step": dict(self.step)}
+
+    def load_server_state(self, state: dict[str, Any]) -> None:
+        """Inverse of ``server_state``."""
+        self.step = self.anchors.beside(state["step"])
