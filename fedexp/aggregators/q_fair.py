@@ -5,16 +5,16 @@ import math
 from pydantic import NonNegativeFloat, PositiveFloat
 
 from fedexp.aggregators.scaled_average import ScaledAverage
+from fedexp.aggregators.start_loss import ReportsStartLoss
 from fedexp.core.client_protocol import Client
-from fedexp.core.messages import PartMessage, PartUpdate, Tensors
+from fedexp.core.messages import PartUpdate, Tensors
 from fedexp.core.part import Memory
-from fedexp.core.training_loss import training_loss
 
 _EPS = 1e-10
 """Added to a loss, as in the authors' code: a power of 0 may be infinite."""
 
 
-class QFair(ScaledAverage):
+class QFair(ReportsStartLoss, ScaledAverage):
     """q-FedAvg (Li et al., ICLR 2020, Alg. 2): minimises sum_k p_k F_k^(q+1) / (q+1).
 
     F_k is the mean cross-entropy of the received model over the client's training data, in eval
@@ -44,19 +44,15 @@ class QFair(ScaledAverage):
     """
 
     def __init__(self, q: NonNegativeFloat, lipschitz: PositiveFloat | None) -> None:
-        super().__init__("uniform")
+        ScaledAverage.__init__(self, "uniform")
         self.q, self.lipschitz = q, lipschitz
-
-    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Compute F_k of the received model."""
-        memory["loss"] = training_loss(client)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
         """F_k, and the learning rate if the server needs it."""
-        loss = memory.pop("loss")
-        if self.lipschitz is not None:
-            return {"loss": loss}
-        return {"loss": loss, "learning_rate": loss.new_tensor(client.learning_rate)}
+        sent = super().report(client, memory)
+        if self.lipschitz is None:
+            sent["learning_rate"] = sent["loss"].new_tensor(client.learning_rate)
+        return sent
 
     def factor(self, update: PartUpdate) -> float:
         """F_k^q, for each draw of the client."""
