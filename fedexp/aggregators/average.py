@@ -22,10 +22,14 @@ class Average(Aggregator):
 
     Float buffers (BatchNorm statistics) are averaged like weights. Integer buffers are taken from
     the client with the most samples; ties go to the lowest client number. Sums are in
-    float64: reordering the updates changes the result by far less than a float32 rounding.
+    float64: reordering the updates changes the result by far less than a float32 rounding. A
+    subclass may have other a_k.
+
+    Attributes:
+        total: sum_k a_k so far.
     """
 
-    _total: float
+    total: float
     _largest: tuple[int, int]
     _sums: Tensors
     _integers: Tensors
@@ -38,12 +42,16 @@ class Average(Aggregator):
 
     def add(self, update: Update | PartUpdate, current: Tensors) -> None:
         """Add one update to the sums."""
-        share = update.num_samples if self.weighting == "samples" else 1
-        self.add_weighted(update, update.draws * share)
+        own = of_aggregator(update)
+        self.add_weighted(own, self.factor(own))
 
-    def add_weighted(self, update: Update | PartUpdate, factor: float) -> None:
-        """Add one update with this a_k."""
-        self._total += factor
+    def factor(self, update: PartUpdate) -> float:
+        """a_k, once for each draw of the client."""
+        return update.draws * (update.num_samples if self.weighting == "samples" else 1)
+
+    def add_weighted(self, update: PartUpdate, factor: float) -> None:
+        """Add one update with this a_k to the sums."""
+        self.total += factor
         rank = (update.num_samples, -update.client)
         is_largest = rank > self._largest
         if is_largest:
@@ -63,28 +71,31 @@ class Average(Aggregator):
         It is the sums of a_k w_k, the total sum_k a_k, and the integer buffers of the client with
         the most samples, together with that client's rank: its samples, then minus its number.
         """
-        return Contribution(self._sums, (self._total, self._largest, self._integers))
+        return Contribution(self._sums, (self.total, self._largest, self._integers))
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
         """Replace this process's sums by the sums over all processes."""
         totals, largest, integers = zip(*items, strict=True)
-        self._sums, self._total, self._largest = sums, sum(totals), max(largest)
+        self._sums, self.total, self._largest = sums, sum(totals), max(largest)
         self._integers = integers[largest.index(self._largest)]
 
     def merge(self, current: Tensors) -> Tensors:
         """The average of the cohort; ``current`` if all weights a_k are 0."""
-        if not self._total:
+        if not self.total:
             self._reset()
             return current
-        average = {
-            name: (s / self._total).to(current[name].dtype) for name, s in self._sums.items()
-        }
+        average = {name: (s / self.total).to(current[name].dtype) for name, s in self._sums.items()}
         merged = average | self._integers
         self._reset()
         return {name: merged[name] for name in current}
 
     def _reset(self) -> None:
-        self._total = 0
+        self.total = 0
         self._largest = (-1, 0)
         self._sums = {}
         self._integers = {}
+
+
+def of_aggregator(update: Update | PartUpdate) -> PartUpdate:
+    """The update with the report of the aggregator's client half."""
+    return update.to("aggregator") if isinstance(update, Update) else update

@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from pydantic import NonNegativeFloat
 
+from fedexp.aggregators.average import of_aggregator
 from fedexp.aggregators.clipping import steps
 from fedexp.aggregators.server_step import ServerStep
 from fedexp.compatibility.traits import KEEPS_MOMENTUM
@@ -70,22 +71,18 @@ class Normalized(ServerStep):
 
     def add(self, update: Update | PartUpdate, current: Tensors) -> None:
         """Add one update, its step divided by ||a_i||_1."""
-        norm = self._reported(update, "norm")
+        norm = of_aggregator(update).extras["norm"].item()
         scaled = {
             name: current[name] + step / norm
             for name, step in steps(update.weights, self.only_parameters(current)).items()
         }
         super().add(replace(update, weights=update.weights | scaled), current)
 
-    def quantity(self, update: Update | PartUpdate, current: Tensors) -> float:
-        """tau_i, or ||a_i||_1 with ``effective=norms``."""
-        return self._reported(update, "steps" if self.effective == "steps" else "norm")
+    def summand(self, update: PartUpdate, current: Tensors) -> float:
+        """n_i or 1 times tau_i, or times ||a_i||_1 with ``effective=norms``."""
+        reported = update.extras["steps" if self.effective == "steps" else "norm"]
+        return self.factor(update) * reported.item()
 
-    def step_size(self, mean: float, step: Tensors) -> float:
+    def step_size(self, total: float, step: Tensors) -> float:
         """tau_eff."""
-        return mean
-
-    def _reported(self, update: Update | PartUpdate, name: str) -> float:
-        """What this client reported under ``name``."""
-        extras = update.extras if isinstance(update, PartUpdate) else update.extras["aggregator"]
-        return extras[name].item()
+        return total / self.total

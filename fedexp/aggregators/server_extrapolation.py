@@ -4,9 +4,9 @@ from typing import Literal
 
 from pydantic import PositiveFloat
 
-from fedexp.aggregators.clipping import norm_of, steps
+from fedexp.aggregators.clipping import norm_of
 from fedexp.aggregators.server_step import ServerStep
-from fedexp.core.messages import PartUpdate, Tensors, Update
+from fedexp.core.messages import PartUpdate, Tensors
 
 
 class ServerExtrapolation(ServerStep):
@@ -29,10 +29,10 @@ class ServerExtrapolation(ServerStep):
         super().__init__(weighting)
         self.epsilon = epsilon
 
-    def quantity(self, update: Update | PartUpdate, current: Tensors) -> float:
-        """||D_i||^2."""
-        return norm_of(steps(update.weights, self.only_parameters(current))) ** 2
+    def summand(self, update: PartUpdate, current: Tensors) -> float:
+        """a_i ||D_i||^2."""
+        return self.factor(update) * self.square(update, current)
 
-    def step_size(self, mean: float, step: Tensors) -> float:
-        """At least 1."""
-        return max(1.0, mean / (2 * (norm_of(step) ** 2 + self.epsilon)))
+    def step_size(self, total: float, step: Tensors) -> float:
+        """eta_g, at least 1."""
+        return max(1.0, total / self.total / (2 * (norm_of(step) ** 2 + self.epsilon)))

@@ -1,4 +1,4 @@
-"""The average of the clients' steps, times a step size that the round determines."""
+"""The base of rules whose server step is the average step times a step size of the round."""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +6,8 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any, Literal
 
-from fedexp.aggregators.average import Average
+from fedexp.aggregators.average import Average, of_aggregator
+from fedexp.aggregators.clipping import norm_of, steps
 from fedexp.compatibility.traits import NOT_THE_MEAN
 from fedexp.core.messages import PartUpdate, Tensors, Update
 from fedexp.core.part import Setting
@@ -14,69 +15,67 @@ from fedexp.core.reducible import Contribution
 
 
 class ServerStep(Average):
-    """w <- w + eta_g D, D = sum_i p_i D_i, D_i the step of client i from w.
+    """w <- w + eta_g D, D = sum_k a_k D_k / sum_k a_k, D_k the step of client k from w.
 
-    p_i is client i's share in the average over the cohort. A step size of 1 gives the average to
-    the bit. Steps are of the parameters; buffers are averaged. A subclass may replace D_i in
-    ``add``; it defines one number for each client in ``quantity``, and ``step_size``.
+    A subclass defines eta_g by one number for each client, ``summand``, and ``step_size``. It may
+    replace D_k in ``add``. With eta_g = 1 the result is ``Average``'s to the bit. Steps are of the
+    parameters; buffers are averaged.
 
     Metric: ``aggregator/step_size``, eta_g.
 
     Args:
-        weighting: p_i is proportional to n_i (``samples``) or equal for all (``uniform``).
+        weighting: a_k is n_k (``samples``) or 1 (``uniform``).
     """
 
     traits = frozenset({NOT_THE_MEAN})
 
     def __init__(self, weighting: Literal["samples", "uniform"]) -> None:
         super().__init__(weighting)
-        self._quantities: list[float] = []
+        self._summands: list[float] = []
         self._step_size = 1.0
 
     def setup(self, setting: Setting) -> None:
         """Find which weights are parameters."""
         self.parameters = frozenset(setting.parameter_shapes)
 
-    def quantity(self, update: Update | PartUpdate, current: Tensors) -> float:
-        """The number of this client, whose mean determines the step size."""
+    def summand(self, update: PartUpdate, current: Tensors) -> float:
+        """The number of this client; the step size depends on the sum over the cohort."""
         raise NotImplementedError
 
-    def step_size(self, mean: float, step: Tensors) -> float:
-        """eta_g.
+    def step_size(self, total: float, step: Tensors) -> float:
+        """eta_g of this round.
 
         Args:
-            mean: the mean of the clients' numbers, with weights p_i.
-            step: D, float64.
+            total: the sum of the clients' summands; ``self.total`` is sum_k a_k.
+            step: D; name of a parameter -> float64 tensor.
         """
         raise NotImplementedError
 
     def add(self, update: Update | PartUpdate, current: Tensors) -> None:
         """Add one update to the sums, and its client's number."""
-        before = self._total
         super().add(update, current)
-        self._quantities.append((self._total - before) * self.quantity(update, current))
+        self._summands.append(self.summand(of_aggregator(update), current))
 
     def contribution(self) -> Contribution:
-        """The sums of the average, and the weighted numbers of the clients."""
+        """The sums of the average, and the numbers of the clients."""
         average = super().contribution()
-        return replace(average, items=(average.items, self._quantities))
+        return replace(average, items=(average.items, self._summands))
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
         """Replace this process's sums and numbers by the totals over all processes."""
-        averages, quantities = zip(*items, strict=True)
+        averages, summands = zip(*items, strict=True)
         super().set_reduced(sums, averages)
-        self._quantities = list(chain(*quantities))
+        self._summands = list(chain(*summands))
 
     def merge(self, current: Tensors) -> Tensors:
         """The current weights after the server's step."""
-        if not self._total:
-            return current
-        start, total = self.only_parameters(current), self._total
-        step = {name: self._sums[name] / total - value for name, value in start.items()}
         # fsum does not depend on the order of the clients
-        mean = math.fsum(self._quantities) / total
-        self._quantities = []
-        self._step_size = self.step_size(mean, step)
+        total, self._summands = math.fsum(self._summands), []
+        if not self.total:
+            return super().merge(current)
+        start = self.only_parameters(current)
+        step = {name: self._sums[name] / self.total - value for name, value in start.items()}
+        self._step_size = self.step_size(total, step)
         merged = super().merge(current)
         if self._step_size != 1:
             for name, value in start.items():
@@ -90,3 +89,7 @@ class ServerStep(Average):
     def only_parameters(self, weights: Tensors) -> Tensors:
         """The weights that are parameters, not buffers."""
         return {name: value for name, value in weights.items() if name in self.parameters}
+
+    def square(self, update: PartUpdate, current: Tensors) -> float:
+        """||D_k||^2."""
+        return norm_of(steps(update.weights, self.only_parameters(current))) ** 2

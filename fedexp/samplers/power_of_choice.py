@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import isnan
 
-import torch
-import torch.nn.functional as F
 from pydantic import PositiveInt
 
 from fedexp.compatibility.traits import DRAWS_BY_SIZE
@@ -14,6 +12,7 @@ from fedexp.core.client_protocol import Client
 from fedexp.core.messages import Tensors
 from fedexp.core.part import Setting
 from fedexp.core.randomness import numpy_generator
+from fedexp.core.training_loss import training_loss
 from fedexp.errors import InputError
 from fedexp.samplers.base import Sampler
 
@@ -56,11 +55,9 @@ class PowerOfChoice(Sampler):
         drawn = generator.choice(self.eligible, self.num_candidates, replace=False, p=odds)
         return sorted(drawn.tolist())
 
-    @torch.no_grad()
     def answer(self, client: Client) -> Tensors:
         """``loss``, a float32 scalar."""
-        z, y = client.features()
-        return {"loss": F.cross_entropy(client.head(z), y).float()}
+        return {"loss": training_loss(client)}
 
     def observe(self, answers: Mapping[int, Tensors]) -> None:
         """Store the losses for the choice."""

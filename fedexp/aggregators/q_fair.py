@@ -1,0 +1,74 @@
+"""q-FedAvg: clients on which the model's loss is large weigh more, for fairness."""
+
+import math
+
+from pydantic import NonNegativeFloat, PositiveFloat
+
+from fedexp.aggregators.server_step import ServerStep
+from fedexp.aggregators.start_loss import ReportsStartLoss
+from fedexp.core.client_protocol import Client
+from fedexp.core.messages import PartUpdate, Tensors
+from fedexp.core.part import Memory
+
+_EPS = 1e-10
+"""Added to a loss, as in the authors' code: a power of 0 may be infinite."""
+
+
+class QFair(ReportsStartLoss, ServerStep):
+    """q-FedAvg (Li et al., ICLR 2020, Alg. 2): minimises sum_k p_k F_k^(q+1) / (q+1).
+
+    F_k is the mean cross-entropy of the received model over the client's training data, in eval
+    mode, before local training. With the step D_k = w_k - w, Alg. 2 is
+
+        Delta_k = -L F_k^q D_k,
+        h_k = q F_k^(q-1) L^2 ||D_k||^2 + L F_k^q,
+        w <- w - sum_k Delta_k / sum_k h_k.
+
+    The same update is w + eta_g D: D is the average of the steps weighted by F_k^q, and
+
+        eta_g = sum_k F_k^q / (sum_k F_k^q + q L sum_k F_k^(q-1) ||D_k||^2) <= 1.
+
+    With q = 0 this is FedAvg with uniform weights, to the bit. The weights p_k = n_k / n come from
+    the sampler: the paper draws clients with these odds (``sampler=weighted``) and weighs their
+    updates alike. Only parameters take the step; buffers are averaged with the weights F_k^q.
+
+    A client sends F_k and, unless ``lipschitz`` is given, its learning rate.
+
+    Metric: ``aggregator/step_size``, eta_g.
+
+    Args:
+        q: 0 weighs all clients alike; the larger, the more the largest losses count.
+        lipschitz: L, how fast the gradient changes; None: 1 / learning rate of the round, as in the
+            paper. Momentum makes local steps longer than the learning rate says; the paper has
+            none. Many local steps make ||D_k|| large and eta_g small: then a smaller L is faster.
+    """
+
+    def __init__(self, q: NonNegativeFloat, lipschitz: PositiveFloat | None) -> None:
+        ServerStep.__init__(self, "uniform")
+        self.q, self.lipschitz = q, lipschitz
+
+    def report(self, client: Client, memory: Memory) -> Tensors:
+        """F_k, and the learning rate if the server needs it."""
+        sent = super().report(client, memory)
+        if self.lipschitz is None:
+            sent["learning_rate"] = sent["loss"].new_tensor(client.learning_rate)
+        return sent
+
+    def factor(self, update: PartUpdate) -> float:
+        """F_k^q, for each draw of the client."""
+        return update.draws * math.pow(_loss(update), self.q)
+
+    def summand(self, update: PartUpdate, current: Tensors) -> float:
+        """q L F_k^(q-1) ||D_k||^2, for each draw of the client."""
+        lipschitz = self.lipschitz or 1 / update.extras["learning_rate"].item()
+        factor = update.draws * self.q * lipschitz * math.pow(_loss(update), self.q - 1)
+        return factor * self.square(update, current)
+
+    def step_size(self, total: float, step: Tensors) -> float:
+        """eta_g, at most 1."""
+        return self.total / (self.total + total)
+
+
+def _loss(update: PartUpdate) -> float:
+    """F_k."""
+    return float(update.extras["loss"].item() + _EPS)

@@ -1,0 +1,18 @@
+"""The client half of rules that weigh clients by the received model's loss."""
+
+from fedexp.core.client_protocol import Client
+from fedexp.core.messages import PartMessage, Tensors
+from fedexp.core.part import Memory, Part
+from fedexp.core.training_loss import training_loss
+
+
+class ReportsStartLoss(Part):
+    """Sends ``loss``, the ``training_loss`` of the model that local training starts from."""
+
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
+        """Compute the loss before training."""
+        memory["loss"] = training_loss(client)
+
+    def report(self, client: Client, memory: Memory) -> Tensors:
+        """The loss, a float32 scalar."""
+        return {"loss": memory.pop("loss")}
