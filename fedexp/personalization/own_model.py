@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedexp.compatibility.traits import BATCH_NORM, OWN_MODEL
 from fedexp.core.client_protocol import Client
@@ -63,6 +63,12 @@ def own_model(weights: Tensors) -> Tensors:
         for name, own in ((name, own_name(name)) for name in weights)
         if own in weights
     }
+
+
+def mixture(weights: Tensors, alpha: Tensor) -> Tensors:
+    """alpha v + (1 - alpha) w; v is the own model in ``weights``, w the model beside it."""
+    own = own_model(weights)
+    return {name: alpha * v + (1 - alpha) * weights[name] for name, v in own.items()}
 
 
 def as_own(tensors: Tensors) -> Tensors:
