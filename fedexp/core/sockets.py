@@ -218,7 +218,8 @@ class Personalization(Part, nn.Module):
 
         By default there are none. Otherwise the personal model is a tuned copy of the model that
         ``tunes`` names; it is not kept. Tuning uses the learning rate and the batches of the round
-        after the one that the model comes from.
+        after the one that the model comes from. A phase of 0 epochs trains nothing: the copy is the
+        named model after ``begin``.
         """
         return ()
 

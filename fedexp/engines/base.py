@@ -85,14 +85,20 @@ class Engine:
 
         Some methods start tuning from the global model in ``message``.
         """
-        tuning = self.resources.personalization.tuning()
+        tuning = self.tuning_phases()
 
         def tune(client: int) -> None:
-            self.fit(self.begin_tuning(client, message), tuning)
+            module = self.begin_tuning(client, message)
+            if tuning:
+                self.fit(module, tuning)
 
         for start in range(0, len(clients), size):
             group = clients[start : start + size]
             yield group, self.begin_all(group, tune)
+
+    def tuning_phases(self) -> Sequence[Phase]:
+        """The phases of tuning that train."""
+        return [phase for phase in self.resources.personalization.tuning() if phase.epochs]
 
     def begin_all(self, clients: Sequence[int], begin: Callable[[int], object]) -> Stack:
         """Build a stack with a row for each client; ``begin`` loads a client into the module."""

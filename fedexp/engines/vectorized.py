@@ -108,7 +108,8 @@ class Vectorized(Engine):
 
         for group in self._chunks(clients, message, data):
             stack = self.begin_all(group, lambda client: self.begin_tuning(client, message))
-            self._fit_all(stack, self.resources.personalization.tuning())
+            if tuning := self.tuning_phases():
+                self._fit_all(stack, tuning)
             yield group, stack
 
     def _chunks(
