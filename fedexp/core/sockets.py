@@ -241,6 +241,17 @@ class Personalization(Part, nn.Module):
         """
         return ()
 
+    def personal_weights(self, local: Tensors) -> Tensors:
+        """Name -> weight of the personal model, where it differs from the latest local model.
+
+        Called after ``report``, unless a separate personal model is trained. The client's own
+        weights do not change.
+
+        Args:
+            local: every weight after local training, private ones included.
+        """
+        return {}
+
     def class_vectors(self) -> Tensor | None:
         """The class vectors [C, d] that predict in place of the head, for the heatmap; or None.
 

@@ -218,8 +218,9 @@ class Engine:
         """
         module, parts = self.resources.module, self.resources.parts
         reports = {name: part.report(module, state.memory(name)) for name, part in parts.items()}
-        state.personal_model = {name: value.clone() for name, value in module.weights.items()}
-        shared, state.private = self.resources.split(state.personal_model)
+        local = {name: value.clone() for name, value in module.weights.items()}
+        shared, state.private = self.resources.split(local)
+        state.personal_model = local | self.resources.personalization.personal_weights(local)
         return Update(
             client=module.data.client,
             num_samples=module.data.num_samples,

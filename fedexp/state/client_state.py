@@ -17,7 +17,7 @@ class ClientState:
         private: the weights that are not shared; empty until the client has trained.
         separate_model: the weights of the separate personal model, if the method trains one.
         personal_model: all weights of the personal model, which is the separate model or else the
-            latest local model; empty if it is not kept.
+            latest local model with ``Personalization.personal_weights``; empty if it is not kept.
     """
 
     memories: dict[str, Memory] = field(default_factory=dict)

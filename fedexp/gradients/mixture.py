@@ -1,0 +1,45 @@
+"""APFL: one step trains the shared model and the client's own part of a mixture."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+
+from fedexp.compatibility.traits import MIXED_MODEL, OWN_MODEL
+from fedexp.core.client_protocol import Client, GradientAt
+from fedexp.core.messages import PartMessage, Tensors
+from fedexp.core.part import Memory, Setting
+from fedexp.core.sockets import LocalGradient
+from fedexp.personalization.own_model import as_own, mixture
+
+_ALPHA = "personalization.alpha"
+
+
+class Mixture(LocalGradient):
+    """The gradient of f(w) for w, of f(alpha v + (1 - alpha) w) for v (Deng et al., 2020, Alg. 1).
+
+    Both are taken at the weights before the step, on the same batch. v is the client's own model;
+    the second gradient is alpha times the gradient at the mixture. A step costs two gradients.
+    """
+
+    traits = frozenset({MIXED_MODEL})
+    needs = MappingProxyType(
+        {OWN_MODEL: "gradient=mixture: mixes with an own model; use personalization=apfl"}
+    )
+    alpha: Tensor
+
+    def setup(self, setting: Setting) -> None:
+        """Make a buffer for alpha."""
+        self.register_buffer("alpha", torch.zeros(()), persistent=False)
+
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
+        """Copy alpha from the personalization, whose ``begin`` comes first."""
+        self.alpha.copy_(client.weights[_ALPHA])
+
+    def forward(self, parameters: Tensors, own: Tensors, gradient_at: GradientAt) -> Tensors:
+        """The gradients of w and v."""
+        mixed = mixture(parameters, self.alpha)
+        at_mixture = gradient_at(parameters | mixed)
+        return own | as_own({name: self.alpha * at_mixture[name] for name in mixed})

@@ -1,0 +1,68 @@
+"""APFL: a client's personal model is a mixture of its own model and the shared one."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Annotated
+
+import torch
+from pydantic import Field, PositiveInt
+from torch import Tensor
+
+from fedexp.compatibility.traits import MIXED_MODEL
+from fedexp.core.client_protocol import Client
+from fedexp.core.messages import PartMessage, Tensors
+from fedexp.core.part import Memory, Setting
+from fedexp.personalization.own_model import OwnModel, mixture, own_model, rate_of_round
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class APFL(OwnModel):
+    """The personal model is alpha v + (1 - alpha) w (Deng et al., 2020, Alg. 1).
+
+    w is the client's local copy of the shared model, v its own model; ``gradient=mixture`` trains
+    both. v starts from the global model of the client's first round. ``local.grad_clip`` uses the
+    norm of the gradients of both.
+
+    Args:
+        alpha: the share of v, at first.
+        adaptive: whether each client adapts alpha at the start of its rounds by Eq. 10:
+            alpha <- alpha - eta <v - w, grad f(alpha v + (1 - alpha) w)>, then clipped to [0, 1].
+            The gradient is taken on the round's first batch, eta is the learning rate.
+        batch_size: samples of that batch.
+    """
+
+    needs = MappingProxyType(
+        {MIXED_MODEL: "personalization=apfl: trains nothing by itself; use gradient=mixture"}
+    )
+    alpha: Tensor
+
+    def __init__(self, alpha: Share, adaptive: bool, batch_size: PositiveInt) -> None:
+        super().__init__()
+        self.first_alpha, self.adaptive, self.batch_size = alpha, adaptive, batch_size
+
+    def setup(self, setting: Setting) -> None:
+        """Make a buffer for alpha; it is persistent, so that ``gradient=mixture`` can read it."""
+        self.register_buffer("alpha", torch.tensor(self.first_alpha))
+
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
+        """Set alpha, and at first v."""
+        if "alpha" not in memory:
+            self.start_from(client, message.weights)
+            memory["alpha"] = torch.full_like(self.alpha, self.first_alpha)
+        elif self.adaptive:
+            memory["alpha"] = self._adapted(client, memory["alpha"])
+        self.alpha.copy_(memory["alpha"])
+
+    def personal_weights(self, local: Tensors) -> Tensors:
+        """The mixture of v and the local w."""
+        return mixture(local, self.alpha)
+
+    def _adapted(self, client: Client, alpha: Tensor) -> Tensor:
+        """Alpha after one step of Eq. 10, a scalar."""
+        weights = client.weights
+        batch = next(iter(client.data.local_batches(client.round, self.batch_size)))
+        _, g = client.batch_gradient(batch, mixture(weights, alpha))
+        slopes = [(v - weights[name]).mul(g[name]).sum() for name, v in own_model(weights).items()]
+        return (alpha - rate_of_round(client) * torch.stack(slopes).sum()).clamp(0, 1)

@@ -1,0 +1,87 @@
+"""kNN-Per: the global model's prediction, mixed with a vote of the client's nearest samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field, PositiveFloat, PositiveInt
+from torch import Tensor
+
+from fedexp.core.client_protocol import Client
+from fedexp.core.messages import PartMessage
+from fedexp.core.part import Memory, Setting
+from fedexp.core.sockets import Personalization, Phase
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class KNNPer(Personalization):
+    """share * kNN + (1 - share) * softmax of the global model (Marfoq et al., ICML 2022, Eq. 7).
+
+    A client stores the features z_i and labels y_i of its training samples under the global model
+    of the evaluated round. Its kNN prediction of class y is proportional to the sum of exp(-d_i)
+    over the k nearest samples with y_i = y. Nothing is trained, and the federation is FedAvg's. The
+    paper chooses the share for each client on validation data; here all clients have the same.
+
+    Args:
+        share: lambda, of the kNN prediction.
+        neighbours: k; a client with fewer samples uses all.
+        distance: d. "euclidean" is ||z - z_i|| / scale, the paper's distance; "gaussian" is
+            ||z - z_i||^2 / (feature_dim * scale), as in the authors' code.
+        scale: of d.
+    """
+
+    takes_tokens = False
+    store_z: Tensor
+    store_y: Tensor
+    is_stored: Tensor
+
+    def __init__(
+        self,
+        share: Share,
+        neighbours: PositiveInt,
+        distance: Literal["euclidean", "gaussian"],
+        scale: PositiveFloat,
+    ) -> None:
+        super().__init__()
+        self.share, self.neighbours = share, neighbours
+        self.distance, self.scale = distance, scale
+
+    def setup(self, setting: Setting) -> None:
+        """Make buffers for the largest client: features [n, d], one-hot labels [n, C], mask [n]."""
+        size = int(setting.client_sizes.max())
+        features = torch.zeros(size, setting.feature_dim)
+        labels = torch.zeros(size, setting.num_classes)
+        self.register_buffer("store_z", features, persistent=False)
+        self.register_buffer("store_y", labels, persistent=False)
+        self.register_buffer("is_stored", torch.zeros(size, dtype=torch.bool), persistent=False)
+
+    def tuning(self) -> Sequence[Phase]:
+        """A phase without epochs: ``begin`` sets the global model to the client."""
+        return (Phase(0),)
+
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
+        """Store the client's samples, before the evaluation only."""
+        if not client.is_personal:
+            return
+        z, labels = client.features()
+        self.is_stored.zero_()
+        self.is_stored[: len(z)] = True
+        self.store_z[: len(z)] = z
+        self.store_y[: len(z)] = F.one_hot(labels, self.store_y.shape[1]).to(self.store_y.dtype)
+
+    def personalize(self, z: Tensor, logits: Tensor) -> Tensor:
+        """Logits [B, C]: the logarithm of the mixed prediction."""
+        # Matrix products would be faster, but their rounding may reorder close samples.
+        away = torch.cdist(z, self.store_z, compute_mode="donot_use_mm_for_euclid_dist")
+        if self.distance == "gaussian":
+            away = away.square() / z.shape[-1]
+        away = torch.where(self.is_stored, away / self.scale, torch.inf)
+        nearest = torch.topk(away, min(self.neighbours, away.shape[-1]), largest=False)
+        votes = torch.softmax(-nearest.values, dim=-1)  # the factors cancel: no underflow
+        of_classes = (votes.unsqueeze(-1) * self.store_y[nearest.indices]).sum(dim=-2)
+        mixed = self.share * of_classes + (1 - self.share) * torch.softmax(logits, dim=-1)
+        return mixed.log()

@@ -1,0 +1,87 @@
+"""Personalizations with an own model of each client that trains in the steps of the shared one."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import torch
+from torch import Tensor, nn
+
+from fedexp.compatibility.traits import BATCH_NORM, OWN_MODEL
+from fedexp.core.client_protocol import Client
+from fedexp.core.messages import Tensors
+from fedexp.core.sockets import Loss, Network, Personalization
+
+_PREFIX = "personalization.own."
+
+
+class OwnModel(Personalization):
+    """A private parameter for each trained parameter of backbone and head: the own model.
+
+    ``Personalization.personal_phases`` trains a separate model after the shared one. Here one step
+    trains both, on the same batch: the local gradient returns the gradients of both.
+    """
+
+    traits = frozenset({OWN_MODEL})
+    forbids = MappingProxyType(
+        {
+            BATCH_NORM: "{other}: has the running statistics of the shared model, not of a "
+            "client's own; use another model, or personalization=ditto"
+        }
+    )
+
+    def create(self, network: Network, loss: Loss) -> None:
+        """Make the own model's parameters."""
+        parameters = [
+            *network.backbone.named_parameters(prefix="backbone"),
+            *network.head.named_parameters(prefix="head"),
+        ]
+        self._names = [name for name, value in parameters if value.requires_grad]
+        shapes = {name: value.shape for name, value in parameters if value.requires_grad}
+        self.own = nn.ParameterDict(
+            {_key(name): nn.Parameter(torch.zeros(shape)) for name, shape in shapes.items()}
+        )
+
+    def shared(self, name: str) -> bool:
+        """Whether the weight is outside this part."""
+        return not name.startswith("personalization.")
+
+    def start_from(self, client: Client, weights: Tensors) -> None:
+        """Set the own model to these weights of a model; other names are ignored."""
+        client.load({own_name(name): weights[name] for name in self._names})
+
+
+def own_name(name: str) -> str:
+    """The name of the own model's parameter that corresponds to the shared model's ``name``."""
+    return _PREFIX + _key(name)
+
+
+def own_model(weights: Tensors) -> Tensors:
+    """The own model in ``weights``: name in the shared model -> the own parameter."""
+    return {
+        name: weights[own]
+        for name, own in ((name, own_name(name)) for name in weights)
+        if own in weights
+    }
+
+
+def mixture(weights: Tensors, alpha: Tensor) -> Tensors:
+    """alpha v + (1 - alpha) w; v is the own model in ``weights``, w the model beside it."""
+    own = own_model(weights)
+    return {name: alpha * v + (1 - alpha) * weights[name] for name, v in own.items()}
+
+
+def as_own(tensors: Tensors) -> Tensors:
+    """The same tensors under the names of the own model's parameters."""
+    return {own_name(name): value for name, value in tensors.items()}
+
+
+def rate_of_round(client: Client) -> float:
+    """The learning rate of the client's local steps in this round."""
+    unused = nn.Parameter(torch.zeros(1, 1, device=client.device))
+    rate: float = client.optimizer_for([unused]).param_groups[0]["lr"]
+    return rate
+
+
+def _key(name: str) -> str:
+    return name.replace(".", "/")

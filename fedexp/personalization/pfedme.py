@@ -1,0 +1,37 @@
+"""pFedMe: a client's own model is the proximal point of its model near the shared one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import MappingProxyType
+
+from fedexp.compatibility.traits import PROXIMAL_POINTS
+from fedexp.core.client_protocol import Client
+from fedexp.core.messages import PartMessage, Tensors
+from fedexp.core.part import Memory
+from fedexp.core.sockets import Phase
+from fedexp.personalization.own_model import OwnModel, own_model
+
+
+class PFedMe(OwnModel):
+    """The personal model is theta of the last local step (Dinh et al., NeurIPS 2020, Alg. 1).
+
+    ``gradient=moreau`` computes theta. As in the paper, local steps are plain SGD with the learning
+    rate of the local optimizer: no momentum, no weight decay, no clipping.
+    """
+
+    needs = MappingProxyType(
+        {PROXIMAL_POINTS: "personalization=pfedme: trains nothing by itself; use gradient=moreau"}
+    )
+
+    def phases(self, epochs: float) -> Sequence[Phase]:
+        """One phase of plain SGD."""
+        return (Phase(epochs, plain_sgd=True, clipped=False),)
+
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
+        """Start theta from the global model."""
+        self.start_from(client, message.weights)
+
+    def personal_weights(self, local: Tensors) -> Tensors:
+        """Theta."""
+        return own_model(local)

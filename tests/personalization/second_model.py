@@ -1,0 +1,35 @@
+"""A plain PyTorch loop over a client's local batches, with gradients at any weights."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from fedexp.core.messages import Tensors
+from fedexp.federation import Federation
+
+Gradient = Callable[[Tensors], Tensors]
+
+
+def gradients_of_steps(
+    federation: Federation, round: int, batch_size: int, epochs: int, client: int = 0
+) -> Iterator[Gradient]:
+    """For each local step of the client, weights -> the gradient of the cross-entropy there."""
+    model: Any = federation.engine.resources.load_global(federation.server.broadcast(round))
+    batches = federation.data.clients[client].local_batches(round, batch_size)
+    for _ in range(epochs):
+        for inputs, targets in batches:
+
+            def at(weights: Tensors, inputs: Any = inputs, targets: Any = targets) -> Tensors:
+                point = {n: w.detach().requires_grad_() for n, w in weights.items()}
+                logits = torch.func.functional_call(model, point, (inputs,))
+                found = torch.autograd.grad(F.cross_entropy(logits, targets), list(point.values()))
+                return dict(zip(point, found, strict=True))
+
+            yield at
+
+
+def of_model(weights: Tensors) -> Tensors:
+    """The weights of backbone and head."""
+    return {n: w for n, w in weights.items() if n.startswith(("backbone.", "head."))}
