@@ -22,6 +22,8 @@ PERSONAL = [
     "fedrod",
     "ditto",
     "prototypes_only",
+    "fedala",
+    "knn_per",
 ]
 
 
