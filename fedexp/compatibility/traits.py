@@ -17,6 +17,7 @@ class Need(StrEnum):
 
 
 # Of parts.
+ADDS_DRIFT = "adds the mean drift of the clients to the global model"
 CLASS_PROTOTYPES = "sends class prototypes"
 DRAWS_BY_SIZE = "draws clients with odds proportional to their samples"
 DRAWS_REPEATEDLY = "can draw a client several times a round"

@@ -9,12 +9,11 @@ import torch.nn.functional as F
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Generator, Tensor
 
-from fedexp.compatibility.traits import UNTRAINED_CLASSIFIER
 from fedexp.core.client_protocol import Client
 from fedexp.core.messages import PartMessage, Tensors
 from fedexp.core.part import Memory, Setting
 from fedexp.core.randomness import torch_generator
-from fedexp.heads.linear import Linear
+from fedexp.heads.global_classifier import GlobalClassifier, trained_classifier
 
 _EPS = 1e-6
 
@@ -98,23 +97,14 @@ def retrained_classifier(
         generator: draws the initial weights and the order.
     """
     classes, count, dim = features.shape
-    device = features.device
-    # The bias is the last column, whose input is 1. The gradient is computed by its formula: for
-    # such small steps, autograd takes several times as long.
-    start = (2 * torch.rand(classes, dim + 1, generator=generator) - 1) / dim**0.5
-    weight: Tensor = start.to(device)
-    inputs = F.pad(features.flatten(0, 1), (0, 1), value=1.0)
-    targets = torch.eye(classes, device=device).repeat_interleave(count, dim=0)
-    for _ in range(epochs):
-        order = torch.randperm(len(inputs), generator=generator).to(device)
-        for batch in torch.split(order, batch_size):
-            z = inputs[batch]
-            errors = (z @ weight.T).softmax(dim=1) - targets[batch]
-            weight.addmm_(errors.T, z, alpha=-lr / len(batch))
-    return weight
+    start: Tensor = (2 * torch.rand(classes, dim + 1, generator=generator) - 1) / dim**0.5
+    labels = torch.arange(classes, device=features.device).repeat_interleave(count)
+    return trained_classifier(
+        start, features.flatten(0, 1), labels, epochs, batch_size, lr, generator
+    )
 
 
-class Retrained(Linear):
+class Retrained(GlobalClassifier):
     """A linear head W that clients train as in FedAvg, and a head V for the global model.
 
     CReFF (Shang et al., IJCAI 2022). The server holds ``features`` F of each class, drawn from
@@ -145,13 +135,6 @@ class Retrained(Linear):
             images of a class that has fewer.
     """
 
-    takes_tokens = False
-    traits = frozenset({UNTRAINED_CLASSIFIER})
-    derived = ("retrained", "is_global")
-    summed = True
-    retrained: Tensor
-    is_global: Tensor
-
     def __init__(
         self,
         feature_dim: PositiveInt,
@@ -167,18 +150,14 @@ class Retrained(Linear):
         draws: PositiveInt,
         draw_size: PositiveInt,
     ) -> None:
-        super().__init__(feature_dim, num_classes, bias)
-        self.retrained_bias, self.features_per_class = retrained_bias, features
+        super().__init__(feature_dim, num_classes, bias, retrained_bias)
+        self.features_per_class = features
         self.match_steps, self.match_lr = match_steps, match_lr
         self.retrain_epochs, self.retrain_lr = retrain_epochs, retrain_lr
         self.retrain_batch_size = retrain_batch_size
         self.draws, self.draw_size = draws, draw_size
-        layer = torch.nn.Linear(feature_dim, num_classes)
-        fresh = self._kept(torch.column_stack([layer.weight, layer.bias]).detach())
-        self.register_buffer("retrained", fresh)
-        self.register_buffer("is_global", torch.tensor(True))
         # The server's V: the buffer ``retrained`` belongs to the currently loaded model.
-        self._classifier = fresh.clone()
+        self._classifier = self.retrained.clone()
         self._round = 0
         self._metrics: dict[str, float] = {}
 
@@ -187,18 +166,6 @@ class Retrained(Linear):
         self.seed = setting.seed
         shape = (setting.num_classes, self.features_per_class, setting.feature_dim)
         self._features = torch.randn(shape, generator=torch_generator(self.seed, "head_features"))
-
-    def forward(self, z: Tensor) -> Tensor:
-        """Logits [B, C]."""
-        weight, bias = self.retrained[:, : z.shape[1]], None
-        if self.retrained_bias:
-            bias = self.retrained[:, -1]
-        return torch.where(self.is_global, F.linear(z, weight, bias), super().forward(z))
-
-    def prototypes(self) -> Tensor:
-        """Class prototypes [C, d]: the rows of V in the global model, of W in a client's model."""
-        own = super().prototypes()
-        return torch.where(self.is_global, self.retrained[:, : own.shape[1]], own)
 
     # The server's half.
 
@@ -219,8 +186,8 @@ class Retrained(Linear):
             features[labels], labels, targets, weight, self.match_steps, self.match_lr
         )
         gradients = class_gradients(matched, labels, weight)
-        distance = mismatch(gradients, targets, self.retrained_bias).item()
-        vectors = len(targets) * (targets.shape[1] + self.retrained_bias)
+        distance = mismatch(gradients, targets, self.own_bias).item()
+        vectors = len(targets) * (targets.shape[1] + self.own_bias)
         self._metrics = {"retrained/mismatch": distance / vectors}
         self._features = features.index_copy(0, labels, matched)
         trained = retrained_classifier(
@@ -248,11 +215,6 @@ class Retrained(Linear):
 
     # The client's half.
 
-    def receive(self, message: PartMessage) -> None:
-        """Copy V in and use it as the head of the global model."""
-        self.retrained.copy_(message.extras["retrained"])
-        self.is_global.fill_(True)
-
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """Compute the gradients of the received model, then use W as the head."""
         if not client.is_personal:
@@ -277,10 +239,6 @@ class Retrained(Linear):
             loss = F.cross_entropy(logits, torch.full_like(labels[:1], label).expand(len(logits)))
             (gradients[f"gradient/{label}"],) = torch.autograd.grad(loss, weight)
         return gradients
-
-    def _kept(self, weight: Tensor) -> Tensor:
-        """V from a trained weight [C, d + 1]: with the last column, the bias, if V has one."""
-        return weight if self.retrained_bias else weight[:, :-1].contiguous()
 
     def _drawn_inputs(self, client: Client, label: int, own: Tensor) -> Tensor:
         """The images of all draws together; all draws have the same size."""

@@ -10,7 +10,7 @@ import torch
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from fedexp.compatibility.traits import DRAWS_REPEATEDLY, NOT_THE_MEAN
+from fedexp.compatibility.traits import ADDS_DRIFT, DRAWS_REPEATEDLY, NOT_THE_MEAN
 from fedexp.core.client_protocol import Client
 from fedexp.core.messages import PartMessage, Tensors
 from fedexp.core.part import Memory, Setting
@@ -66,6 +66,7 @@ class Dynamic(Regularizer):
             only by rounding; with false, the logged loss lacks (alpha/2) (||w||^2 + ||w^t||^2).
     """
 
+    traits = frozenset({ADDS_DRIFT})
     # The server computes the sum of the steps from the cohort's mean, in which each client must
     # have the same weight.
     discourages: Mapping[str, str] = MappingProxyType(

@@ -1,0 +1,173 @@
+"""CCVR: the server calibrates the classifier on features drawn from each class's Gaussian."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from pydantic import PositiveFloat, PositiveInt
+from torch import Generator, Tensor
+
+from fedexp.compatibility.traits import ADDS_DRIFT, PRIVATE_BACKBONE
+from fedexp.core.client_protocol import Client
+from fedexp.core.messages import PartMessage, Tensors
+from fedexp.core.part import Memory, Setting
+from fedexp.core.randomness import torch_generator
+from fedexp.errors import InputError
+from fedexp.heads.global_classifier import GlobalClassifier, trained_classifier
+
+
+def moments(features: Tensor) -> Tensor:
+    """sum z z^T and, as last row, sum z, of features z [n, d]: float32 [d + 1, d]."""
+    z = features.double()
+    return (F.pad(z, (0, 1), value=1.0).T @ z).float()
+
+
+def mean_and_covariance(sums: Tensor, count: float) -> tuple[Tensor, Tensor]:
+    """Mean [d] and unbiased covariance [d, d] of ``count`` features with these ``moments``.
+
+    The sums over clients give CCVR's Eq. 3 and 4. One feature alone has the covariance 0.
+    """
+    mean = sums[-1] / count
+    scatter = sums[:-1] - count * torch.outer(mean, mean)
+    return mean, scatter / max(count - 1, 1)
+
+
+def gaussian_features(mean: Tensor, covariance: Tensor, count: int, draw: Generator) -> Tensor:
+    """Draw features [count, d] from N(mean, covariance), which may be singular."""
+    # The symmetric root: unlike the eigenvectors, it is a continuous function of the covariance.
+    values, vectors = torch.linalg.eigh(covariance)
+    root = vectors * values.clamp(min=0).sqrt() @ vectors.T
+    noise = torch.randn(count, len(mean), generator=draw, dtype=torch.float64).to(root.device)
+    features: Tensor = mean + noise @ root
+    return features
+
+
+class Calibrated(GlobalClassifier):
+    """A linear head that the server calibrates (CCVR; Luo et al., NeurIPS 2021, Alg. 1).
+
+    In a calibration round, by default the last one, the global weights stay as they are. For each
+    class that it holds, a client of the cohort sends the number, sum and sum of squares of its
+    features under the received model, in eval mode; from these the server computes mean and
+    covariance (Eq. 3 and 4). It draws ``features`` virtual features of each class from a Gaussian
+    and trains the classifier on them, starting from the averaged one. The global model uses the
+    calibrated classifier until training goes on; local and personal models never do.
+
+    The paper calibrates after the last round of training, with all clients: it is as R rounds here
+    with R - 1 in the paper and ``clients.per_round`` = ``clients.count``. In a smaller cohort the
+    Gaussians are of the cohort, and a class that nobody holds has no virtual feature. Clients train
+    in a calibration round, too, and what they learn is dropped.
+
+    Args:
+        feature_dim: d.
+        num_classes: C.
+        bias: whether the classifier that clients train has a bias.
+        every: calibrates in every so many rounds, too, for curves; None: in the last round only.
+        features: number of virtual features of each class.
+        epochs: epochs of training on them.
+        batch_size: virtual features in a step.
+        lr: learning rate of this training.
+    """
+
+    forbids = MappingProxyType(
+        {
+            PRIVATE_BACKBONE: "head=calibrated: the features of different backbones have no common "
+            "mean; use a personalization that shares the backbone",
+            ADDS_DRIFT: "head=calibrated: {other} moves the global model after its features were "
+            "measured; use another regularizer",
+        }
+    )
+
+    def __init__(
+        self,
+        feature_dim: PositiveInt,
+        num_classes: PositiveInt,
+        bias: bool,
+        every: PositiveInt | None,
+        features: PositiveInt,
+        epochs: PositiveInt,
+        batch_size: PositiveInt,
+        lr: PositiveFloat,
+    ) -> None:
+        super().__init__(feature_dim, num_classes, bias, own_bias=True)
+        self.is_global.fill_(False)
+        self.every, self.features_per_class = every, features
+        self.epochs, self.batch_size, self.lr = epochs, batch_size, lr
+        self._calibrations = 0
+        self._classifier: Tensor | None = None
+
+    def setup(self, setting: Setting) -> None:
+        """Note the last round. Raises InputError: the classifier is private to the clients."""
+        self.seed, self.last_round = setting.seed, setting.rounds
+        if "head.linear.weight" not in setting.shared:
+            raise InputError(
+                "head=calibrated: the server has no classifier to calibrate, because each client "
+                "keeps its own; use another personalization"
+            )
+
+    # The server's half.
+
+    def broadcast(self, round: int) -> Tensors:
+        """The calibrated classifier with its bias as last column, if the global model has one."""
+        if self._classifier is None:
+            return {}
+        return {"retrained": self._classifier.to(self.retrained.device)}
+
+    def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
+        """In a calibration round calibrate the classifier and keep the current weights."""
+        if "counts" not in sums:
+            self._classifier = None  # it belongs to the weights that are replaced now
+            return merged
+        self._calibrations += 1
+        draw = torch_generator(self.seed, "calibrated_head", self._calibrations)
+        labels = sums["counts"].nonzero().flatten().tolist()
+        features = [self._virtual(label, sums, draw) for label in labels]
+        weight = current["head.linear.weight"]
+        bias = current.get("head.linear.bias", weight.new_zeros(len(weight)))
+        self._classifier = trained_classifier(
+            torch.column_stack([weight, bias]),
+            torch.cat(features).to(weight),
+            torch.tensor(labels, device=weight.device).repeat_interleave(self.features_per_class),
+            self.epochs,
+            self.batch_size,
+            self.lr,
+            draw,
+        )
+        return current
+
+    def server_state(self) -> dict[str, Any]:
+        """The number of calibrations and the calibrated classifier."""
+        return {"calibrations": self._calibrations, "classifier": self._classifier}
+
+    def load_server_state(self, state: dict[str, Any]) -> None:
+        """Inverse of ``server_state``."""
+        self._calibrations, self._classifier = state["calibrations"], state["classifier"]
+
+    # The client's half.
+
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
+        """Measure the features of the received model in a calibration round; use W as the head."""
+        self.is_global.fill_(False)
+        if client.is_personal or not self._calibrates_in(client.round):
+            return
+        z, targets = client.features()
+        for label in client.data.class_counts.nonzero().flatten().tolist():
+            memory[f"moments_{label}"] = moments(z[targets == label])
+
+    def report(self, client: Client, memory: Memory) -> Tensors:
+        """The moments of each class that the client holds, and the class counts [C]."""
+        sent = {name: memory.pop(name) for name in list(memory)}
+        return sent | {"counts": client.data.class_counts.float()} if sent else {}
+
+    def _calibrates_in(self, round: int) -> bool:
+        """Whether this round calibrates."""
+        return round == self.last_round or (self.every is not None and round % self.every == 0)
+
+    def _virtual(self, label: int, sums: Tensors, draw: Generator) -> Tensor:
+        """The virtual features [features, d] of a class."""
+        mean, covariance = mean_and_covariance(
+            sums[f"moments_{label}"], sums["counts"][label].item()
+        )
+        return gaussian_features(mean, covariance, self.features_per_class, draw)

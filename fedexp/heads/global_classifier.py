@@ -1,0 +1,102 @@
+"""Heads whose global model has a classifier of the server's own, trained on features."""
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor, nn
+
+from fedexp.compatibility.traits import UNTRAINED_CLASSIFIER
+from fedexp.core.messages import PartMessage
+from fedexp.heads.linear import Linear
+
+
+def trained_classifier(
+    weight: Tensor,
+    features: Tensor,
+    labels: Tensor,
+    epochs: int,
+    batch_size: int,
+    lr: float,
+    generator: Generator,
+) -> Tensor:
+    """Train a linear classifier with cross-entropy and plain SGD over shuffled batches.
+
+    Args:
+        weight: the initial weight with the bias as last column, [C, d + 1]; it does not change.
+        features: [n, d].
+        labels: [n] classes of the features.
+        epochs: passes over all features.
+        batch_size: features in a step.
+        lr: learning rate.
+        generator: draws the order.
+
+    Returns:
+        The trained weight [C, d + 1].
+    """
+    device = features.device
+    # The bias is the last column, whose input is 1. The gradient is computed by its formula: for
+    # such small steps, autograd takes several times as long.
+    weight = weight.to(device, copy=True)
+    inputs = F.pad(features, (0, 1), value=1.0)
+    targets = torch.eye(len(weight), device=device)[labels]
+    for _ in range(epochs):
+        order = torch.randperm(len(inputs), generator=generator).to(device)
+        for batch in torch.split(order, batch_size):
+            z = inputs[batch]
+            errors = (z @ weight.T).softmax(dim=1) - targets[batch]
+            weight.addmm_(errors.T, z, alpha=-lr / len(batch))
+    return weight
+
+
+class GlobalClassifier(Linear):
+    """A linear head W that clients train as in FedAvg, and a classifier V of the server.
+
+    The global model uses V if ``is_global``, and W if not. W is sent, trained and averaged like
+    ``head=linear``, so local and personal models are exactly FedAvg's.
+
+    Args:
+        feature_dim: d.
+        num_classes: C.
+        bias: whether W has a bias.
+        own_bias: whether V has a bias, its last column.
+
+    Attributes:
+        retrained: V, [C, d] or [C, d + 1]. It belongs to the currently loaded model.
+        is_global: whether V predicts.
+    """
+
+    takes_tokens = False
+    traits = frozenset({UNTRAINED_CLASSIFIER})
+    derived = ("retrained", "is_global")
+    summed = True
+    retrained: Tensor
+    is_global: Tensor
+
+    def __init__(self, feature_dim: int, num_classes: int, bias: bool, own_bias: bool) -> None:
+        super().__init__(feature_dim, num_classes, bias)
+        self.own_bias = own_bias
+        layer = nn.Linear(feature_dim, num_classes)
+        fresh = self._kept(torch.column_stack([layer.weight, layer.bias]).detach())
+        self.register_buffer("retrained", fresh)
+        self.register_buffer("is_global", torch.tensor(True))
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Logits [B, C]."""
+        weight, bias = self.retrained[:, : z.shape[1]], None
+        if self.own_bias:
+            bias = self.retrained[:, -1]
+        return torch.where(self.is_global, F.linear(z, weight, bias), super().forward(z))
+
+    def prototypes(self) -> Tensor:
+        """Class prototypes [C, d]: the rows of V if it predicts, else of W."""
+        own = super().prototypes()
+        return torch.where(self.is_global, self.retrained[:, : own.shape[1]], own)
+
+    def receive(self, message: PartMessage) -> None:
+        """Copy V in and use it as the head of the global model; use W if V is not sent."""
+        if "retrained" in message.extras:
+            self.retrained.copy_(message.extras["retrained"])
+        self.is_global.fill_("retrained" in message.extras)
+
+    def _kept(self, weight: Tensor) -> Tensor:
+        """V from a trained weight [C, d + 1]: with the last column, the bias, if V has one."""
+        return weight if self.own_bias else weight[:, :-1].contiguous()
