@@ -29,8 +29,6 @@ class ProjectedETF(Head):
         InputError: u has too few dimensions for a simplex of C vectors.
     """
 
-    weight: Tensor
-
     def __init__(
         self,
         feature_dim: PositiveInt,
@@ -48,12 +46,10 @@ class ProjectedETF(Head):
             )
         self.projection = nn.Linear(feature_dim, width)
         self.scale = scale.build()
-        corners = simplex(num_classes, width)
+        # Without a gradient it is a fixed weight, which is neither trained nor sent.
+        self.weight = nn.Parameter(simplex(num_classes, width), requires_grad=tuned)
         if not tuned:
-            self.derived = ("weight",)
-            self.register_buffer("weight", corners)
             return
-        self.weight = nn.Parameter(corners)
         self.traits = frozenset({TUNED_CLASSIFIER})
         self.needs = MappingProxyType(
             {

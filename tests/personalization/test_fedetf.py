@@ -69,6 +69,16 @@ def test_the_federation_does_not_train_or_send_the_classifier() -> None:
         assert torch.equal(federation.store.model(client)[CLASSIFIER], before)
 
 
+def test_without_tuning_the_classifier_is_constant() -> None:
+    federation = federate(*SMALL, "head=projected_etf", "personalization=finetune")
+    before = federation.module.head.weight.clone()
+    federation.run_round(1)
+    assert CLASSIFIER not in federation.server.weights
+    module: Any = federation.engine.begin_tuning(0, federation.server.broadcast(1))
+    federation.engine.fit(module, federation.engine.resources.personalization.tuning())
+    assert torch.equal(module.head.weight, before)
+
+
 def test_tuning_equals_a_plain_loop() -> None:
     """All but V with the local optimizer, then V by plain SGD, then the projection; a loop."""
     words = ["local.batch_size=400", "optimizer.momentum=0.5", "optimizer.lr=0.1"]
