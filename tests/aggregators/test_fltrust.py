@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from federations import federate
-from torch import Tensor, nn
+from torch import nn
 
 from fedexp.aggregators.fltrust import FLTrust, compared
 from fedexp.core.messages import Tensors, Update
@@ -110,41 +110,6 @@ def test_the_server_trains_as_a_client_does() -> None:
         expected = (after.detach() - old).double()
         torch.testing.assert_close(found[f"head.linear.{name}"], expected, atol=1e-6, rtol=0)
         assert expected.abs().max() > 0.001
-
-
-def drawn(federation: Federation, balanced: bool, count: int = 40) -> tuple[Tensor, Tensor]:
-    draw = rule_of(federation).setting.draw_samples
-    assert draw is not None
-    return draw("root_dataset", count, balanced)
-
-
-def test_the_root_dataset_is_a_draw_of_training_samples() -> None:
-    federation = federate(*SMALL, *FLTRUST, "data.validation=0.2")
-    data = federation.data
-    held = torch.cat([client.train_index for client in data.clients])
-    inputs, labels = drawn(federation, balanced=False)
-    assert len(inputs) == 40
-    matches = (data.train.inputs[:, None] == inputs).flatten(2).all(dim=2)
-    places = matches.float().argmax(dim=0)
-    assert matches.any(dim=0).all()
-    assert places.unique().numel() == 40
-    assert set(places.tolist()) <= set(held.tolist())
-    assert torch.equal(data.train.labels[places], labels)
-    assert torch.equal(drawn(federation, balanced=False)[1], labels)
-    assert len(drawn(federation, balanced=True, count=10**6)[1]) == len(held)
-
-
-def test_a_balanced_draw_has_the_same_number_of_each_class() -> None:
-    federation = federate(*SMALL, *FLTRUST, "partition.long_tail=10")
-    counts = drawn(federation, balanced=True, count=34)[1].bincount(minlength=10)
-    available = federation.data.class_counts.sum(dim=0)
-    assert counts.sum() == 34
-    scarce = available < 3
-    assert torch.equal(counts[scarce], available[scarce])
-    assert counts[~scarce].min() >= 3
-    assert counts.max() - counts[~scarce].min() <= 1
-    uneven = drawn(federation, balanced=False, count=34)[1].bincount(minlength=10)
-    assert uneven.max() > 6
 
 
 def weights_after(*options: str) -> Tensors:
