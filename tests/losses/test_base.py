@@ -53,7 +53,8 @@ def aligned() -> Loss:
 def adjusted(loss: Adjusted) -> Loss:
     """The loss at a client that lacks class 0, the label of the padding."""
     loss.setup(SETTING)
-    client: Any = SimpleNamespace(data=SimpleNamespace(class_counts=torch.tensor([0, 3, 9, 1])))
+    data = SimpleNamespace(class_counts=torch.tensor([0, 3, 9, 1]))
+    client: Any = SimpleNamespace(data=data, is_personal=False)
     loss.begin(client, PartMessage(1, {}), {})
     return loss
 
