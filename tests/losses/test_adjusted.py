@@ -27,7 +27,7 @@ LOSSES = {
 def begun(loss: Adjusted, counts: Tensor = COUNTS) -> Adjusted:
     """The loss at a client with these class counts."""
     loss.setup(Setting(0, 1, len(counts), 3, 1, 1, counts.unsqueeze(0), {}))
-    client: Any = SimpleNamespace(data=SimpleNamespace(class_counts=counts))
+    client: Any = SimpleNamespace(data=SimpleNamespace(class_counts=counts), is_personal=False)
     loss.begin(client, PartMessage(1, {}), {})
     return loss
 
