@@ -1,0 +1,79 @@
+"""FedPAC's weights for combining classifiers (Xu et al., ICLR 2023): pure functions.
+
+C is the number of classes, d the width of the features, K the number of clients in the cohort.
+"""
+
+import numpy as np
+import torch
+from scipy.optimize import nnls
+from torch import Tensor
+
+from fedexp.core.prototypes import class_prototypes
+
+
+def feature_statistics(features: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
+    """h and V of a client's n samples.
+
+    p_c is the share of class c, mu_c its mean feature. h_c = p_c mu_c, and
+    V = (sum_c p_c mean_c ||z||^2 - sum_c p_c^2 ||mu_c||^2) / n is the variance of h as an estimate
+    from n samples.
+
+    Args:
+        features: z [n, d].
+        labels: [n].
+        num_classes: C.
+
+    Returns:
+        h [C, d] and V, a scalar; in the dtype of ``features``, computed in float64.
+    """
+    z = features.double()
+    means, counts = class_prototypes(z, labels, num_classes)
+    h = means * (counts / len(z)).unsqueeze(1)
+    variance = (z.square().sum() / len(z) - h.square().sum()) / len(z)
+    return h.to(features.dtype), variance.clamp(min=0).to(features.dtype)
+
+
+def collaboration_weights(statistics: Tensor, variances: Tensor) -> np.ndarray:
+    """The weights alpha_ij of client j's classifier in the combined classifier of client i.
+
+    Row i minimises sum_j alpha_ij^2 V_j + sum_c ||sum_j alpha_ij (h_ic - h_jc)||^2, a variance and
+    a squared bias, over weights alpha_ij >= 0 whose sum is 1.
+
+    Args:
+        statistics: h [K, C, d] of the clients.
+        variances: V [K].
+
+    Returns:
+        alpha [K, K] float64.
+    """
+    rows = statistics.double().cpu().flatten(1).numpy()
+    rows = rows - rows.mean(axis=0)  # only differences count; small numbers lose less precision
+    inner, spread = rows @ rows.T, np.diag(variances.double().cpu().numpy())
+    weights = []
+    for i in range(len(rows)):
+        bias = inner - inner[i] - inner[:, i : i + 1] + inner[i, i]
+        weights.append(_smallest_on_simplex(spread + bias))
+    return np.stack(weights)
+
+
+def combined(tensors: list[Tensor], weights: np.ndarray) -> Tensor:
+    """The weighted sum of tensors of the same shape, summed in float64, in their dtype."""
+    stacked = torch.stack(tensors)
+    shares = torch.as_tensor(weights, dtype=torch.float64, device=stacked.device)
+    mean: Tensor = torch.tensordot(shares, stacked.double(), dims=1)
+    return mean.to(stacked.dtype)
+
+
+def _smallest_on_simplex(matrix: np.ndarray) -> np.ndarray:
+    """The weights x >= 0 with sum 1 that minimise x' P x, P symmetric without negative eigenvalues.
+
+    With P = R'R this is a nonnegative least squares problem: minimise ||R y||^2 + (sum y - 1)^2
+    over y >= 0. For every fixed sum of y, the best y / sum y is x.
+    """
+    values, vectors = np.linalg.eigh(matrix)
+    scale = values[-1] if values[-1] > 0 else 1.0
+    root = np.sqrt(np.clip(values / scale, 0, None))[:, None] * vectors.T
+    goal = np.append(np.zeros(len(matrix)), 1.0)
+    solution, _ = nnls(np.vstack([root, np.ones(len(matrix))]), goal)
+    weights: np.ndarray = solution / solution.sum()
+    return weights

@@ -1,0 +1,105 @@
+"""FedPAC: a shared body, and for each client its own combination of the cohort's heads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from fedexp.compatibility.traits import PASSES_MODELS_ON
+from fedexp.config.schema import Epochs
+from fedexp.core.client_protocol import Client
+from fedexp.core.messages import PartMessage, PartUpdate, Tensors
+from fedexp.core.part import Memory, Setting
+from fedexp.core.sockets import Loss, Network
+from fedexp.personalization.client_models import ClientModels
+from fedexp.personalization.collaboration import (
+    collaboration_weights,
+    combined,
+    feature_statistics,
+)
+from fedexp.personalization.fedper import GlobalModel
+from fedexp.personalization.fedrep import FedRep
+
+
+class FedPAC(FedRep):
+    """Classifier collaboration (Xu et al., ICLR 2023, Algorithm 1).
+
+    A client first trains its head alone, then its body alone. It sends its head, and the statistics
+    h and V of its features under the received body (``feature_statistics``). The server averages
+    the bodies. For each client of the cohort it combines the cohort's heads with the weights of
+    ``collaboration_weights``, and sends the client this head when it is drawn next.
+
+    The paper's other half is the alignment of features with global centroids: use
+    ``loss=prototype_align``. There samples whose class has no centroid yet are left out; the
+    released code pulls them to the client's own centroid. The released code trains the head with a
+    learning rate of 0.1, and the body with 0.01 or 0.02; here both have the same. It sets weights
+    below 0.001 to 0; here they stay. Float buffers of a head are combined like parameters, integer
+    buffers are the client's own.
+
+    Args:
+        head_epochs: epochs of training the head; the body trains for ``local.epochs``.
+        global_model: whether a global model is evaluated; see ``FedPer``.
+    """
+
+    traits = frozenset({PASSES_MODELS_ON})
+
+    def __init__(self, head_epochs: Epochs, global_model: GlobalModel) -> None:
+        super().__init__(head_epochs, global_model)
+
+    def create(self, network: Network, loss: Loss) -> None:
+        """Remember the number of classes and the names of the head's buffers that never travel."""
+        self._num_classes = network.num_classes
+        self._derived = {f"head.{name}" for name in network.head.derived}
+
+    def setup(self, setting: Setting) -> None:
+        """Make the store of combined heads."""
+        self.store = setting.make_store("personalization")
+        self._heads = ClientModels(self.store)
+
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
+        """Compute h and V under the received body, for ``report``, which removes them."""
+        h, variance = feature_statistics(*client.features(), self._num_classes)
+        memory.update(h=h, variance=variance)
+
+    def report(self, client: Client, memory: Memory) -> Tensors:
+        """The trained head under its weights' names, ``h`` [C, d] and ``variance``, a scalar."""
+        head = {
+            name: w.clone()
+            for name, w in client.weights.items()
+            if name.startswith("head.") and name not in self._derived
+        }
+        return head | {name: memory.pop(name) for name in ("h", "variance")}
+
+    def aggregate(self, updates: Sequence[PartUpdate]) -> None:
+        """Combine the cohort's heads for each client of the cohort."""
+        updates = sorted(updates, key=lambda update: update.client)
+        heads = [dict(update.extras) for update in updates]
+        h = torch.stack([head.pop("h") for head in heads])
+        variances = torch.stack([head.pop("variance") for head in heads])
+        for update, own, weights in zip(
+            updates, heads, collaboration_weights(h, variances), strict=True
+        ):
+            self._heads[update.client] = {
+                name: combined([head[name] for head in heads], weights)
+                if value.is_floating_point()
+                else value
+                for name, value in own.items()
+            }
+
+    def message_to(self, client: int, message: PartMessage) -> PartMessage:
+        """The message with the client's combined head, if it has one yet."""
+        if client not in self._heads:
+            return message
+        device = next((w.device for w in message.weights.values()), torch.device("cpu"))
+        head = {name: w.to(device) for name, w in self._heads[client].items()}
+        return PartMessage(message.round, message.weights | head, message.extras)
+
+    def server_state(self) -> dict[str, Any]:
+        """The clients with a combined head; the heads are in ``store``."""
+        return {"versions": self._heads.state()}
+
+    def load_server_state(self, state: dict[str, Any]) -> None:
+        """Inverse of ``server_state``."""
+        self._heads.load(state["versions"])
