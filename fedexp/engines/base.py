@@ -197,6 +197,8 @@ class Engine:
         reports = {name: part.report(module, state.memory(name)) for name, part in parts.items()}
         state.personal_model = {name: value.clone() for name, value in module.weights.items()}
         shared, state.private = self.resources.split(state.personal_model)
+        for name, part in parts.items():
+            shared = part.upload(module, shared, state.memory(name))
         return Update(
             client=module.data.client,
             num_samples=module.data.num_samples,
