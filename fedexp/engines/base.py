@@ -221,6 +221,8 @@ class Engine:
         local = {name: value.clone() for name, value in module.weights.items()}
         shared, state.private = self.resources.split(local)
         state.personal_model = local | self.resources.personalization.personal_weights(local)
+        for name, part in parts.items():
+            shared = part.upload(module, shared, state.memory(name))
         return Update(
             client=module.data.client,
             num_samples=module.data.num_samples,

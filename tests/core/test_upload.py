@@ -1,0 +1,22 @@
+"""The hook ``upload``: what a client sends, and what it keeps."""
+
+import pytest
+import torch
+from federations import federate
+
+SMALL = ["clients.count=4", "clients.per_round=2", "data.subset=120", "local.epochs=1"]
+
+
+@pytest.mark.parametrize("engine", ["serial", "vectorized", "trainer"])
+def test_the_upload_replaces_what_is_sent_but_not_what_is_kept(engine: str) -> None:
+    words = [*SMALL, f"engine={engine}"]
+    plain = federate(*words)
+    doubled = federate(*words, "regularizer._target_=upload_parts.Doubled")
+    for federation in (plain, doubled):
+        federation.run_round(1)
+    for client in plain.sampler.select(1):
+        kept, expected = (each.store.model(client) for each in (doubled, plain))
+        assert all(torch.equal(kept[name], value) for name, value in expected.items())
+        assert "sent" in doubled.store.memory(client, "regularizer")
+    for name, value in plain.server.weights.items():
+        torch.testing.assert_close(doubled.server.weights[name], 2 * value)
