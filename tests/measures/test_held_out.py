@@ -151,7 +151,6 @@ def test_the_engines_agree(method: list[str]) -> None:
         (["personalization=finetune_best"], {"held_out/accuracy"}),  # before the last round
         (["algorithm=fedavg", "clients.held_out=0"], set()),
     ],
-    ids=str,
 )
 def test_what_cannot_be_measured_is_absent(method: list[str], scored: set[str]) -> None:
     found = scores(federate(*SMALL, *method))
