@@ -143,6 +143,6 @@ def _each(
     """A copy of the split with each client's images changed."""
     inputs = split.inputs.clone()
     for index, shift in zip(owned, shifts, strict=True):
-        for part in torch.from_numpy(index).split(1000):
+        for part in torch.split(torch.from_numpy(index), 1000):
             inputs[part] = change(shift, inputs[part])
     return replace(split, inputs=inputs)
