@@ -181,7 +181,7 @@ def test_personal_models_are_scored_on_their_clients_own_images() -> None:
     words = ["clients.count=4", "clients.per_round=4", "data.subset=200", "rounds=1"]
     federation = federate("partition=feature_shift", *words)
     metrics = federation.run_round(1).metrics
-    found = {kind: [] for kind in ("uniform", "local", "test_split")}
+    found: dict[str, list[float]] = {kind: [] for kind in ("uniform", "local", "test_split")}
     data, totals = federation.data, federation.data.test.labels.bincount(minlength=10)
     for client in data.clients:
         model = federation.store.model(client.client)
@@ -205,13 +205,22 @@ def test_other_clients_images_are_not_scored(words: str) -> None:
         federate("partition=feature_shift", words)
 
 
-def accuracy(*words: str) -> float:
-    """Mean personal accuracy over three seeds, each on the client's own test images."""
+def accuracy(kind: Kind, algorithm: str) -> float:
+    """Mean over three seeds of the clients' personal accuracies on their own test images."""
+    clients = ["clients.count=10", "clients.per_round=10", "local.batch_size=20", "local.epochs=3"]
+    shift = [f"partition.shift.kinds=[{kind}]", "partition.shift.strength=1"]
+    words = ["partition=feature_shift", *shift, *clients, *BODY, f"algorithm={algorithm}"]
     found = []
     for seed in (0, 1, 2):
-        shift = ["partition=feature_shift", "partition.shift.strength=1", f"seed={seed}"]
-        federation = federate(*shift, *BODY, "rounds=10", *words)
+        federation = federate(*words, f"seed={seed}", "rounds=10")
         for round in range(1, 11):
             metrics = federation.run_round(round).metrics
         found.append(metrics["personal/accuracy_test_split"])
     return mean(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["colour", "rotation"])
+def test_a_batchnorm_of_its_own_helps_a_client_with_shifted_images(kind: Kind) -> None:
+    """Measured in 2026: 0.831 against 0.806 with colour, 0.809 against 0.733 with rotation."""
+    assert accuracy(kind, "fedbn") > accuracy(kind, "fedavg") + 0.01
