@@ -60,6 +60,10 @@ class Tuning:
 
     def settings(self, algorithm: str) -> list[Setting]:
         """The settings to try, in order: the preset as it is, the common ones, then its own."""
+        return self._grid(algorithm)[: max(self.budgets)]
+
+    def _grid(self, algorithm: str) -> list[Setting]:
+        """All combinations of the values, whatever the budgets."""
         found: list[Setting] = [()]
         for axes in (self.common, self.own.get(algorithm, {})):
             for key, values in axes.items():
@@ -68,7 +72,7 @@ class Tuning:
                     for tried in [(), *((f"{key}={value}",) for value in values)]
                     for setting in found
                 ]
-        return found[: max(self.budgets)]
+        return found
 
     def trials(self, jobs: Iterable[Job]) -> list[Job]:
         """The trials of the table's jobs: each experiment and method once for each setting."""
@@ -79,8 +83,8 @@ class Tuning:
         ]
 
     def one_trial_each(self, jobs: Iterable[Job]) -> list[Job]:
-        """The last trial of each experiment and method, which has every tuned key."""
-        return [[*job, *self.settings(algorithm_of(job))[-1]] for job in _rows(jobs)]
+        """A job of each experiment and method that overrides every tuned key, for a check."""
+        return [[*job, *self._grid(algorithm_of(job))[-1]] for job in _rows(jobs)]
 
     def finals(self, jobs: Sequence[Job], scores: Sequence[float]) -> list[Job]:
         """The jobs with the chosen settings.
