@@ -79,7 +79,10 @@ class Tuning:
         ]
 
     def one_trial_each(self, jobs: Iterable[Job]) -> list[Job]:
-        """The last trial of each experiment and method, which has every tuned key."""
+        """The last trial of each experiment and method.
+
+        It overrides every tuned key if the largest budget covers all settings.
+        """
         return [[*job, *self.settings(algorithm_of(job))[-1]] for job in _rows(jobs)]
 
     def finals(self, jobs: Sequence[Job], scores: Sequence[float]) -> list[Job]:
