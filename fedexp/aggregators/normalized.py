@@ -64,7 +64,7 @@ class Normalized(ServerStep):
         self.effective, self.mu = effective, mu
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """tau_i and ||a_i||_1."""
+        """The number of local steps tau_i, and ||a_i||_1, the sum of the gradients' weights."""
         optimizer = optimizer_of(client)
         norm = unit_distance(optimizer, client.steps, self.mu * client.learning_rate)
         return {"steps": torch.tensor(client.steps), "norm": torch.tensor(norm).double()}

@@ -12,16 +12,17 @@ from fedexp.core.messages import PartUpdate, Tensors
 class ServerExtrapolation(ServerStep):
     """w <- w + eta_g D, D = sum_i p_i D_i (FedExP; Jhunjhunwala et al., ICLR 2023, Alg. 1).
 
-    D_i = w_i - w is the step of client i, p_i its share in the average over the cohort. The server
-    step size is eta_g = max(1, sum_i p_i ||D_i||^2 / (2 (||D||^2 + epsilon))). With p_i = 1/M this
-    is sum_i ||D_i||^2 / (2 M (||D||^2 + epsilon)). Opposed steps give a large eta_g, equal steps
-    give FedAvg. Steps and norms are of the parameters; buffers are averaged.
+    D_i = w_i - w is the step of client i, p_i its share in the average over the cohort of M
+    clients. The server step size is eta_g = max(1, sum_i p_i ||D_i||^2 / (2 (||D||^2 + epsilon))).
+    With p_i = 1/M the fraction is sum_i ||D_i||^2 / (2 M (||D||^2 + epsilon)). Opposed steps give a
+    large eta_g; equal steps give eta_g = 1, FedAvg. Only parameters have steps and norms; buffers
+    are averaged.
 
     Metric: ``aggregator/step_size``, eta_g.
 
     Args:
         weighting: p_i is proportional to n_i (``samples``) or equal for all (``uniform``).
-        epsilon: a bound on eta_g where the steps cancel. The authors' released code has M epsilon
+        epsilon: keeps eta_g finite if the steps cancel. The authors' released code has M epsilon
             in its place and multiplies epsilon by 0.998^2 in each round.
     """
 
@@ -30,7 +31,7 @@ class ServerExtrapolation(ServerStep):
         self.epsilon = epsilon
 
     def summand(self, update: PartUpdate, current: Tensors) -> float:
-        """a_i ||D_i||^2."""
+        """a_i ||D_i||^2, where a_i is n_i or 1; p_i = a_i / sum a."""
         return self.factor(update) * self.square(update, current)
 
     def step_size(self, total: float, step: Tensors) -> float:

@@ -65,15 +65,17 @@ class Clients(Group):
         held_out = share_of(self.count, self.held_out)
         if self.held_out and not held_out:
             raise InputError(
-                f"clients.held_out={self.held_out:g}: is no whole client of "
-                f"clients.count={self.count}; should be 0 or at least {0.5 / self.count:g}"
+                f"clients.held_out={self.held_out:g}: rounds to 0 of clients.count={self.count} "
+                f"clients; should be 0 or at least {0.5 / self.count:g}"
             )
         if self.per_round > self.count - held_out:
-            left = f", of which clients.held_out={self.held_out:g} leaves {self.count - held_out}"
-            raise InputError(
-                f"clients.per_round={self.per_round}: must be at most "
-                f"clients.count={self.count}{left if held_out else ''}"
-            )
+            largest = f"clients.count={self.count}"
+            if held_out:
+                largest = (
+                    f"{self.count - held_out}: {largest} without the clients of "
+                    f"clients.held_out={self.held_out:g}"
+                )
+            raise InputError(f"clients.per_round={self.per_round}: must be at most {largest}")
 
 
 class Local(Group):
@@ -259,7 +261,7 @@ class Config(Group):
 
 
 def common_keys(group: str) -> set[str]:
-    """The keys common to all options of a config group, besides their targets' arguments."""
+    """The keys that every option of a config group has, apart from arguments of ``_target_``."""
     field = Config.model_fields.get(group)
     model = field.annotation if field else None
     if isinstance(model, type) and issubclass(model, Common):
@@ -273,7 +275,7 @@ def validate(values: dict[str, Any]) -> Config:
     config.clients.check()
     if config.local.steps is not None and isinstance(config.local.epochs, list):
         raise InputError(
-            f"local.steps={config.local.steps}: replaces local.epochs, so local.epochs="
-            f"{config.local.epochs} should be a number"
+            f"local.steps={config.local.steps}: cannot be combined with a range, "
+            f"local.epochs={config.local.epochs}; make local.epochs one number"
         )
     return config

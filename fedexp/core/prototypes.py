@@ -56,13 +56,14 @@ def relational_prototypes(
 ) -> tuple[Tensor, Tensor]:
     """Average each client's prototype with the nearest ones of other clients (FedSC Eq. 5-9).
 
-    r_kj is the mean of c_kj and the M prototypes c_qj of the nearest other holders q of class j,
-    M = min(neighbors, holders - 1). Ties go to the client with the smaller number.
+    Client k holds class j and has the prototype c_kj. r_kj is the mean of c_kj and the M nearest
+    c_qj of other clients q that hold j. M = min(neighbors, number of such clients). Of equally near
+    clients the one with the smaller number comes first.
 
     Args:
         prototypes: c [K, C, d]; rows of classes that a client does not hold are ignored.
         counts: [K, C] samples of each class at each client.
-        neighbors: the largest M.
+        neighbors: upper bound of M.
         metric: the distance between c_kj and c_qj (Table 5). ``angle``: |phi_kj - phi_qj|, where
             phi_kj is the cosine of c_kj with g_j, the mean of class j's prototypes (Eq. 5, 7, 8).
             ``cosine``: 1 - cos(c_kj, c_qj). ``l1``: the sum of absolute differences. ``l2``: the
@@ -71,7 +72,7 @@ def relational_prototypes(
             with every vector.
 
     Returns:
-        relational [K, C, d], zero where ``holds`` is false; holds [K, C] bool.
+        relational: r [K, C, d], zero where ``holds`` is false; holds [K, C] bool.
     """
     holds = counts > 0
     held = holds.T  # [C, K]
@@ -107,17 +108,18 @@ def discrepancy_weights(counts: Tensor) -> Tensor:
 
 
 def consistent_prototypes(relational: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """One prototype for each class: o_j = sum_k e_k r_kj over the holders of j (FedSC Eq. 12).
+    """One prototype for each class: o_j = sum_k e_k r_kj (FedSC Eq. 12).
 
-    The weights e are ``discrepancy_weights``, normalised to sum 1 over the holders of each class.
+    The sum is over the clients that hold class j. The weights e_k are ``discrepancy_weights``,
+    normalised to sum 1 over these clients.
 
     Args:
         relational: r [K, C, d].
         counts: [K, C] samples of each class at each client.
 
     Returns:
-        consistent [C, d], zero where ``holds`` is false; holds [C] bool: whether any client holds
-        the class.
+        consistent: o [C, d], zero where ``holds`` is false; holds [C] bool: whether any client
+        holds the class.
     """
     holds = counts > 0
     weights = _share(discrepancy_weights(counts).unsqueeze(1) * holds)

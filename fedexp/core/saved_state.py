@@ -10,7 +10,7 @@ _PREDICTS = ("backbone.", "head.", "personalization.")
 
 
 def saved_state(module: ClientModule) -> Tensors:
-    """The state dict, and the class vectors of the personalization if they predict."""
+    """The state dict; with the personalization's buffers if its class vectors predict."""
     state: Tensors = dict(module.state_dict())
     if module.personalization.class_vectors() is not None:
         own = module.personalization.named_buffers(prefix="personalization")
@@ -20,7 +20,9 @@ def saved_state(module: ClientModule) -> Tensors:
 
 @torch.no_grad()
 def load_saved(module: ClientModule, state: Tensors) -> None:
-    """Inverse of ``saved_state``, except that loss and regularizer, which do not predict, stay.
+    """Copy a ``saved_state`` into the backbone, head and personalization of ``module``.
+
+    Loss and regularizer keep their tensors: predictions do not need them.
 
     Raises:
         InputError: a tensor is absent or has another shape.

@@ -145,7 +145,7 @@ class Server:
         return {"weights": self.aggregator, "reports": self._digests}
 
     def _digest(self, update: Update) -> Update:
-        """The update without its weights; the reports of ``summed`` parts go into the sums."""
+        """The update without its weights; adds the reports of parts with ``summed`` to the sums."""
         extras: Extras = {}
         for name, part in self.parts.items():
             report = update.extras.get(name, {})
@@ -161,7 +161,8 @@ class _Digests:
 
     Attributes:
         updates: the updates, without weights and without the reports of ``summed`` parts.
-        sums: socket of a ``summed`` part -> name -> float64 sum of its reports.
+        sums: socket of a part with ``summed`` -> name of a reported tensor -> its float64 sum over
+            the updates.
     """
 
     def __init__(self) -> None:
@@ -174,7 +175,7 @@ class _Digests:
         return Contribution(flat, self.updates)
 
     def set_reduced(self, sums: Tensors, items: Sequence[list[Update]]) -> None:
-        """Replace them by the sums and updates of all processes."""
+        """Replace this process's sums and updates by the sums and updates of all processes."""
         self.updates = sorted(chain(*items), key=lambda update: update.client)
         for flat, value in sums.items():
             part, _, name = flat.partition("/")

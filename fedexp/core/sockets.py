@@ -152,7 +152,7 @@ class Network:
 
     Attributes:
         backbone: its layers have names and types, but no values (PyTorch's meta device).
-        head: the generic head with its initial weights.
+        head: the part in the head socket, with its initial weights.
         feature_dim: d, the width of the features.
         num_classes: C.
     """

@@ -10,7 +10,7 @@ from fedexp.errors import InputError
 
 
 def held_out_clients(clients: Sequence[np.ndarray], share: float, seed: int) -> list[int]:
-    """Draw this share of the clients with data, in order.
+    """Draw ``share`` of the clients that have data; their numbers in ascending order.
 
     Args:
         clients: each client's training samples.

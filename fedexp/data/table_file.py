@@ -92,7 +92,10 @@ def check_cells(place: str, table: pd.DataFrame, categorical: Collection[str]) -
 
 
 def _numbers(place: str, column: pd.Series) -> pd.Series:
-    """The column as numbers. Raises InputError if a cell that is not missing is no number."""
+    """The column as numbers; missing cells stay missing.
+
+    Raises InputError if another cell is not a number.
+    """
     numbers = pd.to_numeric(column, errors="coerce")
     broken = numbers.isna() & column.notna()
     if broken.any():

@@ -125,8 +125,9 @@ class Tabular(Source):
         classes, rows = len(found[0]), sum(map(len, tables))
         if not self.many_classes and classes > _FEW and classes * 5 >= rows:
             raise InputError(
-                f"{key}: {self.path} has {classes} classes in {rows} rows, as a number to predict "
-                "or the name of a row would; take another column, or data.many_classes=true"
+                f"{key}: {self.path} has {classes} classes in {rows} rows; such a column is often "
+                "a number to predict or the name of a row; use another column, or "
+                "data.many_classes=true"
             )
         return found
 

@@ -202,7 +202,10 @@ class TorchvisionDataset(Source):
             ) from error
 
     def _downloaded(self, train: bool) -> Split:
-        """Read the split again, because another process may have downloaded it, or download it."""
+        """Read the split again; if that fails, download it.
+
+        Another process may have downloaded it in the meantime.
+        """
         with suppress(*_UNREADABLE):
             return self._known.read(self.root, train, False)
         return self._known.read(self.root, train, True)

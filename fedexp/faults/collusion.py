@@ -1,4 +1,4 @@
-"""Attacks of colluding clients: they know updates of the cohort, and all send the same step."""
+"""Attacks of colluding clients: they see updates of the cohort, and all send the same step."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -42,12 +42,13 @@ def little_is_enough(
 
 
 def most_deviations(updates: int, attackers: int) -> float:
-    """z: how far the attackers may deviate so that a majority lies farther (Baruch et al., Alg. 3).
+    """z: how many standard deviations the attackers move away from the mean.
 
     Of n updates m are from attackers. With s = floor(n / 2 + 1) - m honest updates on their side
-    they are the majority. If honest values are normally distributed, s of the n - m are farther
-    from the mean than z deviations, Phi(z) = (n - m - s) / (n - m). If m alone is a majority, s
-    counts as 1; a negative z counts as 0.
+    the attackers are the majority. z is chosen so that s of the n - m honest values lie farther
+    from the mean than z standard deviations, if they are normally distributed:
+    Phi(z) = (n - m - s) / (n - m) (Baruch et al., Alg. 3). Phi is the normal distribution function.
+    If m alone is a majority, s counts as 1; a negative z counts as 0.
     """
     honest = updates - attackers
     supporters = max(updates // 2 + 1 - attackers, 1)
@@ -62,12 +63,13 @@ def inner_product(steps: Tensor, updates: int, attackers: int, factor: float = 1
 
 
 def min_max(steps: Tensor, updates: int, attackers: int, direction: Direction = "unit") -> Tensor:
-    """mean + gamma p with the largest gamma that keeps it near (Shejwalkar et al., NDSS 2021).
+    """mean + gamma p, as far from the mean as Min-Max allows (Shejwalkar et al., NDSS 2021).
 
-    Min-Max: its largest distance to a known step is at most the largest distance between two of
-    them. p is -mean / ||mean|| (``unit``), -std (``std``) or -sign(mean) (``sign``).
-    The authors search gamma by halving; here it is the smallest root of one quadratic equation
-    per step. If p is zero, the result is the mean.
+    gamma is the largest number for which the result's distance to every known step is at most the
+    largest distance between two known steps. p is -mean / ||mean|| (``unit``), -std (``std``) or
+    -sign(mean) (``sign``). The authors search gamma by halving; here each known step gives a
+    quadratic equation, and gamma is the smallest of the roots. If p is zero, the result is the
+    mean.
     """
     mean = steps.mean(dim=0)
     p: Tensor = {
@@ -97,13 +99,13 @@ def collude(
 ) -> Iterator[Update]:
     """Pass on honest updates; then yield the attackers' updates, with the joint step.
 
-    Keeps the known updates until the end of the round. An update that is not finite is passed on
-    as it is. Of a client that was drawn twice a step counts twice. The order of the updates does
-    not change the result.
+    Keeps the updates that the attackers see until the end of the round. An update that is not
+    finite is passed on without an attack. The step of a client that was drawn twice counts twice.
+    The order of the updates does not change the result.
 
     Args:
-        updates: of the cohort.
-        message: the clients started from it.
+        updates: the cohort's updates.
+        message: the message that the clients received.
         attackers: the clients that collude.
         parameters: names of the weights that the attack changes.
         step: computes the joint step.
@@ -133,7 +135,11 @@ def collude(
 
 
 def _steps(updates: Sequence[Update], message: Message, names: Sequence[str]) -> Iterator[Tensor]:
-    """The steps [P] of the updates, in order of clients; one for each draw."""
+    """Yield each update's step, flat [P] float64, in order of clients.
+
+    A step is the update's weights ``names`` minus the weights that the client received. A client
+    drawn twice gives two steps.
+    """
     for update in sorted(updates, key=lambda update: update.client):
         before = message.to_client(update.client).weights
         pieces = [(update.weights[n].double() - before[n]).flatten() for n in names]

@@ -27,11 +27,12 @@ FORMS: dict[Form, Callable[[Tensor], Tensor]] = {
 
 
 def adaptation(counts: Tensor, form: Form = "linear") -> Tensor:
-    """Phi_k(c) from one client's own counts, with mean 1 over the classes.
+    """Phi_k(c), the factor of class c at client k, with mean 1 over the classes.
 
-    Phi_k(c) = C Q(q_kc) / sum_j Q(q_kj), summed over the classes j that client k holds;
-    q_kc = n_kc / n_k. Phi is 0 for classes that it lacks. If Q is the identity, Phi_k(c) = C q_kc,
-    as in the paper and the released code (Fan et al., NeurIPS 2023).
+    Phi_k(c) = C Q(q_kc) / sum_j Q(q_kj), summed over the classes j that client k holds.
+    q_kc = n_kc / n_k is the share of class c among the client's samples. Phi is 0 for classes that
+    the client lacks. If Q is the identity, Phi_k(c) = C q_kc, as in the paper and the released code
+    (Fan et al., NeurIPS 2023).
 
     Args:
         counts: [C] the client's training samples of each class.
@@ -49,7 +50,7 @@ def population_gamma(counts: Tensor, form: Form = "linear") -> Tensor:
 
     gamma_c = n / sum_k n_k Q(q_kc) gives sum_k (n_k / n) Phi_k(c) = 1 for every class: the clients'
     classifiers average to the global one (Fan et al., NeurIPS 2023, 5.3). If Q is the identity,
-    gamma_c = n / n_c. The paper has one gamma, the special case of equal gamma_c.
+    gamma_c = n / n_c. The paper has one gamma for all classes.
 
     Args:
         counts: [N, C] training samples of each class at each client.
@@ -72,13 +73,13 @@ class AdaptedHead(Head):
     Args:
         num_classes: C.
         adapt: whether clients scale their logits; if not, Phi = 1 at every client.
-        phi: Q, the dependence of Phi on a class's share.
-        phi_normalization: the mean over which Phi is 1. ``client``: over the classes, from each
-            client's own counts, see ``adaptation``; no counts are shared. ``population``: over the
-            clients, from all clients' counts, see ``population_gamma``.
+        phi: Q, see ``adaptation``: how Phi depends on the class's share of the client's samples.
+        phi_normalization: over what Phi has mean 1. ``client``: over all C classes, from the
+            client's own class counts, see ``adaptation``; no counts are shared. ``population``:
+            over the clients, weighted by n_k, from all clients' counts, see ``population_gamma``.
         missing: treatment of the classes that a client lacks. ``exclude``: their logit is -inf.
-            ``zero_logit``: their logit is scaled by their Phi, which is 0, except for ``phi=exp``
-            with ``phi_normalization=population``: there Phi_k(c) = gamma_c > 0.
+            ``zero_logit``: their logit is multiplied by Phi = 0. With ``phi=exp`` and
+            ``phi_normalization=population`` it is multiplied by Phi_k(c) = gamma_c > 0.
     """
 
     derived: tuple[str, ...] = ("phi", "included")

@@ -20,15 +20,20 @@ from fedexp.heads.global_classifier import GlobalClassifier, trained_classifier
 
 
 def moments(features: Tensor) -> Tensor:
-    """sum z z^T and, as last row, sum z, of features z [n, d]: float32 [d + 1, d]."""
+    """float32 [d + 1, d]: the matrix sum z z^T of the features z [n, d], and sum z as last row."""
     z = features.double()
     return (F.pad(z, (0, 1), value=1.0).T @ z).float()
 
 
 def mean_and_covariance(sums: Tensor, count: float) -> tuple[Tensor, Tensor]:
-    """Mean [d] and unbiased covariance [d, d] of ``count`` features with these ``moments``.
+    """Mean [d] and unbiased covariance [d, d] of features, from the sums in ``moments``.
 
-    The sums over clients give CCVR's Eq. 3 and 4. One feature alone has the covariance 0.
+    With ``sums`` added up over the clients, the results are CCVR's Eq. 3 and 4. One feature alone
+    has the covariance 0.
+
+    Args:
+        sums: the ``moments`` of the features [d + 1, d].
+        count: the number of features.
     """
     mean = sums[-1] / count
     scatter = sums[:-1] - count * torch.outer(mean, mean)
@@ -49,24 +54,26 @@ class Calibrated(GlobalClassifier):
     """A linear head that the server calibrates (CCVR; Luo et al., NeurIPS 2021, Alg. 1).
 
     In a calibration round, by default the last one, the global weights stay as they are. For each
-    class that it holds, a client of the cohort sends the number, sum and sum of squares of its
-    features under the received model, in eval mode; from these the server computes mean and
-    covariance (Eq. 3 and 4). It draws ``features`` virtual features of each class from a Gaussian
-    and trains the classifier on them, starting from the averaged one. The global model uses the
-    calibrated classifier until training goes on; local and personal models never do.
+    class that it holds, a client of the cohort sends the number, sum z and sum z z^T of its
+    features z. The received model in eval mode computes z. The server then computes the mean and
+    covariance of each class (Eq. 3 and 4). It draws ``features`` virtual features of each class
+    from a Gaussian and trains the classifier on them, starting from the averaged classifier. The
+    global model uses the calibrated classifier until its weights change; local and personal models
+    never use it.
 
-    The paper calibrates after the last round of training, with all clients: it is as R rounds here
-    with R - 1 in the paper and ``clients.per_round`` = ``clients.count``. In a smaller cohort the
-    Gaussians are of the cohort, and a class that nobody holds has no virtual feature. Clients train
-    in a calibration round, too, and what they learn is dropped.
+    The paper calibrates after the last round of training, with all clients. The last of R rounds
+    here is the paper's calibration after R - 1 rounds, if ``clients.per_round`` =
+    ``clients.count``. A smaller cohort gives Gaussians of its own features only; a class that no
+    client of the cohort holds has no virtual feature. Clients train in a calibration round, too,
+    but the server drops their weights.
 
     Args:
         feature_dim: d.
         num_classes: C.
         bias: whether the classifier that clients train has a bias.
-        every: calibrates in every so many rounds, too, for curves; None: in the last round only.
+        every: also calibrate every this many rounds, for curves; None: only in the last round.
         features: number of virtual features of each class.
-        epochs: epochs of training on them.
+        epochs: epochs of training on the virtual features.
         batch_size: virtual features in a step.
         lr: learning rate of this training.
     """
@@ -110,7 +117,7 @@ class Calibrated(GlobalClassifier):
     # The server's half.
 
     def broadcast(self, round: int) -> Tensors:
-        """The calibrated classifier with its bias as last column, if the global model has one."""
+        """The calibrated classifier, its bias as last column; empty if there is none."""
         if self._classifier is None:
             return {}
         return {"retrained": self._classifier.to(self.retrained.device)}
@@ -148,7 +155,10 @@ class Calibrated(GlobalClassifier):
     # The client's half.
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Measure the features of the received model in a calibration round; use W as the head."""
+        """In a calibration round, store the moments of the received model's features.
+
+        In every round the head is W, the classifier that clients train.
+        """
         self.is_global.fill_(False)
         if client.is_personal or not self._calibrates_in(client.round):
             return

@@ -81,7 +81,8 @@ def _tuning(sweep: Path) -> Tuning:
         return Tuning.read(node["tune"])
     except (OSError, AttributeError, KeyError, TypeError) as error:
         raise InputError(
-            f"{sweep}: holds no contest, whose sweep has hydra.sweeper.tune"
+            f"{sweep}: is not the sweep of a contest: its multirun.yaml is missing or has no "
+            "usable hydra.sweeper.tune"
         ) from error
 
 

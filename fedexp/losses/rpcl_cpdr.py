@@ -96,7 +96,7 @@ class RpclCpdr(PrototypeLoss):
         return loss + self.rpcl_weight * contrast + self.cpdr_weight * discrepancy
 
     def receive(self, message: PartMessage) -> None:
-        """Take over the server's prototypes; empty buffers if the message has no prototypes."""
+        """Store the prototypes that the server sent. If it sent none, no class has a prototype."""
         device = self.spread.device
         self._no_prototypes = {n: tensor.to(device) for n, tensor in self._no_prototypes.items()}
         for name, tensor in (message.extras or self._no_prototypes).items():

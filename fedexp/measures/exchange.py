@@ -93,12 +93,15 @@ class Exchange:
         self.receipts.append(receipt(update))
 
     def contribution(self) -> Contribution:
-        """The uploads and accepted updates of this process; starts the wait for the others."""
+        """This process's upload bytes and the receipts of its accepted updates.
+
+        The time from here to ``set_reduced`` counts as training.
+        """
         self._reduced_at = time.perf_counter()
         return Contribution(items=(self.upload_bytes, self.receipts))
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """Replace this process's uploads and updates by the uploads and updates of all processes.
+        """Replace this process's upload bytes and receipts by the totals of all processes.
 
         The time of waiting for the other processes is added to ``seconds["train"]``.
         """

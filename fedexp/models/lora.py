@@ -41,7 +41,9 @@ def add_low_rank_updates(
 ) -> None:
     """Add trained low-rank updates to linear layers, and fix the layers' own weights.
 
-    A layer's parameters are then ``parametrizations.weight.original``, ``.0.A`` and ``.0.B``.
+    The weight of a layer is then stored under three names after the layer's own name:
+    ``parametrizations.weight.original`` is the fixed W, ``parametrizations.weight.0.A`` and
+    ``parametrizations.weight.0.B`` are trained.
 
     Args:
         backbone: changed in place.

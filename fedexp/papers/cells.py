@@ -41,7 +41,8 @@ class Cell:
         command: the command that repeats the cell.
         seeds: the number of seeds that were run, with or without a value; 0: not run.
         repeated: whether a seed was run more than once; its longest run counts.
-        lacks: overrides of the row's method that the run lacks; the run is then another method.
+        lacks: if no run belongs to this cell, the overrides of ``method`` that no run with its
+            first override has.
     """
 
     experiment: str
@@ -109,7 +110,7 @@ def cells(runs: Sequence[Run], smooth: bool = False) -> Iterator[Cell]:
 
 
 def _lacking(runs: Sequence[Run], method: str) -> tuple[str, ...]:
-    """The overrides of ``method`` that no run with its first one has; empty if there is no run."""
+    """The overrides of ``method`` that no run with its first override has; () without such runs."""
     first, *others = method.split()
     near = [run for run in runs if _has(run, first)]
     return tuple(each for each in others if near and not any(_has(run, each) for run in near))

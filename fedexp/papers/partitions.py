@@ -125,7 +125,10 @@ def dirichlet_recut(
 def _balanced_counts(
     sizes: np.ndarray, width: int, fair: float, beta: float, generator: np.random.RandomState
 ) -> np.ndarray:
-    """[width, C] samples of each class; a client that has ``fair`` samples gets no more."""
+    """Draw the samples of each class at each of ``width`` clients, [width, C].
+
+    A client that has ``fair`` samples gets none of the later classes.
+    """
     counts = np.zeros((width, len(sizes)), dtype=np.int64)
     for label, size in enumerate(sizes):
         shares = _balanced_shares(counts.sum(axis=1), fair, beta, generator)

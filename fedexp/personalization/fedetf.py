@@ -1,4 +1,4 @@
-"""FedETF: clients tune a model with a fixed classifier, then classifier and projection in turns."""
+"""FedETF: clients tune a model with a fixed classifier, then its classifier and its projection."""
 
 from collections.abc import Sequence
 from types import MappingProxyType
@@ -14,21 +14,22 @@ _PROJECTION = "head.projection."
 
 
 class FedETF(Personalization):
-    """The federation trains all but the classifier V (Li et al., ICCV 2023).
+    """The clients together train all weights except the classifier V (Li et al., ICCV 2023).
 
-    V is the same at all clients and is never sent. Before a personal evaluation a client tunes the
-    global model: first all but V; then, ``cycles`` times, V alone and the projection alone.
+    All clients have the same V; V is never sent. Before a personal evaluation a client tunes the
+    global model: first all weights except V; then, ``cycles`` times, V alone and the projection
+    alone.
 
     V is tuned by SGD without momentum and weight decay, as in the released code. All phases have
     the learning rate of local training; the released code has 0.1 for V and 0.05 for the
-    projection. It tunes the first phase with the balanced loss and the others with cross-entropy;
-    here the loss socket decides for all phases, see ``LogitAdjustment``.
+    projection. The released code uses the balanced loss in the first phase and cross-entropy in the
+    others; here all phases use the method's loss, see ``LogitAdjustment``.
 
     Args:
         epochs: epochs of the first phase.
-        cycles: number of turns.
-        classifier_epochs: epochs of V in each turn.
-        projection_epochs: epochs of the projection in each turn.
+        cycles: how often V and then the projection are tuned.
+        classifier_epochs: epochs of V in each cycle.
+        projection_epochs: epochs of the projection in each cycle.
     """
 
     traits = frozenset({FIXED_CLASSIFIER})
@@ -52,11 +53,11 @@ class FedETF(Personalization):
         return name != _CLASSIFIER
 
     def phases(self, epochs: float) -> Sequence[Phase]:
-        """One phase that trains all but V."""
+        """One phase that trains all weights except V."""
         return (Phase(epochs, trainable=("backbone.", _PROJECTION, "head.scale")),)
 
     def tuning(self) -> Sequence[Phase]:
-        """A phase for all but V, then V and the projection in turns."""
+        """All weights except V; then in each cycle a phase for V and one for the projection."""
         turn = (
             Phase(self.classifier_epochs, trainable=(_CLASSIFIER,), plain_sgd=True),
             Phase(self.projection_epochs, trainable=(_PROJECTION,)),

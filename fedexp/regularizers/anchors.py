@@ -57,10 +57,10 @@ class Anchors(nn.Module):
 
 @dataclass(frozen=True)
 class Population:
-    """The clients with data; only they take part.
+    """The clients that have data; only they take part.
 
     Attributes:
-        clients: N, the number of these clients.
+        clients: N, the number of clients that have data.
         samples: the sum of their training samples.
     """
 

@@ -33,12 +33,14 @@ class LastSteps(ControlVariates):
 class DriftCorrection(Dynamic):
     """(alpha/2) ||w + d_k - w^t||^2 + <w, g - g_k> over the trained shared parameters (FedDC).
 
-    Gao et al., CVPR 2022. The drift is the sum of a client's steps, d_k <- d_k + w_k - w^t. The
-    server adds drifts to the mean of the cohort's models. g_k is a client's mean step in its last
-    round, (w^t - w_k) / (steps * learning rate), and g the mean of g_k over the population. (The
-    paper uses the updates -g_k * steps * learning rate instead, so its sign is opposite.) The first
-    term and the server work like FedDyn, the second term like SCAFFOLD: the remarks on optimizers,
-    aggregators and released tables in ``Dynamic`` and ``ControlVariates`` apply here too.
+    Gao et al., CVPR 2022. w^t are the received global weights, w_k the weights after local
+    training. The drift of client k is the sum of its steps, d_k <- d_k + w_k - w^t. The server adds
+    the mean drift to the mean of the cohort's models. g_k is the client's mean local step in its
+    last round, (w^t - w_k) / (steps * learning rate), and g is the mean of g_k over the population.
+    (The paper uses -g_k * steps * learning rate in place of g_k, so its sign is opposite.) The
+    first term and the server work like FedDyn, the second term like SCAFFOLD: the remarks on
+    optimizers, aggregators and released tables in ``Dynamic`` and ``ControlVariates`` apply here
+    too.
 
     ``estimate=corrected`` and ``last`` handle momentum like SCAFFOLD's option II, and warn once if
     the local optimizer is not SGD. ``gradient``, SCAFFOLD's option I, is in neither the paper nor

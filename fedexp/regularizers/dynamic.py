@@ -88,7 +88,10 @@ class Dynamic(Regularizer):
         self.clip_quadratic = clip_quadratic
 
     def setup(self, setting: Setting) -> None:
-        """Make buffers for w^t, d_k and alpha_k / alpha; an empty mean drift stands for zero."""
+        """Make buffers for w^t, d_k and alpha_k / alpha.
+
+        The mean drift starts empty, which means zero.
+        """
         shapes = shared_parameters(setting)
         self.start, self.drift = Anchors(shapes), Anchors(shapes)
         self.register_buffer("relative_strength", torch.ones(()), persistent=False)

@@ -87,10 +87,12 @@ def _runs(report: Report) -> list[dict[str, Any]]:
 
 
 def differing_keys(values: Sequence[dict[str, Any]]) -> list[str]:
-    """The keys in which runs differ, in the order in which they first appear; never ``paper``.
+    """The config keys whose values differ between runs, in order of first appearance.
+
+    ``paper`` is left out.
 
     Args:
-        values: key -> value of each run. A key that only some runs have differs, too.
+        values: for each run, key -> value. A key that some runs lack counts as different.
     """
     keys = dict.fromkeys(key for each in values for key in each)
     return [

@@ -45,7 +45,7 @@ class Run:
         summary: the content of ``summary.json``; None if the run is not finished.
         wandb_id: the run's id in W&B.
         headlines: headline metric -> the better direction, ``higher`` or ``lower``.
-        directions: the same of other metrics, by name or pattern such as ``cost/*``.
+        directions: the better direction of other metrics, by name or pattern such as ``cost/*``.
     """
 
     folder: Path

@@ -63,7 +63,7 @@ def side_by_side(
 def _read(
     paths: Mapping[str, Path], check: Callable[[Numbers], None], problems: list[str]
 ) -> dict[str, tuple[int, Numbers]]:
-    """The content of the files that can be drawn."""
+    """Text -> (round, arrays) of each file that can be drawn; a line in ``problems`` if not."""
     found: dict[str, tuple[int, Numbers]] = {}
     for text, path in paths.items():
         try:

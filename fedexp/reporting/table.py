@@ -127,7 +127,7 @@ def with_interval(difference: Interval, metric: str) -> str:
 def _cells(
     over_seeds: pd.DataFrame, keys: Sequence[str], metrics: Sequence[str], statistic: str
 ) -> dict[tuple[tuple[str, ...], str], Values]:
-    """(Label's values, metric) -> the row to show."""
+    """(Values of ``keys``, metric) -> the row of ``over_seeds`` that the table shows."""
     found: dict[tuple[tuple[str, ...], str], Values] = {}
     shown = over_seeds[over_seeds["metric"].isin(metrics)]
     for row in shown.to_dict("records"):

@@ -168,8 +168,8 @@ def _resume_point(
         changed = differences(checkpoint.identity.config, config.model_dump(mode="json"))
         if changed:
             raise InputError(
-                f"{checkpoint.folder}: belongs to another run, which had {', '.join(changed)}; "
-                "move it away"
+                f"{checkpoint.folder}: is the checkpoint of a run that had {', '.join(changed)}; "
+                "move it to another folder"
             )
     if checkpoint and checkpoint.round > config.rounds:
         raise InputError(f"rounds={config.rounds}: {folder} has {checkpoint.round} rounds already")

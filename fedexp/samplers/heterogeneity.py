@@ -82,7 +82,10 @@ def cluster_means(entropies: Tensor, clusters: Tensor) -> Tensor:
 
 
 def by_mean_entropy(entropies: Tensor, clusters: Tensor) -> Tensor:
-    """``clusters`` [N] int64, 0 to M-1, numbered by the mean of ``entropies`` [N], lowest first."""
+    """Renumber ``clusters`` [N] from 0 to M-1 by their mean ``entropies`` [N], lowest first.
+
+    The result is int64 [N].
+    """
     ranks = cluster_means(entropies, clusters).argsort(stable=True).argsort()
     return ranks[clusters]
 

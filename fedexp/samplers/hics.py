@@ -232,7 +232,10 @@ class HiCS(Sampler):
         return self.source.measure(batch)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """The client's signal [C]; empty if the server computes it from the sent weights."""
+        """The client's signal [C], from which the server estimates its label entropy.
+
+        Empty if the server computes the signal from the sent weights or knows it.
+        """
         return self.source.report(client, client.measured(self))
 
     def _warm_up_order(self) -> np.ndarray:

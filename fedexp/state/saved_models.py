@@ -39,8 +39,8 @@ def load_personal_model(folder: Path, client: int) -> Tensors:
     newest = next(iter(checkpoint_folders(folder)), None)
     if newest is None:
         raise InputError(
-            f"{folder}: has no checkpoint, which has the clients' models; checkpoint.keep of at "
-            "least 1 keeps it"
+            f"{folder}: has no checkpoint; only checkpoints hold the clients' models, so run with "
+            "checkpoint.keep of at least 1"
         )
     state: dict[str, Any] = {}
     if name in (files := files_of(newest)):
@@ -53,7 +53,7 @@ def load_personal_model(folder: Path, client: int) -> Tensors:
     weights: Tensors = state.get("personal_model", {})
     if not weights:
         raise InputError(
-            f"{folder}: has no personal model of client {client}; it has not trained, or the "
-            "measure of personal models, which keeps them, was left out or had another cohort"
+            f"{folder}: has no personal model of client {client}; the client has not trained, or "
+            "the run did not keep its model; measure.personal.of=all keeps every client's model"
         )
     return weights

@@ -157,7 +157,7 @@ class _TwoProcesses(Ranks):
             _share(*pair)
 
     def all_reduce(self, parties: Sequence[Reducible]) -> None:
-        """Give both measures of each pair the sum of both."""
+        """Combine the contributions of the two measures of each pair; give the result to both."""
         for pair in self._pairs:
             shares = [each.contribution() for each in pair]
             sums: Tensors = {}

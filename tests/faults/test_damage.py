@@ -85,7 +85,7 @@ def test_a_checkpoint_of_another_run_is_refused(ended: Path, tmp_path: Path) -> 
     run(other, *OVERRIDES, "rounds=4", "seed=1")
     foreign = folder / "checkpoints" / "round_0004"
     shutil.copytree(other / "checkpoints" / "round_0004", foreign)
-    line = f"{foreign}: belongs to another run, which had seed=1; move it away"
+    line = f"{foreign}: is the checkpoint of a run that had seed=1; move it to another folder"
     assert refusal(folder, *OVERRIDES) == line
     assert foreign.exists()
 

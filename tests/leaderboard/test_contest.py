@@ -55,7 +55,7 @@ def test_a_contest_goes_on_where_it_stopped(contest: Path) -> None:
 
 
 def test_a_folder_without_a_contest_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r"^fedexp-leaderboard: .*holds no contest"):
+    with pytest.raises(SystemExit, match=r"^fedexp-leaderboard: .*is not the sweep of a contest"):
         main([str(tmp_path), "--to", str(tmp_path / "out")])
 
 

@@ -211,13 +211,13 @@ def test_two_processes_and_a_resumed_run_find_the_same(tmp_path: Path) -> None:
         (["clients.held_out=-0.1"], r"clients\.held_out=-0\.1: should be greater than or equal"),
         (
             ["clients.held_out=0.01"],
-            r"clients\.held_out=0\.01: is no whole client of clients\.count=20; should be 0 or at "
+            r"clients\.held_out=0\.01: rounds to 0 of clients\.count=20 clients; should be 0 or at "
             r"least 0\.025",
         ),
         (
             ["clients.held_out=0.6"],
-            r"clients\.per_round=10: must be at most clients\.count=20, of which "
-            r"clients\.held_out=0\.6 leaves 8",
+            r"clients\.per_round=10: must be at most 8: clients\.count=20 without the clients of "
+            r"clients\.held_out=0\.6",
         ),
         (
             ["clients.held_out=0.1", "data=synthetic"],

@@ -1,0 +1,119 @@
+"""FedADMM: clients solve augmented Lagrangians and send the changes of their augmented models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Literal
+
+import torch
+from pydantic import PositiveFloat
+
+from fedexp.compatibility.traits import NOT_THE_MEAN
+from fedexp.core.client_protocol import Client
+from fedexp.core.messages import PartMessage, PartUpdate, Tensors
+from fedexp.core.part import Memory, Setting
+from fedexp.regularizers.anchors import combine, prefixed, with_prefix
+from fedexp.regularizers.dynamic import Dynamic
+
+
+class AugmentedLagrangian(Dynamic):
+    """<y_k, w - w^t> + (rho/2) ||w - w^t||^2 over the trained shared parameters (FedADMM).
+
+    Gong, Li and Freris, ICDE 2022, Alg. 1. A client keeps its model w_k and its dual variable y_k,
+    0 at first. It starts local training from w_k, its latest model, and then updates
+
+        y_k <- y_k + rho (w_k - w^t)
+
+    and sends the change of its augmented model z_k = w_k + y_k / rho. The server adds eta times
+    the mean change of the cohort. With ``eta=participation``, eta = |cohort| / N, the global model
+    is the mean of all z_k, and at the fixed point every w_k is w^t and the y_k sum to zero: the
+    optimum of the mean of all clients' objectives. N counts the clients that have data. With
+    eta = 1 and small cohorts the fixed point is the optimum of no particular objective.
+
+    The local objective is the objective of ``Dynamic`` (FedDyn) with alpha = rho: the drift of a
+    client is y_k / rho. FedDyn starts each local training from w^t, sends w_k, and adds the mean
+    drift of the population to the mean of the cohort.
+
+    The update is w^t plus the change of z_k: one model, as in FedAvg. A client's personal model is
+    w_k. At first w_k is the initial global model: the message to a client whose update has not yet
+    been accepted has it, from the second round; this doubles the download of its first turn. The
+    buffers of a client start from the global ones and are averaged.
+
+    Args:
+        rho: the penalty's strength.
+        eta: step size of the server, or ``participation``.
+        start: ``local`` (paper): local training starts from the client's latest model. ``global``
+            (released code): the client sets w_k to w^t before training, so that the change of z_k
+            is 2 (w_k - w^t).
+    """
+
+    discourages: Mapping[str, str] = MappingProxyType(
+        {
+            NOT_THE_MEAN: "FedADMM: the server expects the aggregator's result to be the mean of "
+            "the cohort; with this one the step is another; use aggregator=uniform"
+        }
+    )
+
+    def __init__(
+        self,
+        rho: PositiveFloat,
+        eta: PositiveFloat | Literal["participation"],
+        start: Literal["local", "global"],
+    ) -> None:
+        super().__init__(rho, "none", clip_quadratic=True)
+        self.eta, self.is_warm = eta, start == "local"
+
+    def setup(self, setting: Setting) -> None:
+        """Make the buffers; no initial model is known yet, and no client has taken part."""
+        super().setup(setting)
+        self.initial: Tensors = {}
+        self.met = torch.zeros(setting.num_clients, dtype=torch.bool)
+
+    def message_to(self, client: int, message: PartMessage) -> PartMessage:
+        """The message; a client that has no model of its own also gets the initial one."""
+        if not self.initial or self.met[client]:
+            return message
+        return replace(message, extras=message.extras | prefixed("initial", self.initial))
+
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
+        """Set w^t and the drift; with ``start=local`` load the client's model."""
+        super().begin(client, message, memory)
+        if self.is_warm:
+            first = with_prefix("initial", message.extras) or message.weights
+            own = with_prefix("model", memory) or {name: first[name] for name in self.start}
+            memory.update(prefixed("model", own))
+            client.load(own)
+
+    def upload(self, client: Client, weights: Tensors, memory: Memory) -> Tensors:
+        """w^t plus the change of z_k; remember w_k."""
+        before = with_prefix("model", memory)
+        trained = {name: weights[name] for name in self.start}
+        if self.is_warm:
+            memory.update(prefixed("model", trained))
+        sent = {
+            name: value + (value - (before[name] if self.is_warm else self.start[name]))
+            for name, value in trained.items()
+        }
+        return weights | sent
+
+    def aggregate(self, updates: Sequence[PartUpdate]) -> None:
+        """Note who has taken part."""
+        self.met[[update.client for update in updates]] = True
+
+    def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
+        """The global model plus eta times the mean change."""
+        if self.is_warm and not self.initial:
+            self.initial = {name: current[name] for name in self.start}
+        eta = clients / self.population.clients if self.eta == "participation" else self.eta
+        change = {name: merged[name] - current[name] for name in self.start}
+        return combine(merged, change, eta - 1)
+
+    def server_state(self) -> dict[str, Any]:
+        """The initial model and who has taken part."""
+        return {"initial": dict(self.initial), "met": self.met}
+
+    def load_server_state(self, state: dict[str, Any]) -> None:
+        """Inverse of ``server_state``."""
+        self.initial, self.met = self.start.beside(state["initial"]), state["met"]

@@ -1,0 +1,103 @@
+"""FedADMM on parabolas, against the paper's algorithm in NumPy, and by its messages."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from federations import federate
+from plain_loop import SETTING
+from quadratic import CLIENTS, LR, NAME, STEPS, Parabolas
+
+from fedexp.testing import check_part
+
+RHO = 0.5
+OPTIONS = ("algorithm=fedadmm", f"regularizer.rho={RHO}")
+
+
+def admm(scene: Parabolas, rounds: int, eta: Any, start: str) -> tuple[np.ndarray, ...]:
+    """Gong et al., Alg. 1: (theta, w, y)."""
+    theta, y = np.zeros(2), np.zeros((CLIENTS, 2))
+    w = np.zeros((CLIENTS, 2))  # the initial model
+    for cohort in scene.cohorts(rounds):
+        changes = []
+        for k in cohort:
+            if start == "global":
+                w[k] = theta
+            before = w[k] + y[k] / RHO
+            for _ in range(STEPS):
+                gradient = scene.curvature[k] * w[k] - scene.pull[k]
+                w[k] = w[k] - LR * (gradient + y[k] + RHO * (w[k] - theta))
+            y[k] = y[k] + RHO * (w[k] - theta)
+            changes.append(w[k] + y[k] / RHO - before)
+        share = len(cohort) / CLIENTS
+        theta = theta + (share if eta == "participation" else eta) * np.mean(changes, axis=0)
+    return theta, w, y
+
+
+@pytest.mark.parametrize("engine", ["serial", "vectorized", "trainer"])
+@pytest.mark.parametrize(
+    ("eta", "start"), [(1.0, "local"), ("participation", "local"), (0.7, "global")]
+)
+def test_rounds_of_partial_cohorts_against_numpy(eta: Any, start: str, engine: str) -> None:
+    rounds = 6
+    options = [f"regularizer.eta={eta}", f"regularizer.start={start}", f"engine={engine}"]
+    scene = Parabolas(*OPTIONS, *options, "clients.per_round=2")
+    theta, w, y = admm(scene, rounds, eta, start)
+    scene.run(rounds)
+    np.testing.assert_allclose(scene.w, theta, atol=2e-5)
+    for k in range(CLIENTS):
+        memory = scene.memory(k)
+        np.testing.assert_allclose(RHO * memory[f"drift/{NAME}"], y[k], atol=2e-5)
+        if start == "local":
+            np.testing.assert_allclose(memory[f"model/{NAME}"], w[k], atol=2e-5)
+
+
+def test_with_eta_of_participation_it_ends_at_the_global_optimum() -> None:
+    scene = Parabolas(*OPTIONS, "regularizer.eta=participation", "clients.per_round=2")
+    scene.run(80)
+    np.testing.assert_allclose(scene.w, scene.optimum, atol=5e-3)
+
+
+def test_what_crosses_the_network() -> None:
+    """One model each way; from the second round, new clients also download the initial model."""
+    federation = federate(*SETTING, "algorithm=fedadmm", "clients.per_round=2")
+    start = federation.server.weights
+    model = sum(value.nbytes for value in start.values())
+    met: set[int] = set()
+    for round in (1, 2, 3, 4):
+        cohort = set(federation.sampler.select(round))
+        metrics = federation.run_round(round).metrics
+        new = len(cohort - met) if met else 0
+        met |= cohort
+        assert metrics["cost/upload_bytes"] == 2 * model
+        assert metrics["cost/download_bytes"] == (2 + new) * model
+    message = federation.server.broadcast(5)
+    for client in set(range(5)) - met:
+        sent = message.to_client(client).extras["regularizer"]
+        assert all(torch.equal(sent[f"initial/{name}"], value) for name, value in start.items())
+
+
+def test_a_refused_update_leaves_the_client_as_it_was() -> None:
+    words = ["algorithm=fedadmm", "faults=unreliable", "faults.nan=0.5", "faults.drop=0"]
+    federation = federate(*SETTING, *words)
+    for round in (1, 2, 3):
+        federation.run_round(round)
+    part: Any = federation.server.parts["regularizer"]
+    kept = {client for client, memory in federation.store.memories("regularizer").items() if memory}
+    assert kept == set(part.met.nonzero().flatten().tolist())
+    assert 0 < len(kept) < 5
+
+
+def test_it_combines_with_other_sockets() -> None:
+    options = ["algorithm=fednh", "regularizer=augmented_lagrangian", "gradient=sam"]
+    federation = federate(*SETTING, *options, "personalization=fedper")
+    for round in (1, 2, 3):
+        metrics = federation.run_round(round).metrics
+        assert 0 < metrics["train/loss"] < 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", ["local", "global"])
+def test_the_contract(start: str) -> None:
+    check_part("algorithm=fedadmm", f"regularizer.start={start}")
