@@ -19,7 +19,7 @@ class Average(Aggregator):
     float64: reordering the updates changes the result by far less than a float32 rounding.
     """
 
-    _total: int
+    _total: float
     _largest: tuple[int, int]
     _sums: Tensors
     _integers: Tensors
@@ -33,9 +33,13 @@ class Average(Aggregator):
             }
         self._reset()
 
+    def weight_of(self, update: Update | PartUpdate) -> float:
+        """a_k of an update."""
+        return update.num_samples if self.weighting == "samples" else 1
+
     def add(self, update: Update | PartUpdate, current: Tensors) -> None:
         """Add one update to the sums."""
-        factor = update.draws * (update.num_samples if self.weighting == "samples" else 1)
+        factor = update.draws * self.weight_of(update)
         self._total += factor
         rank = (update.num_samples, -update.client)
         is_largest = rank > self._largest
