@@ -22,6 +22,9 @@ PERSONAL = [
     "fedrod",
     "ditto",
     "prototypes_only",
+    "fedamp",
+    "fedpac",
+    "fedas",
 ]
 
 
