@@ -86,6 +86,7 @@ class Client(Protocol):
         data: the client's training data.
         round: the round, from 1.
         device: where the model and the data are.
+        backbone: inputs to features z [B, d].
         head: the classifier, features [B, d] to logits [B, C].
         is_personal: whether a personal model is trained, not the shared one.
         learning_rate: learning rate of this round's local optimizer.
@@ -103,6 +104,9 @@ class Client(Protocol):
 
     @property
     def device(self) -> torch.device: ...  # noqa: D102
+
+    @property
+    def backbone(self) -> nn.Module: ...  # noqa: D102
 
     @property
     def head(self) -> nn.Module: ...  # noqa: D102

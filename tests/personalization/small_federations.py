@@ -24,6 +24,9 @@ PERSONAL = [
     "prototypes_only",
     "fedala",
     "knn_per",
+    "fedamp",
+    "fedpac",
+    "fedas",
 ]
 
 

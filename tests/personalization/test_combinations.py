@@ -15,13 +15,11 @@ def options(group: str) -> list[str]:
     return sorted(path.stem for path in Path(config_folder(), group).glob("*.yaml"))
 
 
+PRIVATE_HEAD = ["fedper", "fedrep", "fedpac", "fedas"]
 REFUSED = {
-    ("fedper", "head=etf"): "head=etf: trains nothing",
-    ("fedrep", "head=etf"): "head=etf: trains nothing",
-    ("fedper", "head=identity"): "head=identity: trains nothing",
-    ("fedrep", "head=identity"): "head=identity: trains nothing",
-    ("fedper", "head=fixed_uniform"): "head=prototype: trains nothing",
-    ("fedrep", "head=fixed_uniform"): "head=prototype: trains nothing",
+    **{(name, "head=etf"): "head=etf: trains nothing" for name in PRIVATE_HEAD},
+    **{(name, "head=identity"): "head=identity: trains nothing" for name in PRIVATE_HEAD},
+    **{(name, "head=fixed_uniform"): "head=prototype: trains nothing" for name in PRIVATE_HEAD},
     **{
         (name, "loss=mixture"): "loss=mixture: needs a mixture of models; use head=mixture"
         for name in PERSONAL

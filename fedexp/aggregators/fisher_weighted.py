@@ -1,0 +1,93 @@
+"""FedAS's average: a client's weight is the trace of its Fisher information."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import PositiveInt
+from torch import Tensor
+from torch.func import grad, vmap
+
+from fedexp.aggregators.average import Average
+from fedexp.compatibility.traits import NOT_THE_MEAN, RECURRENT
+from fedexp.core.client_protocol import Client
+from fedexp.core.messages import PartMessage, PartUpdate, Tensors
+from fedexp.core.part import Memory, Setting
+
+_NUMBERS = 2**25
+"""Numbers of all gradients that are computed at a time (128 MiB)."""
+
+
+class FisherWeighted(Average):
+    """w = sum_k tr(F_k) w_k / sum_k tr(F_k) (FedAS; Yang et al., CVPR 2024).
+
+    F_k is the Fisher information of client k's trained model on its data, with the labels of the
+    data: the mean of g g' over the samples, g the gradient of log p(y | x) with respect to all
+    trained parameters, private ones included. So tr(F_k) is the mean of ||g||^2. The model is in
+    eval mode; the data are not augmented.
+
+    A client sends its trace, one number. A trace of 0 counts as the smallest positive number.
+
+    Args:
+        gradients: ``sample``: as above. ``batch``: the released code's sum over batches of
+            ||gradient of the batch's mean||^2, over the batches of the first local epoch. It grows
+            with the number of batches, and is smaller if the samples of a batch disagree.
+        batch_size: samples in a batch, for ``batch``.
+    """
+
+    takes_tokens = False
+    traits = frozenset({NOT_THE_MEAN})
+
+    def __init__(self, gradients: Literal["sample", "batch"], batch_size: PositiveInt) -> None:
+        super().__init__("uniform")
+        self.gradients, self.batch_size = gradients, batch_size
+        if gradients == "sample":
+            self.forbids = {
+                RECURRENT: "aggregator.gradients=sample: {other} is a recurrent layer of PyTorch, "
+                "which has no gradients of single samples; use aggregator.gradients=batch"
+            }
+
+    def setup(self, setting: Setting) -> None:
+        """Remember the parameters and how many samples' gradients fit into memory."""
+        self._names = sorted(setting.parameter_shapes)
+        numbers = sum(shape.numel() for shape in setting.parameter_shapes.values())
+        self._chunk = max(1, min(1000, _NUMBERS // max(1, numbers)))
+
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
+        """Let the layers support gradients of single samples; before training, as it may round."""
+        for layer in client.backbone.modules() if self.gradients == "sample" else ():
+            if prepare := getattr(layer, "prepare_for_vmap", None):
+                prepare()
+
+    def report(self, client: Client, memory: Memory) -> Tensors:
+        """tr(F_k), a scalar."""
+        square = squared_gradient(client, {name: client.weights[name] for name in self._names})
+        if self.gradients == "batch":
+            batches = client.data.local_batches(client.round, self.batch_size)
+            trace = torch.stack([square(inputs, targets) for inputs, targets in batches]).sum()
+        else:
+            of_samples = vmap(lambda x, y: square(x.unsqueeze(0), y.unsqueeze(0)))
+            batches = client.data.batches(self._chunk)
+            trace = torch.cat([of_samples(x, y) for x, y in batches]).double().mean().float()
+        return {"fisher_trace": trace.clamp(min=torch.finfo(trace.dtype).tiny)}
+
+    def factor(self, update: PartUpdate) -> float:
+        """tr(F_k), once for each draw of the client."""
+        return update.draws * update.extras["fisher_trace"].item()
+
+
+def squared_gradient(client: Client, parameters: Tensors) -> Callable[[Tensor, Tensor], Tensor]:
+    """(inputs [B, ...], labels [B]) -> ||gradient of the mean of -log p(y | x)||^2, a scalar."""
+    parameters = {name: value.detach() for name, value in parameters.items()}
+
+    def loss(parameters: Tensors, inputs: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(client.logits_with(parameters, inputs).float(), labels)
+
+    def square(inputs: Tensor, labels: Tensor) -> Tensor:
+        gradients: Tensors = grad(loss)(parameters, inputs, labels)
+        return torch.stack([g.square().sum() for g in gradients.values()]).sum()
+
+    return square
