@@ -8,10 +8,12 @@ from fedexp.errors import InputError
 
 
 class Accountant:
-    """Renyi accounting of the Poisson-subsampled Gaussian mechanism, by opacus.
+    """Computes (epsilon, delta) of repeated sums with Gaussian noise, by the library opacus.
 
-    Mironov et al., 2019 (arXiv 1908.10530), converted to (epsilon, delta) as in Balle et al.,
-    AISTATS 2020, Theorem 21. Neighbouring data sets differ in one client's presence.
+    Each client takes part in a sum independently with the same probability (Poisson sampling).
+    Renyi accounting as in Mironov et al., 2019 (arXiv 1908.10530), converted to (epsilon, delta) as
+    in Balle et al., AISTATS 2020, Theorem 21. Neighbouring data sets differ in one client's
+    presence.
 
     Raises:
         InputError: opacus is not installed.

@@ -16,7 +16,7 @@ from fedexp.core.part import Setting
 
 
 def on_simplex(point: Tensor) -> Tensor:
-    """The nearest point [n] with entries >= 0 and the sum 1: max(v - theta, 0)."""
+    """The nearest point [n] with entries >= 0 and sum 1: max(point - theta, 0) for some theta."""
     descending = point.sort(descending=True).values
     excess = (descending.cumsum(dim=0) - 1) / torch.arange(1, len(point) + 1)
     theta = excess[descending > excess][-1]
@@ -35,9 +35,10 @@ class Agnostic(ReportsStartLoss, Average):
     g is the paper's stochastic gradient for a cohort of K clients, drawn uniformly: g_k = (N / K)
     F_k in the cohort and 0 elsewhere. With all clients in each round it is the gradient.
 
-    Three things are as in later implementations, not as in the paper: a client's step is local
-    training, not one gradient; in a cohort lambda is divided by its sum; and the last model is the
-    result, not the mean over all rounds. If the whole cohort has lambda = 0, the model stays.
+    Three things are as in later implementations, not as in the paper. A client's step is local
+    training, not one gradient. The weights lambda_k of a cohort are divided by their sum. The last
+    model is the result, not the mean over all rounds. If the whole cohort has lambda = 0, the model
+    does not change.
 
     Metric: ``aggregator/largest_weight``, the largest lambda_k after the round.
 
@@ -57,13 +58,13 @@ class Agnostic(ReportsStartLoss, Average):
         self.lr = lr
 
     def setup(self, setting: Setting) -> None:
-        """Weigh all clients with data alike."""
+        """Give all clients that have data the same lambda."""
         has_data = (setting.client_sizes > 0).cpu()
         self.eligible = has_data.nonzero().flatten()
         self.mixture = has_data.double() / len(self.eligible)
 
     def factor(self, update: PartUpdate) -> float:
-        """lambda_k, once for each draw of the client."""
+        """lambda_k times the number of the client's draws."""
         return update.draws * self.mixture[update.client].item()
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:

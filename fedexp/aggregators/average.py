@@ -14,16 +14,16 @@ LARGE_CLIENTS_TWICE = {
     DRAWS_BY_SIZE: "this sampler draws larger clients more often, and they also weigh "
     "more in the average; use aggregator=uniform"
 }
-"""What an aggregator whose weights grow with n_k discourages."""
+"""``discourages`` of an aggregator that gives larger clients larger weights."""
 
 
 class Average(Aggregator):
     """w = sum_k a_k w_k / sum_k a_k, a_k = n_k (McMahan et al., AISTATS 2017, Alg. 1) or 1.
 
     Float buffers (BatchNorm statistics) are averaged like weights. Integer buffers are taken from
-    the client with the most samples; ties go to the lowest client number. Sums are in
-    float64: reordering the updates changes the result by far less than a float32 rounding. A
-    subclass may have other a_k.
+    the client with the most samples, of several such clients from the one with the lowest number.
+    Sums are in float64: the order of the updates changes the result by far less than a float32
+    rounding. A subclass may have other a_k.
 
     Attributes:
         total: sum_k a_k so far.
@@ -46,7 +46,7 @@ class Average(Aggregator):
         self.add_weighted(own, self.factor(own))
 
     def factor(self, update: PartUpdate) -> float:
-        """a_k, once for each draw of the client."""
+        """a_k times the number of the client's draws."""
         return update.draws * (update.num_samples if self.weighting == "samples" else 1)
 
     def add_weighted(self, update: PartUpdate, factor: float) -> None:
@@ -66,10 +66,11 @@ class Average(Aggregator):
                 self._sums[name] = value.to(torch.float64) * factor
 
     def contribution(self) -> Contribution:
-        """What this process adds to the average over all processes.
+        """This process's share of the average over all processes.
 
-        It is the sums of a_k w_k, the total sum_k a_k, and the integer buffers of the client with
-        the most samples, together with that client's rank: its samples, then minus its number.
+        It holds sum_k a_k w_k, the total sum_k a_k, and the integer buffers of the client with the
+        most samples. To compare processes, it also holds (samples, minus the number) of this
+        client.
         """
         return Contribution(self._sums, (self.total, self._largest, self._integers))
 

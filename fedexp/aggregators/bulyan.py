@@ -1,4 +1,4 @@
-"""Bulyan: Krum selects updates, and each coordinate is a mean around their median."""
+"""Bulyan: Krum selects updates, then each coordinate is the mean of the values near the median."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,11 +18,11 @@ from fedexp.errors import InputError
 class Bulyan(Coordinatewise):
     """Bulyan over Krum (El Mhamdi, Guerraoui and Rouault, ICML 2018, Section 4).
 
-    K updates arrive, and f of them are assumed to be Byzantine. Krum's best update is taken out of
-    them again and again, until theta = K - 2f updates are selected. Each coordinate of the next
-    weights is the mean of the beta = theta - 2f selected values closest to their median. For an
-    even theta the median is the lower of the two middle values; of two equally close values the
-    smaller counts first. All updates have the same weight; a client that was drawn twice counts
+    K updates arrive, and f of them are assumed to be Byzantine. Krum selects its best update, then
+    its best of the others, and so on, until theta = K - 2f updates are selected. Each coordinate of
+    the next weights is the mean of the beta = theta - 2f selected values closest to their median.
+    For an even theta the median is the lower of the two middle values; of two equally close values
+    the smaller comes first. All updates have the same weight; a client that was drawn twice counts
     twice. With f = 0 the result is the mean.
 
     The rule needs K >= 4f + 3. If clients drop out and fewer updates arrive, f is the largest
@@ -62,7 +62,7 @@ class Bulyan(Coordinatewise):
 
 
 def selected(squares: Tensor, byzantine_clients: int) -> list[int]:
-    """Krum's best of K updates, then its best of the others, and so on: K - 2f in order.
+    """The numbers of K - 2f selected updates: Krum's best, its best of the others, and so on.
 
     Args:
         squares: [K, K] squared distances.

@@ -12,9 +12,9 @@ from fedexp.core.messages import Tensors
 class CenteredClipping(GlobalStep):
     """v <- v + mean_k (s_k - v) min(1, tau / ||s_k - v||) (Karimireddy et al., ICML 2021, Alg. 2).
 
-    s_k is client k's step from the global weights. v starts from the last round's v, in the first
-    round from 0, and is the global step. The paper clips the clients' momenta; here clients that
-    take part now and then send their steps.
+    v is the global step, and s_k is client k's step from the global weights. v starts from the last
+    round's v; in the first round it starts from 0. The paper clips the clients' momenta; here
+    clients send steps, because they do not take part in every round.
 
     Args:
         radius: tau.
@@ -27,7 +27,7 @@ class CenteredClipping(GlobalStep):
         self._center: Tensors = {}
 
     def global_step(self, steps: Tensors) -> Tensors:
-        """v."""
+        """v after ``iterations`` moves."""
         center = {
             n: self._center[n].to(x) if n in self._center else torch.zeros_like(x[0])
             for n, x in steps.items()

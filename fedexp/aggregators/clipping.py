@@ -1,4 +1,4 @@
-"""Averages the clients' steps after it shortens long steps."""
+"""Norm clipping: averages the clients' steps after shortening long steps."""
 
 import math
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ from fedexp.core.reducible import Contribution
 
 
 class NormClipped(Average):
-    """Averages steps w_k - w^t, each scaled down to at most a bound (Sun et al., 2019, Section 5).
+    """Averages steps w_k - w^t, each scaled to norm <= ``norm`` (Sun et al., 2019, Section 5).
 
-    A step is one vector of all float weights, including buffers. With ``samples`` a client's
-    influence still grows with the number of samples that it reports.
+    A step is one vector of all float weights, including buffers. With ``weighting=samples`` a
+    client's influence still grows with the number of samples that it reports.
 
     Args:
         weighting: a client's weight in the average: ``samples`` or ``uniform``.
@@ -35,7 +35,7 @@ class NormClipped(Average):
         self._last_norms: list[float] = []
 
     def add(self, update: Update | PartUpdate, current: Tensors) -> None:
-        """Add one update, its step scaled down if it is too long."""
+        """Add one update; its step is scaled down if it is too long."""
         step = steps(update.weights, current)
         norm = norm_of(step)
         self._norms.append(norm)
@@ -75,7 +75,7 @@ def clipping_metrics(norms: list[float], bound: float) -> dict[str, float]:
 
 
 def steps(weights: Tensors, current: Tensors) -> Tensors:
-    """Float weight -> w_k - w^t, in float64."""
+    """Name of a float weight -> w_k - w^t, in float64."""
     return {
         name: weights[name].double() - before
         for name, before in current.items()

@@ -29,7 +29,7 @@ class Coordinatewise(Gathered):
         }
 
     def statistic(self, values: Tensor) -> Tensor:
-        """[...] from values [K, ...] that are sorted along the first dimension."""
+        """The statistic [...] of ``values`` [K, ...], sorted along the first dimension."""
         raise NotImplementedError
 
     def _combined(self, updates: Sequence[PartUpdate], name: str) -> Tensor:
@@ -38,7 +38,7 @@ class Coordinatewise(Gathered):
 
 
 class Median(Coordinatewise):
-    """The coordinate-wise median (Yin et al., Definition 1); for an even K the mean of two."""
+    """The coordinate-wise median (Yin et al., Def. 1); for an even K the mean of the middle two."""
 
     def statistic(self, values: Tensor) -> Tensor:
         """The median."""
@@ -69,7 +69,7 @@ def mean_around_median(values: Tensor, count: int) -> Tensor:
     """The mean [...] of the ``count`` values closest to the median of values [K, ...].
 
     The values are sorted along the first dimension. For an even K the median is the lower of the
-    two middle values. Of two equally close values the smaller counts first.
+    two middle values. Of two equally close values the smaller comes first.
     """
     distances = (values - values[(len(values) - 1) // 2]).abs()
     closest = distances.sort(dim=0, stable=True).indices[:count]

@@ -1,4 +1,4 @@
-"""FedCDA: averages one recent model of each client, chosen to be close to each other."""
+"""FedCDA: averages one recent model of each client; the chosen models are close to each other."""
 
 import logging
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from fedexp.errors import InputError
 LOGGER = logging.getLogger(__name__)
 
 COMBINATIONS = 10_000
-"""Limit on the combinations of models to compare for one batch; 8 clients with 3 models: 6,561."""
+"""Largest number of combinations to compare for a batch; 8 clients with 3 models give 6,561."""
 
 
 @dataclass
@@ -49,15 +49,16 @@ def best_combination(
     totals: Totals,
     smoothness: float,
 ) -> tuple[int, ...]:
-    """Choose one model of each client in a batch: the smallest objective (FedCDA, ICLR 2024).
+    """Choose one model of each client in a batch so that the objective is smallest (FedCDA).
 
     The objective is mean F + (L/2) (mean ||w||^2 - ||mean w||^2) over the models already selected
-    and the chosen ones together. It does not change if all models move by the same vector. So w is
-    the step from the global weights: its squares are smaller, and less precision is lost.
+    and the chosen models together (Wang et al., ICLR 2024). It does not change if all models move
+    by the same vector. So w is the step from the global weights: its squares are smaller, and less
+    precision is lost.
 
     Args:
-        inner: [M + 1, M + 1] inner products of steps: of the M candidates and, in the last row and
-            column, of the sum over the models already selected.
+        inner: [M + 1, M + 1] inner products of the steps of the M candidates; the last row and
+            column belong to the sum of steps over the models already selected.
         losses: F of each candidate.
         members: the candidates of each client, newest first; of equal objectives the first wins.
         totals: sums over the models already selected.
@@ -79,13 +80,13 @@ def best_combination(
 class CrossRound(Gathered):
     """Cross-round divergence-aware aggregation (FedCDA; Wang et al., ICLR 2024).
 
-    The server keeps the last K models of each client. F of a model is the mean cross-entropy of the
-    local epoch that ended with it. One model of each client is selected. In each round the cohort
-    is divided at random into batches, and ``best_combination`` selects again for one batch after
-    another. It counts the models already selected: of clients outside the cohort and of earlier
-    batches. The global model is the mean of all selected models. Float buffers are averaged too,
-    but do not count as distance. Integer buffers are taken from the newest model; ties go to the
-    lowest client number.
+    The server keeps the last K models of each client and selects one of them. The global model is
+    the mean of all selected models. In each round the cohort is divided at random into batches of
+    clients; for one batch after another ``best_combination`` selects anew. It takes into account
+    the models already selected: those of clients outside the cohort and of earlier batches. F of a
+    model is the mean cross-entropy in the last local epoch of its training. Float buffers are
+    averaged too, but distances ignore them. Integer buffers are taken from the newest model, of
+    several such models from the client with the lowest number.
 
     A client whose update is lost keeps its selected model. A client that is drawn twice counts
     once. Rounds without any update do not count as warm-up.
@@ -95,9 +96,9 @@ class CrossRound(Gathered):
 
     Args:
         memory: K, the number of models to keep of each client.
-        batches: the number of batches; with more, fewer combinations are compared.
+        batches: the number of batches; with more batches, fewer combinations are compared.
         smoothness: L, the weight of the models' divergence against their losses.
-        warmup: the number of first rounds as in FedAvg: the newest models are selected, and the
+        warmup: in this number of first rounds, as in FedAvg, the newest models are selected and the
             global model is the average of the cohort.
         weighting: a client's weight in the warm-up; see ``Average``.
     """
@@ -187,7 +188,7 @@ class CrossRound(Gathered):
             del losses[oldest], self._models[_name(client, oldest)]
 
     def _select(self, cohort: Sequence[int], current: Tensors) -> Tensors:
-        """Select a model of each client in the cohort; the mean of all selected models."""
+        """Select a model of each client in the cohort; return the mean of all selected models."""
         floats = {n: w.to(torch.float64) for n, w in current.items() if w.is_floating_point()}
         totals = Totals(0, 0.0, 0.0, {n: torch.zeros_like(w) for n, w in floats.items()})
         for client in sorted(self._selected.keys() - set(cohort)):

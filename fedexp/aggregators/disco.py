@@ -1,4 +1,4 @@
-"""FedDisco: clients whose classes are unlike the target's weigh less in the average."""
+"""FedDisco: a client whose classes are far from the target distribution weighs less."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -17,7 +17,7 @@ Distance = Literal["kl", "l2"]
 
 
 def discrepancy(counts: Tensor, target: Tensor, distance: Distance) -> Tensor:
-    """How far a client's class distribution D is from the target's T, a float64 scalar.
+    """How far a client's class distribution D is from the target T, a float64 scalar.
 
     ``kl`` is sum_c D_c log(D_c / T_c), ``l2`` is ||D - T||.
 
@@ -57,11 +57,11 @@ def disco_weights(
 class Disco(Gathered):
     """p_k = ReLU(n_k - a d_k + b) / sum over the cohort (FedDisco; Ye et al., ICML 2023).
 
-    n_k is the client's share in the cohort's samples, d_k the ``discrepancy`` of its classes from
-    the target distribution. The client computes d_k itself: the server gets one number, no class
-    counts. Float buffers are averaged with p_k, too. Integer buffers are taken from the client with
-    the most samples; ties go to the lowest client number. If every p_k were 0, the cohort is
-    averaged by samples.
+    p_k is client k's weight in the average. n_k is its share of the cohort's samples, d_k the
+    ``discrepancy`` of its classes from the target distribution. The client computes d_k itself: the
+    server gets one number, no class counts. Float buffers are averaged with p_k, too. Integer
+    buffers are taken from the client with the most samples, of several such clients from the one
+    with the lowest number. If every p_k were 0, clients are weighted by samples.
 
     Metric: ``aggregator/left_out``, the share of the cohort's clients with p_k = 0.
 
@@ -72,7 +72,7 @@ class Disco(Gathered):
         a: weight of the discrepancy against the size.
         b: added to each client's weight before the ReLU.
         relative: whether the d_k of a cohort are divided by their sum, as the authors' code does
-            with ``kl``; the authors' a and b fit this scale. False: the formula as it is printed.
+            with ``kl``; the authors' a and b fit this scale. False: the paper's formula.
     """
 
     takes_tokens = False
@@ -102,7 +102,7 @@ class Disco(Gathered):
             self._sent = {"target": (counts.double() / counts.sum()).float()}
 
     def broadcast(self, round: int) -> Tensors:
-        """The target [C] if it is the population's; clients know the uniform one."""
+        """The target [C] with ``target=population``; clients know the uniform target."""
         return self._sent
 
     def receive(self, message: PartMessage) -> None:

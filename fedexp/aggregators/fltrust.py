@@ -1,4 +1,4 @@
-"""FLTrust: the server trusts clients whose step has the direction of its own."""
+"""FLTrust: the server trusts a client whose step has the direction of the server's own step."""
 
 from collections.abc import Sequence
 from types import MappingProxyType
@@ -20,23 +20,26 @@ from fedexp.errors import InputError
 class FLTrust(GlobalStep):
     """The global step is the mean of rescaled steps, weighted by trust (Cao et al., NDSS 2021).
 
-    The server holds a small root dataset. In every round it trains the global model on it as a
-    client does (Algorithm 1), with the local optimizer and the cross-entropy, and gets the step
-    g_0. Client k's trust score is max(0, cos(g_k, g_0)). With each g_k rescaled to the length of
-    g_0, the global step is lr * sum_k score_k g_k / sum_k score_k (Algorithm 2). If no client is
-    trusted, the parameters stay as they are. Steps are of the trained parameters; the step of a
-    float buffer is the mean weighted by trust.
+    The server holds a small dataset of its own, the root dataset. In every round it trains the
+    global model on this dataset as a client does (Algorithm 1), with the local optimizer and the
+    cross-entropy; g_0 is the resulting step. Client k's trust score is max(0, cos(g_k, g_0)), g_k
+    its step. With each g_k rescaled to the length of g_0, the global step is
+    lr * sum_k score_k g_k / sum_k score_k (Algorithm 2). If all scores are 0, the parameters do not
+    change. Steps consist of the trained parameters; the step of a float buffer is the mean weighted
+    by trust.
 
-    Approximations: BatchNorm uses the global statistics when the server trains, and dropout is not
-    active. The root dataset is a draw from the clients' training data before any attack, which the
-    clients keep. Rounds without any update do not count in the schedule of its learning rate.
+    Approximations: when the server trains, BatchNorm uses the global statistics and dropout is not
+    active. The root dataset is drawn from the clients' training data before any attack; the clients
+    keep these samples. Rounds without any update do not count in the schedule of the server's
+    learning rate.
 
     Metric: ``aggregator/trusted``, the share of clients with a positive score.
 
     Args:
         samples: size of the root dataset.
-        balanced: whether it has the same number of each class; otherwise it is drawn uniformly.
-        epochs: passes over it in a round.
+        balanced: whether the root dataset has equally many samples of each class; if not, it is
+            drawn uniformly.
+        epochs: passes over the root dataset in a round.
         batch_size: samples in a step.
         grad_clip: largest gradient norm of a step; None: no clipping.
         lr: alpha, the global learning rate.

@@ -41,9 +41,9 @@ class Gathered(Aggregator):
 
 
 def middle_by_size(updates: Sequence[PartUpdate]) -> PartUpdate:
-    """The update with the median number of samples, for an even K the lower one.
+    """The update with the median number of samples; for an even K the lower of the middle two.
 
-    No client can become this one by reporting more samples than it has.
+    A client is not chosen because it reports very many samples.
     """
     by_size = sorted(updates, key=lambda update: update.num_samples)
     return by_size[(len(by_size) - 1) // 2]

@@ -10,12 +10,13 @@ from fedexp.core.messages import Tensors
 class GeometricMedian(GlobalStep):
     """The smoothed Weiszfeld algorithm (Pillutla et al., IEEE TSP 2022, Algorithm 2).
 
-    It moves towards the point with the least mean distance to the clients' weights. The paper
-    weighs clients by samples, which a Byzantine client could overstate; here all are equal.
+    It moves towards the point with the smallest mean distance to the clients' weights. The paper
+    weights clients by samples, but a Byzantine client could report too many; here all clients have
+    the same weight.
 
     Args:
-        iterations: of the algorithm; it starts from the mean.
-        smoothing: nu, the least distance that a client's distance counts as.
+        iterations: iterations of the algorithm, which starts from the mean.
+        smoothing: nu; a smaller distance of a client counts as nu.
     """
 
     def __init__(self, iterations: PositiveInt, smoothing: PositiveFloat) -> None:

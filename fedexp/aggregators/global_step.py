@@ -1,4 +1,4 @@
-"""The base of rules that choose the global step by the clients' steps as whole vectors."""
+"""The base of rules that compute the global step from the clients' steps as whole vectors."""
 
 from collections.abc import Sequence
 

@@ -15,10 +15,11 @@ from fedexp.core.messages import PartUpdate, Tensors
 class Krum(Gathered):
     """The mean of the m updates with the lowest scores (Blanchard et al., NeurIPS 2017, Section 4).
 
-    A score is the sum of squared distances to the K - f - 2 nearest other updates, at least one.
-    f is the assumed number of Byzantine clients. Ties go to the lowest client number. The paper's
-    guarantee needs 2f + 2 < K and identically distributed data. With non-IID data benign updates
-    are far apart, so the rule drops some benign updates too.
+    An update's score is the sum of its squared distances to the K - f - 2 nearest other updates, at
+    least one. K updates arrive; f is the assumed number of Byzantine clients. Of equal scores the
+    lowest client number comes first. The paper's guarantee needs 2f + 2 < K and identically
+    distributed data. With non-IID data benign updates are far apart, so the rule drops some benign
+    updates too.
 
     Args:
         byzantine: f / K, the assumed share of Byzantine clients; f is rounded down.

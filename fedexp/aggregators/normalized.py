@@ -1,4 +1,4 @@
-"""FedNova: a client's step counts by its direction, whatever number of local steps it took."""
+"""FedNova: divides a client's step by its number of local steps, before averaging."""
 
 from __future__ import annotations
 
@@ -23,19 +23,21 @@ class Normalized(ServerStep):
     """w <- w + tau_eff sum_i p_i (w_i - w) / ||a_i||_1 (FedNova).
 
     Wang et al., NeurIPS 2020, Section 4. In tau_i local steps client i moves by a weighted sum of
-    its gradients, w_i - w = -eta G_i a_i. The sum of the weights ||a_i||_1 is
+    its gradients, w_i - w = -eta G_i a_i: the columns of G_i are the gradients, a_i their weights.
+    The sum of the weights ||a_i||_1 is
 
         tau_i                                                   for plain SGD,
         (tau_i - rho (1 - rho^tau_i) / (1 - rho)) / (1 - rho)   for SGD with momentum rho,
         (1 - (1 - eta mu)^tau_i) / (eta mu)                     for FedProx with plain SGD,
 
     and in general the distance that a constant gradient of 1 moves a parameter at learning rate 1.
-    With optimizers other than SGD it is taken as tau_i. So a client that takes more steps, because
-    it has more data or does not straggle, gets no larger weight for that. tau_eff is
-    sum_i p_i tau_i. If all clients take the same number of plain steps, this is FedAvg.
+    With optimizers other than SGD the code uses tau_i. A client that takes more steps, because it
+    has more data or does not straggle, so gets no larger weight. p_i is the client's share in the
+    average, and tau_eff is sum_i p_i tau_i. If all clients take the same number of plain steps,
+    this is FedAvg.
 
-    Weight decay counts as a part of the gradients. The number of steps is the number of all phases
-    of local training, as in SCAFFOLD.
+    Weight decay counts as a part of the gradients. The steps of all phases of local training count,
+    as in SCAFFOLD.
 
     Traffic: each update has tau_i and ||a_i||_1.
 
@@ -43,7 +45,7 @@ class Normalized(ServerStep):
         weighting: p_i is proportional to n_i (``samples``, paper) or equal for all (``uniform``).
         effective: tau_eff is the mean of tau_i (``steps``, paper) or of ||a_i||_1 (``norms``, as
             the released code with momentum: the server then moves as far as in FedAvg).
-        mu: of the penalty (mu/2) ||w - w^t||^2 in the local objective; 0 if there is none.
+        mu: the strength of a penalty (mu/2) ||w - w^t||^2 in the local objective; 0: no penalty.
     """
 
     forbids = MappingProxyType(
@@ -70,7 +72,7 @@ class Normalized(ServerStep):
         return {"steps": torch.tensor(client.steps), "norm": torch.tensor(norm).double()}
 
     def add(self, update: Update | PartUpdate, current: Tensors) -> None:
-        """Add one update, its step divided by ||a_i||_1."""
+        """Add one update; its step is divided by ||a_i||_1."""
         norm = of_aggregator(update).extras["norm"].item()
         scaled = {
             name: current[name] + step / norm
@@ -79,7 +81,7 @@ class Normalized(ServerStep):
         super().add(replace(update, weights=update.weights | scaled), current)
 
     def summand(self, update: PartUpdate, current: Tensors) -> float:
-        """n_i or 1 times tau_i, or times ||a_i||_1 with ``effective=norms``."""
+        """tau_i, or ||a_i||_1 with ``effective=norms``; times n_i with ``weighting=samples``."""
         reported = update.extras["steps" if self.effective == "steps" else "norm"]
         return self.factor(update) * reported.item()
 

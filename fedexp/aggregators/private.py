@@ -35,23 +35,23 @@ _REPORTS_NOTHING = {
 class Private(Aggregator):
     """w^t + (sum_k clip(w_k - w^t) + N(0, (z S)^2 I)) / K (McMahan et al., ICLR 2018, Alg. 1).
 
-    Client-level privacy against everyone who sees the global models; the server is trusted. Each
-    client of the cohort has weight 1, so that one client changes the sum by at most S in norm. K is
-    the size of the drawn cohort (the paper's fixed denominator): a lost update counts as a step of
-    0.
+    This protects each client's whole data against everyone who sees the global models; the server
+    is trusted. clip scales a step to norm S or less. Each client of the cohort has weight 1, so
+    that one client changes the sum by at most S in norm. K is the size of the drawn cohort (the
+    paper's fixed denominator): a lost update counts as a step of 0.
 
-    ``privacy/epsilon`` is an approximation. Cohorts have the fixed size K, but they are accounted
-    as Poisson samples: each of the N clients with data would take part independently with
-    probability q = K / N. The proof does not cover fixed-size cohorts. The noise comes from the
-    run's seed: a person who knows the seed can subtract it. A log line at the start says both.
-    Metrics are logged without noise.
+    ``privacy/epsilon`` is an approximation. Its formula assumes that each of the N clients with
+    data takes part independently with probability q = K / N (Poisson sampling); the proof does not
+    cover cohorts of fixed size K. The noise comes from the run's seed: a person who knows the seed
+    can subtract the noise. A log line at the start states both limits. Metrics are logged without
+    noise.
 
-    Nothing but weights may be sent: parts that report to the server, buffers such as BatchNorm's
-    and samplers whose draws depend on the data are refused.
+    Only parameters may be sent. Parts that report to the server, buffers such as BatchNorm's, and
+    samplers whose draws depend on the data are refused.
 
     Args:
         clip: S, the bound on a step's L2 norm.
-        noise_multiplier: z, the noise's standard deviation over the sensitivity S.
+        noise_multiplier: z; the noise has the standard deviation z S.
         delta: the delta of the logged (epsilon, delta) guarantee; must be below 1 / N.
     """
 
@@ -152,7 +152,7 @@ class Private(Aggregator):
         }
 
     def server_state(self) -> dict[str, Any]:
-        """The number of noised averages released so far, which determines epsilon."""
+        """The number of noisy averages so far; it determines epsilon."""
         return {"releases": self.releases}
 
     def load_server_state(self, state: dict[str, Any]) -> None:

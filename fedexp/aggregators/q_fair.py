@@ -11,7 +11,7 @@ from fedexp.core.messages import PartUpdate, Tensors
 from fedexp.core.part import Memory
 
 _EPS = 1e-10
-"""Added to a loss, as in the authors' code: a power of 0 may be infinite."""
+"""Added to each loss, as in the authors' code: a negative power of 0 is infinite."""
 
 
 class QFair(ReportsStartLoss, ServerStep):
@@ -29,15 +29,16 @@ class QFair(ReportsStartLoss, ServerStep):
         eta_g = sum_k F_k^q / (sum_k F_k^q + q L sum_k F_k^(q-1) ||D_k||^2) <= 1.
 
     With q = 0 this is FedAvg with uniform weights, to the bit. The weights p_k = n_k / n come from
-    the sampler: the paper draws clients with these odds (``sampler=weighted``) and weighs their
-    updates alike. Only parameters take the step; buffers are averaged with the weights F_k^q.
+    the sampler: the paper draws client k with probability p_k (``sampler=weighted``), and p_k does
+    not appear in the update. Only parameters take the step; buffers are averaged with the weights
+    F_k^q.
 
     A client sends F_k and, unless ``lipschitz`` is given, its learning rate.
 
     Metric: ``aggregator/step_size``, eta_g.
 
     Args:
-        q: 0 weighs all clients alike; the larger, the more the largest losses count.
+        q: 0 gives all clients the same weight; with a larger q, large losses count more.
         lipschitz: L, how fast the gradient changes; None: 1 / learning rate of the round, as in the
             paper. Momentum makes local steps longer than the learning rate says; the paper has
             none. Many local steps make ||D_k|| large and eta_g small: then a smaller L is faster.
@@ -55,11 +56,11 @@ class QFair(ReportsStartLoss, ServerStep):
         return sent
 
     def factor(self, update: PartUpdate) -> float:
-        """F_k^q, for each draw of the client."""
+        """F_k^q times the number of the client's draws."""
         return update.draws * math.pow(_loss(update), self.q)
 
     def summand(self, update: PartUpdate, current: Tensors) -> float:
-        """q L F_k^(q-1) ||D_k||^2, for each draw of the client."""
+        """q L F_k^(q-1) ||D_k||^2 times the number of the client's draws."""
         lipschitz = self.lipschitz or 1 / update.extras["learning_rate"].item()
         factor = update.draws * self.q * lipschitz * math.pow(_loss(update), self.q - 1)
         return factor * self.square(update, current)

@@ -1,4 +1,4 @@
-"""Server optimizers: momentum or an adaptive step on the pseudo-gradient of the average."""
+"""Server optimizers: momentum or adaptive steps of the server along the average step."""
 
 from typing import Annotated, Any, Literal
 
@@ -18,9 +18,9 @@ Moments = dict[str, Tensor]
 class ServerOptimizer(Average):
     """w <- w + step(delta), delta = average - w (Reddi et al., ICLR 2021, Alg. 2).
 
-    Only parameters take the step; buffers are averaged. A subclass defines ``step``. If the result
-    is not finite, the server refuses it, and the moments stay as they were. A moment that is not
-    finite makes the result so, too: it would stop its weight for ever.
+    Only parameters take the step; buffers are averaged. A subclass defines ``step``. If the new
+    weights or moments are not finite, the server refuses the result, and the moments stay as they
+    were. (With an infinite moment a weight would never move again.)
     """
 
     traits = frozenset({NOT_THE_MEAN})
@@ -143,5 +143,5 @@ class Yogi(Adaptive):
     """FedYogi: v <- v - (1 - beta2) delta^2 sign(v - delta^2)."""
 
     def second_moment(self, v: Tensor, squared: Tensor) -> Tensor:
-        """A step towards delta^2 whose length depends on delta^2 only."""
+        """A step from v towards delta^2; its length depends on delta^2 only."""
         return v - (1 - self.beta2) * squared * torch.sign(v - squared)

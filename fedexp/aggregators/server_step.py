@@ -1,4 +1,4 @@
-"""The base of rules whose server step is the average step times a step size of the round."""
+"""The base of rules whose server step is the average step times a step size eta_g."""
 
 import math
 from collections.abc import Sequence
@@ -17,9 +17,9 @@ from fedexp.core.reducible import Contribution
 class ServerStep(Average):
     """w <- w + eta_g D, D = sum_k a_k D_k / sum_k a_k, D_k the step of client k from w.
 
-    A subclass defines eta_g by one number for each client, ``summand``, and ``step_size``. It may
-    replace D_k in ``add``. With eta_g = 1 the result is ``Average``'s to the bit. Steps are of the
-    parameters; buffers are averaged.
+    A subclass computes one number for each client in ``summand``, and eta_g from their sum in
+    ``step_size``. It may replace D_k in ``add``. With eta_g = 1 the result equals that of
+    ``Average`` to the bit. Only parameters have steps; buffers are averaged.
 
     Metric: ``aggregator/step_size``, eta_g.
 
@@ -39,7 +39,7 @@ class ServerStep(Average):
         self.parameters = frozenset(setting.parameter_shapes)
 
     def summand(self, update: PartUpdate, current: Tensors) -> float:
-        """The number of this client; the step size depends on the sum over the cohort."""
+        """A number of this client; ``step_size`` gets the sum over the cohort."""
         raise NotImplementedError
 
     def step_size(self, total: float, step: Tensors) -> float:
@@ -52,17 +52,17 @@ class ServerStep(Average):
         raise NotImplementedError
 
     def add(self, update: Update | PartUpdate, current: Tensors) -> None:
-        """Add one update to the sums, and its client's number."""
+        """Add one update to the sums, and keep its summand."""
         super().add(update, current)
         self._summands.append(self.summand(of_aggregator(update), current))
 
     def contribution(self) -> Contribution:
-        """The sums of the average, and the numbers of the clients."""
+        """The sums of the average, and the clients' summands."""
         average = super().contribution()
         return replace(average, items=(average.items, self._summands))
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """Replace this process's sums and numbers by the totals over all processes."""
+        """Replace this process's sums and summands by those of all processes."""
         averages, summands = zip(*items, strict=True)
         super().set_reduced(sums, averages)
         self._summands = list(chain(*summands))

@@ -1,4 +1,4 @@
-"""The client half of rules that weigh clients by the received model's loss."""
+"""The client half of rules that weight clients by the received model's loss."""
 
 from fedexp.core.client_protocol import Client
 from fedexp.core.messages import PartMessage, Tensors

@@ -33,9 +33,9 @@ class ClientModule(LocalModel):
     """Backbone, head, loss, regularizer and personalization: the objective of local training.
 
     A process has one such module, the resident module, and trains its clients one after another.
-    For each client it copies the weights in, ``begin_turn`` sets the client, and the parts'
-    ``begin`` sets their buffers. So the objective is a pure function of (parameters, buffers,
-    batch).
+    For each client the process copies the weights in, ``begin_turn`` sets the client, and the
+    parts' ``begin`` sets their buffers. So the objective is a pure function of (parameters,
+    buffers, batch).
 
     Attributes:
         turn: the record of the current client's turn.
@@ -92,8 +92,8 @@ class ClientModule(LocalModel):
     ) -> tuple[Tensor, Forward]:
         """The local objective and its forward pass; nothing is recorded.
 
-        ``Forward`` explains ``real`` [B], ``step`` and ``in_last_epoch``; the last two default to
-        the values of the turn.
+        ``Forward`` explains ``real`` [B], ``step`` and ``in_last_epoch``; ``step`` and
+        ``in_last_epoch`` default to the values of the turn.
         """
         loss, forward = self.data_loss(batch, real, step, in_last_epoch)
         with full_precision(forward.z):
@@ -135,7 +135,7 @@ class ClientModule(LocalModel):
         return self.personalization.penalty if self.is_personal else self.regularizer
 
     def on_after_backward(self) -> None:
-        """Take the gradient elsewhere if the method does so; a Trainer calls this."""
+        """Replace the gradients if the method takes them at other weights; a Trainer calls this."""
         if not self.has_plain_gradient:
             self._step_gradient.replace()
 
@@ -182,13 +182,14 @@ class ClientModule(LocalModel):
     def batch_gradient(
         self, batch: Batch, at: Mapping[str, Tensor], scale: float = 1.0
     ) -> tuple[Tensor, Tensors]:
-        """The loss on one batch, a scalar, and name -> its gradient; both times ``scale``.
+        """The loss on one batch, a scalar, and name -> gradient; both multiplied by ``scale``.
 
         Loss and train mode are as in ``loss_gradient``. Nothing changes in the model.
 
         Args:
             batch: the samples.
-            at: name -> value of the parameters to differentiate; all others have the client's.
+            at: name -> value of each parameter to differentiate; other parameters keep the client's
+                values.
             scale: factor of the loss.
         """
         self.train()

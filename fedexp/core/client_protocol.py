@@ -1,7 +1,7 @@
 """Protocols: the members of a client and of its data that the hooks of a part may use.
 
-Hooks get a ``ClientModule``. The contract of a part names these protocols instead, because the
-client is built from parts and neither should import the other.
+Hooks get a ``ClientModule``. The contract of a part names these protocols instead: the module of
+the client imports the module of the parts, so the parts cannot import the client.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -69,7 +69,7 @@ class LocalData(Protocol):
     def inputs(self, positions: Tensor, augment: Generator | None = None) -> Tensor:
         """The inputs [B, *input_shape] of the samples at ``positions`` [B].
 
-        With a generator they are augmented as in local training.
+        With a generator the inputs are augmented as in local training.
         """
 
     def local_batches(self, round: int, batch_size: int) -> Iterable[Batch]:
@@ -141,7 +141,7 @@ class Client(Protocol):
     def global_model(self) -> Functional:
         """The received global model as a function; a call does not change the client.
 
-        It is in eval mode, and its head is not adapted to the client.
+        The model is in eval mode, and its head is not adapted to the client.
         """
 
     @property
@@ -162,22 +162,24 @@ class Client(Protocol):
     def loss_gradient(self, batch_size: int = 1000) -> Tensors:
         """Parameter name -> gradient of the mean loss over the training data.
 
-        The loss leaves out the regularizer. In train mode, without augmentation.
+        The loss does not include the regularizer. The model is in train mode; the data are not
+        augmented.
         """
 
     def batch_gradient(
         self, batch: Batch, at: Mapping[str, Tensor], scale: float = 1.0
     ) -> tuple[Tensor, Tensors]:
-        """The loss on one batch, a scalar, and name -> its gradient; both times ``scale``.
+        """The loss on one batch, a scalar, and name -> gradient; both multiplied by ``scale``.
 
-        ``at`` has the parameters to differentiate, with the values to take the gradient at. Loss
-        and train mode are as in ``loss_gradient``. Nothing changes in the model.
+        ``at``: name -> value of each parameter to differentiate; the gradient is taken at these
+        values. Loss and train mode are as in ``loss_gradient``. Nothing changes in the model.
         """
 
     def load(self, weights: Mapping[str, Tensor]) -> None:
         """Copy ``weights`` into the model; weights of other names do not change.
 
-        In ``begin`` it sets where training starts. The frozen copies do not change.
+        Called in ``begin``, it sets the weights that training starts from. The frozen copies do not
+        change.
         """
 
     def logits_with(self, weights: Tensors, inputs: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ def full_precision(tensor: Tensor) -> torch.autocast:
 
 
 def autocast_like(device_type: str) -> Callable[[], torch.autocast]:
-    """Makes contexts with the mixed precision that is on now for this type of device."""
+    """A maker of contexts with the mixed precision that is on now for this type of device."""
     enabled = torch.is_autocast_enabled(device_type)
     dtype = torch.get_autocast_dtype(device_type)
     return partial(torch.autocast, device_type, dtype, enabled)
@@ -52,7 +52,7 @@ def autocast_like(device_type: str) -> Callable[[], torch.autocast]:
 def features_and_levels(
     backbone: nn.Module, inputs: Tensor, with_levels: bool
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """The backbone's result [B, d], and ``Forward.levels``, empty unless ``with_levels``."""
+    """The backbone's result [B, d], and ``Forward.levels``; no levels unless ``with_levels``."""
     if not with_levels:
         return backbone(inputs), ()
     forward_levels = getattr(backbone, "forward_levels", None)
@@ -76,7 +76,7 @@ class Forward(NamedTuple):
             stacked; None if all rows are samples. ``mean`` leaves padding out.
         levels: the features of the backbone's stages, [B, width of the stage] each, float32; empty
             unless the loss sets ``Loss.levels``.
-        head: the head in training, for a loss that applies it to other features than z.
+        head: the head that is being trained, for a loss that applies it to other features than z.
         step: the client's step in this round, from 0, a number or a scalar tensor. Together with a
             key of the client it seeds random draws (``randomness.uniform``).
         in_last_epoch: whether the step belongs to the client's last epoch in this round, a bool or

@@ -15,7 +15,7 @@ class Reference(Outputs):
     """The outputs of a frozen copy on one batch.
 
     Attributes:
-        head: the frozen head, for a loss that needs more of it than its logits.
+        head: the frozen head, for a loss that needs more than its logits.
     """
 
     head: nn.Module
@@ -48,7 +48,7 @@ class FrozenCopy(nn.Module):
 
     @torch.no_grad()
     def set(self, weights: Tensors) -> None:
-        """Copy in weights with the names of ``ClientModule.weights``; others do not change."""
+        """Copy in ``weights``, named as in ``ClientModule.weights``; other tensors stay."""
         for name, buffer in self.named_buffers():
             if name in weights:
                 buffer.copy_(weights[name])

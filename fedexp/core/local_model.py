@@ -45,7 +45,7 @@ class LocalModel(LightningModule):
 
     def index_weights(self) -> None:
         """Make the index of the weights; call it again after modules are added or replaced."""
-        if not hasattr(self, "_fixed"):  # later, frozen parameters are not fixed
+        if not hasattr(self, "_fixed"):  # a phase may freeze parameters later: they are not fixed
             of_backbone = {f"backbone.{n}" for n in fixed_buffers(self.backbone)}
             self._fixed = fixed_parameters(self) | of_backbone
         self.tensor_index = TensorIndex(self, self._fixed)

@@ -42,7 +42,8 @@ class Message:
         round: the number of the round.
         weights: the global weights.
         extras: the parts' tensors.
-        readdress: (this message, client) -> the message to this client; None: the same for all.
+        readdress: (this message, client) -> the message to this client; None: all clients get this
+            message.
     """
 
     round: int
@@ -78,14 +79,14 @@ class Update:
 
     Attributes:
         client: the number of the client.
-        num_samples: n_k, its training samples.
+        num_samples: n_k, the number of the client's training samples.
         weights: the shared weights after local training.
         extras: the parts' reports.
         metrics: name -> value: ``loss``, ``cross_entropy``, and the values that parts log.
         directions: name -> a step in parameter space, to be compared with the global step.
         steps: gradient steps of local training.
-        draws: how often the sampler drew this client; it trains once, its update counts ``draws``
-            times.
+        draws: how often the sampler drew this client. The client trains once; its update counts
+            ``draws`` times.
         is_finite: whether weights, extras and what the client keeps are free of NaN and infinity;
             engines check it.
     """

@@ -7,7 +7,7 @@ no-op by default: a part overrides the hooks that it needs.
 
 Almost every method that sends something needs five hooks. In the order of a round they are
 ``broadcast`` (server), ``begin`` and ``report`` (client), ``aggregate`` (server) and, at a
-checkpoint, ``server_state`` with its inverse. Each of the others serves a few methods.
+checkpoint, ``server_state`` with its inverse. Each other hook serves a few methods.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 Memory = dict[str, Tensor]
 """One client's persistent tensors for one part: empty at first, kept between rounds.
 
-Replace its tensors, never change them in place: a turn whose update is not finite is undone.
+Replace its tensors, never change them in place: after a turn whose update is not finite, the client
+gets the old tensors back.
 """
 
 TensorStore = MutableMapping[str, Tensors]
@@ -44,14 +45,14 @@ class Setting:
     """The facts about the experiment that every part gets before the first round.
 
     Attributes:
-        seed: seed of the run, for keyed generators.
+        seed: seed of the run, for the generators of ``core.randomness``.
         rounds: T, the number of rounds.
         num_classes: C.
         feature_dim: d, the width of the backbone's features.
         num_clients: N, the size of the population.
         clients_per_round: K, the size of a cohort.
         class_counts: [N, C] training samples of each class at each client, int64; None if they are
-            not counted, because the population is large and its clients are drawn on demand. Use
+            not counted, because the population is large and its data are made on demand. Use
             ``client_sizes``, ``classes_of`` and ``all_class_counts`` instead.
         parameter_shapes: name -> shape of every trained parameter of the model.
         shared: names of the weights that are sent; the others are private to the client.
@@ -60,7 +61,7 @@ class Setting:
         functional: (round, weights) -> the global model of that round as a function, for a server
             half that runs it. A call may replace some of ``weights``.
         make_store: name -> an empty mapping for many tensors of a server half, to be its
-            ``Part.store``. It keeps them on the CPU up to a limit and the rest on disk.
+            ``Part.store``. The mapping keeps tensors in RAM up to a limit and the rest on disk.
         head: round -> the head of that round's global model as a function (weights, features z
             [B, d]) -> logits [B, C], for a server half that runs it. A call needs all head weights.
         sizes: [N] training samples of each client; None: the row sums of ``class_counts``.
@@ -133,9 +134,9 @@ class Part:
         summed: whether the server needs only the sum of the part's reports over the cohort. Then
             each report is added to the sum when it arrives, and memory does not grow with the
             cohort.
-        takes_tokens: whether the part supports data in which each token has a target, and so does
-            not need one class for each sample. Then batches have a row for each token, and a
-            client's class counts count its sequences.
+        takes_tokens: whether the part supports data in which each token has a target, instead of
+            each sample. Batches then have a row for each token, and a client's class counts count
+            its sequences.
         traits: properties that other parts may need or forbid; see ``fedexp.compatibility.traits``.
         needs: trait -> the error if no other part has it.
         forbids: trait -> the error if another part has it.
@@ -176,8 +177,8 @@ class Part:
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Server: merge the cohort's reports.
 
-        The extras of an update are the results of ``report``, unless ``summed``, and ``extract``.
-        Its weights are empty.
+        The extras of an update are the tensors from ``extract`` and, unless the part has
+        ``summed``, from ``report``. The weights of an update are empty.
         """
 
     def server_state(self) -> dict[str, Any]:
@@ -193,7 +194,7 @@ class Part:
     # Rarely needed hooks of the client half.
 
     def receive(self, message: PartMessage) -> None:
-        """Copy in the state that is the same for all clients; also called for evaluation."""
+        """Set the state that is the same for all clients; also called for evaluation."""
 
     def measure(self, batch: Forward) -> Tensors:
         """Tensors to sum over the steps of local training; ``client.measured(self)`` has the sums.
@@ -241,7 +242,7 @@ class Part:
         Args:
             current: the weights w^t of this round.
             merged: the aggregator's result.
-            sums: float64 sums of this part's reports over the cohort, if it is ``summed``.
+            sums: float64 sums of this part's reports over the cohort, if the part has ``summed``.
             clients: the number of updates, at least one.
         """
         return merged

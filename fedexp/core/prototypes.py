@@ -54,7 +54,7 @@ def stack_reports(updates: Sequence[PartUpdate]) -> tuple[Tensor, Tensor]:
 def relational_prototypes(
     prototypes: Tensor, counts: Tensor, neighbors: int = 2, *, metric: Metric = "angle"
 ) -> tuple[Tensor, Tensor]:
-    """Average each client's prototype with the nearest ones of other clients (FedSC Eq. 5-9).
+    """Average each client's prototype with the nearest prototypes of others (FedSC Eq. 5-9).
 
     Client k holds class j and has the prototype c_kj. r_kj is the mean of c_kj and the M nearest
     c_qj of other clients q that hold j. M = min(neighbors, number of such clients). Of equally near
@@ -127,7 +127,7 @@ def consistent_prototypes(relational: Tensor, counts: Tensor) -> tuple[Tensor, T
 
 
 def _pairwise(vectors: Tensor, held: Tensor, metric: Metric) -> Tensor:
-    """Distances [C, K, K] between the clients' ``vectors`` [C, K, d] (zero where not ``held``)."""
+    """Distances [C, K, K] between clients' ``vectors`` [C, K, d]; a vector not ``held`` is zero."""
     if metric == "angle":
         center = vectors.sum(dim=1) / held.sum(dim=1, keepdim=True).clamp(min=1)
         phi = F.cosine_similarity(vectors, center.unsqueeze(1), dim=2)

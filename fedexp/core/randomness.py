@@ -56,9 +56,9 @@ def seeded(seed: int, purpose: str, *parts: int) -> Iterator[None]:
 def uniform(key: Tensor, step: Tensor | int, *shape: int) -> Tensor:
     """Uniform numbers in [0, 1), float32 multiples of 2^-24, a pure function of ``key, step``.
 
-    For draws inside a training step: ``torch.func`` can stack it, and its values are the same on
-    every device and in every engine. A result with more rows begins with the same rows. The
-    generator is SplitMix64 (Steele et al., OOPSLA 2014).
+    Use it inside a training step: ``torch.func`` can stack it, and its values are the same on every
+    device and in every engine. A call for more rows returns the same first rows. The generator is
+    SplitMix64 (Steele et al., OOPSLA 2014).
 
     Args:
         key: a scalar int64 tensor, such as ``key(...)`` of a client and round.

@@ -28,11 +28,11 @@ class Reducible(Protocol):
         """The data of this process."""
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """Replace the data by the float64 sums and by the items of all processes, by rank."""
+        """Replace the data by the float64 sums and by all processes' items, in order of ranks."""
 
 
 def joined(parties: Mapping[str, Reducible]) -> Contribution:
-    """One contribution for several parties; ``split`` gives each its share of the result."""
+    """One contribution for several parties; ``split`` gives each party its share of the result."""
     shares = {name: party.contribution() for name, party in parties.items()}
     sums = {f"{name}:{key}": v for name, share in shares.items() for key, v in share.sums.items()}
     return Contribution(sums, {name: share.items for name, share in shares.items()})

@@ -14,10 +14,10 @@ from fedexp.core.sockets import Aggregator
 
 
 class Server:
-    """Holds the global weights. It sees nothing of a client but its updates.
+    """Holds the global weights. It sees nothing of a client except its updates.
 
-    In a round it broadcasts a message, adds each update when it arrives, and takes a step. If there
-    are several processes, each has a server; their updates are reduced before the step.
+    In a round the server broadcasts a message, adds each update when it arrives, and takes a step.
+    If there are several processes, each has a server; their updates are reduced before the step.
 
     Args:
         weights: the initial shared weights.
@@ -74,12 +74,13 @@ class Server:
     def step(self, accepts: Callable[[Tensors], bool] = lambda weights: True) -> int:
         """Compute the next global weights and call the parts' ``aggregate`` and ``correct``.
 
-        If there is no update, nothing changes: the round is skipped. If the aggregator's result is
-        refused, the weights and the parts stay as they were. The memories of the clients keep what
-        they learned in the round. If the corrected weights are refused, only the weights stay.
+        If there is no update, nothing changes: the round is skipped. If ``accepts`` refuses the
+        aggregator's result, the weights and the parts stay as they were. If it refuses the
+        corrected weights, the weights stay, but the parts have changed. In both cases the clients'
+        memories keep their changes.
 
         Args:
-            accepts: whether these weights may become the global weights.
+            accepts: weights -> whether they may become the global weights.
 
         Returns:
             The number of updates in all processes.
@@ -183,7 +184,10 @@ class _Digests:
 
 
 def _add(sums: Tensors, report: Tensors) -> None:
-    """Add in float64: rounded to float32, the sum does not depend on the order of updates."""
+    """Add ``report`` to ``sums`` in float64.
+
+    Rounded to float32, such a sum does not depend on the order of the updates.
+    """
     for name, value in report.items():
         if name in sums:
             sums[name].add_(value)

@@ -1,8 +1,8 @@
 """The contracts of the sockets: the hooks that a head, a loss, ... has besides a part's hooks.
 
-The base classes ``Regularizer``, ``LocalGradient`` and ``Personalization`` do nothing; they are
-``regularizer=none``, ``gradient=plain`` and ``personalization=none``. ``fedexp.samplers.base`` has
-the contract of a sampler.
+The base classes ``Regularizer``, ``LocalGradient`` and ``Personalization`` change nothing; they are
+the options ``regularizer=none``, ``gradient=plain`` and ``personalization=none``.
+``fedexp.samplers.base`` has the contract of a sampler.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,8 +27,9 @@ class Head(Part, nn.Module):
         derived: names of the persistent buffers that ``receive`` and ``begin`` set. They are saved
             with a model (checkpoints, personal models) but neither sent with the weights nor
             averaged.
-        backbones: number of backbones, each with its own initial weights, whose features stand side
-            by side in z. ``feature_dim`` is the width of one; z is [B, backbones * feature_dim].
+        backbones: number of backbones. Each has its own initial weights; z [B, backbones *
+            feature_dim] is the concatenation of their features. ``feature_dim`` is the width of one
+            backbone.
     """
 
     derived: tuple[str, ...] = ()
@@ -39,7 +40,10 @@ class Head(Part, nn.Module):
         raise NotImplementedError
 
     def normalize(self, z: Tensor) -> Tensor:
-        """The features [B, d] that the weight matrix multiplies, for geometry; z by default."""
+        """The features [B, d] that the weight matrix multiplies, for the geometry measure.
+
+        By default z.
+        """
         return z
 
     def prototypes(self) -> Tensor | None:
@@ -55,11 +59,11 @@ class Loss(Part, nn.Module):
     batch.
 
     Attributes:
-        reference_models: names of other models that the loss compares with. ``forward`` gets the
-            ``Reference`` of each on the batch as keyword arguments of these names; each model costs
-            a forward pass. They are in ``client.frozen_copies``. Before ``begin`` each is the model
-            that the client starts from. ``global`` keeps these weights; the loss may load others
-            into ``previous``.
+        reference_models: names of other models that the loss compares with. ``forward`` gets each
+            model's ``Reference`` on the batch as a keyword argument with the model's name; each
+            model costs a forward pass. The models are in ``client.frozen_copies``. Before ``begin``
+            each is the model that the client starts from. ``global`` keeps these weights; the loss
+            may load others into ``previous``.
         levels: whether the loss needs ``Forward.levels``, from the backbone's
             ``forward_levels(inputs) -> (z, levels)``. A backbone without that method has one
             level, z.
@@ -96,9 +100,9 @@ class Regularizer(Part, nn.Module):
 
 
 class LocalGradient(Part, nn.Module):
-    """Where the gradient of a local step is taken; the base class takes it at the current weights.
+    """The rule for the gradient of a local step; the base class takes it at the current weights.
 
-    It acts on the shared model, not on a separate personal model or on tuning.
+    The rule acts on the shared model, not on a separate personal model or on tuning.
     """
 
     takes_tokens = True
@@ -177,8 +181,8 @@ class Personalization(Part, nn.Module):
     Parameters of a personalization are in the client's model under ``personalization.<name>``.
 
     Attributes:
-        has_global: whether the shared weights and the initial private ones form a model that is
-            worth evaluating. If not, nothing global is measured.
+        has_global: whether the shared weights and the initial private weights form a model that is
+            worth evaluating. If not, the global model is not measured.
         tunes: the model that ``tuning`` starts from: the current global model, the client's latest
             local model, or the best global model of all rounds. With ``best`` personal models are
             scored after the last round only, with and without tuning.
@@ -206,11 +210,12 @@ class Personalization(Part, nn.Module):
         return True
 
     def choose(self, client: Client, message: PartMessage) -> Tensors:
-        """Client: the weights, of those received, to use in this turn; by default the message's.
+        """Client: weights to use in this turn in place of the message's weights; by default none.
 
-        The result replaces weights of the message before the turn begins: in local training, in
-        tuning, and when a sampler asks the client. So all parts see the weights that the client
-        chose. ``client`` has the message's weights; no ``begin`` was called yet.
+        The client chooses them from what it received. They replace weights of the message before
+        the turn begins: in local training, in tuning, and when a sampler asks the client. So all
+        parts see the weights that the client chose. ``client`` has the message's weights; no
+        ``begin`` was called yet.
         """
         return {}
 
@@ -218,8 +223,8 @@ class Personalization(Part, nn.Module):
         """The phases of one round's local training.
 
         ``epochs`` is the client's number of epochs in this round: ``local.epochs``, a draw from
-        it, or as many as give ``local.steps``. Only the epochs of a phase may depend on it, because
-        clients with different numbers of epochs may train together.
+        this range, or the number that gives ``local.steps`` steps. Only the epochs of a phase may
+        depend on it, because clients with different numbers of epochs may train together.
         """
         return (Phase(epochs),)
 
@@ -235,9 +240,9 @@ class Personalization(Part, nn.Module):
         """The phases that train a copy on the client's data before a personal evaluation.
 
         By default there are none. Otherwise the personal model is a tuned copy of the model that
-        ``tunes`` names; it is not kept. Tuning uses the learning rate and the batches of the round
-        after the one that the model comes from. ``(Phase(0),)`` scores that model as it is, after
-        the parts' ``begin``.
+        ``tunes`` names; the copy is not kept. A model of round t is tuned with the learning rate
+        and the batches of round t + 1. ``(Phase(0),)`` scores the model without training, after the
+        parts' ``begin``.
         """
         return ()
 

@@ -15,7 +15,7 @@ from fedexp.core.sockets import LocalGradient
 class StepGradient:
     """Replaces the gradients of one step by the gradients that a rule takes.
 
-    Make it before the step's own forward pass: it uses the same mixed precision.
+    Construct it before the step's own forward pass, so that it uses the same mixed precision.
 
     Args:
         module: the client's model.

@@ -28,11 +28,11 @@ class TensorIndex:
         self._fixed = _places(module, (name for name in parameters + buffers if name in fixed))
 
     def parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Like ``named_parameters``, without fixed ones."""
+        """Like ``named_parameters``, without fixed parameters."""
         return ((name, tensors[key]) for name, tensors, key in self._parameters)
 
     def everything(self) -> Iterator[tuple[str, Tensor]]:
-        """Like ``named_parameters`` and ``named_buffers``, without fixed ones."""
+        """Like ``named_parameters`` and ``named_buffers``, without fixed tensors."""
         for places in (self._parameters, self._buffers):
             yield from ((name, tensors[key]) for name, tensors, key in places)
 

@@ -16,7 +16,7 @@ def by_token(batch: Forward) -> Forward:
 
     Returns:
         z [B L, d], logits [B L, C], targets [B L]. Ignored tokens have target 0; ``real`` is 0 for
-        them and for padding.
+        ignored tokens and for padding.
     """
     scored = batch.targets != IGNORED
     real = scored.to(batch.logits.dtype)
@@ -33,8 +33,9 @@ def by_token(batch: Forward) -> Forward:
 def scored_rows(targets: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
     """The rows of ``targets`` and ``values`` that are scored.
 
-    If each sample has a target, [n] and [n, ...], these are all rows. If each token has one, [n, L]
-    and [n, L, ...], the rows are the tokens that are not ignored, sequence after sequence.
+    If each sample has a target (``targets`` [n], ``values`` [n, ...]), all rows are scored. If each
+    token has a target ([n, L] and [n, L, ...]), the rows are the tokens that are not ignored, one
+    sequence after another.
     """
     if targets.dim() == 1:
         return targets, *values

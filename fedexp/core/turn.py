@@ -51,8 +51,8 @@ class Turn:
     def begin_last_phase(self, steps: int, steps_in_epoch: int) -> None:
         """Record how many steps the last phase will take.
 
-        Its last epoch are its last ``steps_in_epoch`` steps, or all if there are fewer: of several
-        epochs with a fraction it may begin within an epoch.
+        The last ``steps_in_epoch`` steps of the phase are its last epoch; all steps, if there are
+        fewer. With 2.5 epochs the last epoch begins in the middle of the second.
         """
         self.last_epoch_from = self.steps + max(0, steps - steps_in_epoch)
 

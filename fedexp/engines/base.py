@@ -34,7 +34,7 @@ class Engine:
 
     Attributes:
         needs: trait -> the error if no part, model or setting has it; see ``fedexp.compatibility``.
-        forbids: trait -> the error if one has it.
+        forbids: trait -> the error if a part, model or setting has it.
     """
 
     needs: Mapping[str, str] = MappingProxyType({})
@@ -77,7 +77,7 @@ class Engine:
             yield client, self.resources.sampler.answer(self.resources.module)
 
     def _train_copy(self, client: int, message: Message) -> None:
-        """Train this client's shared model in the resident module; its state does not change."""
+        """Train this client's shared model in the resident module; the client's state stays."""
         store, resources = self.resources.store, self.resources
         memories = {name: store.memory(client, name) for name in (*resources.parts, SHARED_MODEL)}
         copy = ClientState(memories, store.private(client) or {})
@@ -137,7 +137,7 @@ class Engine:
     def begin_tuning(self, client: int, message: Message) -> ClientModule:
         """Load the model that this client will tune into the resident module.
 
-        Tuning follows the message's round and uses the next round's learning rate and batches.
+        Tuning after round t uses the learning rate and the batches of round t + 1.
         """
         store = self.resources.store
         memories = {name: store.memory(client, name) for name in _PERSONAL_PARTS}
@@ -247,7 +247,7 @@ class Engine:
         return self.resources.faults.data(message.round, self.resources.data.clients[client])
 
     def _received(self, data: ClientData, message: Message, private: Tensors) -> Message:
-        """The message to this client, with the weights that it chooses."""
+        """The message to this client, with the weights that the client chooses."""
         message = message.to_client(data.client)
         if not self._client_chooses:
             return message
@@ -257,7 +257,7 @@ class Engine:
         return replace(message, weights=message.weights | chosen)
 
     def _load_model(self, message: Message, private: Tensors) -> ClientModule:
-        """Load the message's weights, and the client's private weights that it does not have."""
+        """Load the message's weights, and the private weights that the message does not have."""
         module = self.resources.load_global(message)
         module.load({name: w for name, w in private.items() if name not in message.weights})
         return module

@@ -20,7 +20,7 @@ _COPIES = 4
 
 
 def clients_that_fit(resources: Resources, client: int, message: Message) -> int:
-    """Number of clients that can train at once, at least 1; measured on a batch of ``client``."""
+    """Number of clients that fit into memory, at least 1; measured on a batch of ``client``."""
     module = resources.load_global(message)
     module.begin_turn(resources.data.clients[client], message)
     batch = next(iter(module.data.local_batches(message.round, resources.local.batch_size)))
@@ -49,8 +49,8 @@ def _saved_bytes(module: ClientModule, batch: Batch) -> int:
 def stack_bytes(device: torch.device, on_cpu: int, share: float) -> float:
     """Largest size of a stack in bytes: ``on_cpu`` on a CPU, ``share`` of a GPU's free memory.
 
-    With ``engine.deterministic`` the size is ``share`` of the GPU's total memory. The reason: the
-    dropout masks depend on the size of the stack, and free memory depends on other programs.
+    With ``engine.deterministic`` the size is ``share`` of the GPU's total memory: dropout masks
+    depend on the size of the stack, and free memory depends on other programs.
     """
     if device.type != "cuda":
         return on_cpu

@@ -20,8 +20,8 @@ def restore_optimizer(
 
     Args:
         optimizer: has taken no step yet.
-        kept: for each client, its parameters by name, and their state as ``optimizer_state``
-            returned it; an empty state if the client has kept none yet.
+        kept: for each client, its parameters by name, and the state that ``optimizer_state``
+            returned for them; an empty state if the client has kept none yet.
     """
     group = optimizer.param_groups[0]
     steps_on_device = bool(group.get("fused") or group.get("capturable"))

@@ -8,8 +8,8 @@ from fedexp.data.federated import ClientData
 def local_epochs(local: Local, data: ClientData, round: int) -> float:
     """The client's number of epochs in this round, for ``Personalization.phases``.
 
-    A range in ``local.epochs`` is drawn from uniformly, both ends included, keyed by seed, round
-    and client. ``local.steps`` is as many epochs as give these steps.
+    If ``local.epochs`` is a range, the number is drawn uniformly, both ends included; the draw
+    depends on seed, round and client. With ``local.steps`` it is steps / steps in an epoch.
     """
     if local.steps is not None:
         return data.steps(local.steps) / len(data.local_batches(round, local.batch_size))

@@ -58,7 +58,7 @@ class LocalOptimizer:
         rounds: T, the number of rounds; later rounds keep the schedule's last learning rate.
 
     Attributes:
-        traits: whether it works on each element by itself; see ``fedexp.compatibility``.
+        traits: says whether the optimizer is elementwise, see ``is_elementwise``.
 
     Raises:
         InputError: an unknown key, a value out of range, or an unsuitable class.
@@ -94,7 +94,7 @@ def is_elementwise(make: Callable[[list[nn.Parameter], int], Optimizer]) -> bool
     try:
         make([stacked], 1).step()
         make(rows, 1).step()
-    except _REFUSALS:  # for example, it accepts matrices only
+    except _REFUSALS:  # for example, an optimizer that accepts matrices only
         return False
     return all(torch.allclose(row, of_stack) for row, of_stack in zip(rows, stacked, strict=True))
 

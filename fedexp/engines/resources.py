@@ -26,7 +26,7 @@ class Resources:
         data: the population's data, on Fabric's device.
         parts: socket -> part; the engine calls its client half.
         sampler: the part that may question clients.
-        personalization: which weights are shared, and the phases of local training.
+        personalization: decides which weights are shared, and the phases of local training.
         initial: every weight before the first round, without the head's derived buffers.
         store: the clients' states.
         local: epochs, batch size, gradient clipping.

@@ -12,7 +12,7 @@ from fedexp.data.batches import LocalBatches, joined
 
 
 class StackedBatches:
-    """The batches of a stack of clients: in each step one batch for every client still training.
+    """The batches of a stack of clients: in each step one batch for each unfinished client.
 
     Args:
         clients: each client's batches.
@@ -20,8 +20,8 @@ class StackedBatches:
 
     Attributes:
         steps: the number of steps of each client.
-        steps_of_last_epoch: the number of its last steps that count as its last epoch, see
-            ``Turn.begin_last_phase``.
+        steps_of_last_epoch: for each client, how many of its last steps count as its last epoch,
+            see ``Turn.begin_last_phase``.
     """
 
     def __init__(self, clients: Sequence[LocalBatches], steps: Sequence[int]) -> None:
@@ -54,7 +54,7 @@ class StackedBatches:
         return max(self.steps)
 
     def rows(self, step: int) -> int:
-        """A: the number of clients that take this step, which are the first A of the stack."""
+        """A: the number of clients that take this step; they are the first A of the stack."""
         return sum(steps > step for steps in self.steps)
 
     def has_last_epoch(self, step: int) -> bool:

@@ -14,7 +14,7 @@ from fedexp.engines.stack import Stack, dense, memory_order
 
 
 class StackedOptimizer:
-    """One optimizer over the stacked parameters of the rows that still train.
+    """One optimizer over the stacked parameters of the clients that still train.
 
     Args:
         stack: the clients.

@@ -18,10 +18,10 @@ class Trained(NamedTuple):
     """A client after local training.
 
     Attributes:
-        update: its update, without the metrics in ``fitted``.
-        turn: the turn in which it trained the shared model.
-        state: its state after training.
-        before: its state at the start of the round.
+        update: the client's update, without the metrics in ``fitted``.
+        turn: the turn in which the client trained the shared model.
+        state: the client's state after training.
+        before: the client's state at the start of the round.
     """
 
     update: Update
@@ -38,9 +38,9 @@ class Trained(NamedTuple):
 def end_turns(turns: Sequence[Trained], resources: Resources) -> list[Update]:
     """The updates as the server receives them, with injected faults.
 
-    The server rejects an update that is not finite, or whose client keeps weights that are not. The
-    client then gets back the state from the start of the round. ``Turn.fitted`` and the size of the
-    client's state are added to the metrics. Waits for the device once, for all turns together.
+    An update is rejected if it is not finite, or if its client keeps weights that are not finite.
+    The client then gets back the state from the start of the round. ``Turn.fitted`` and the size of
+    the client's state are added to the metrics. Waits for the device once, for all turns together.
     """
     module = resources.module
     arrived = [resources.faults.corrupt(each.update, each.turn.message) for each in turns]

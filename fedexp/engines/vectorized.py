@@ -39,15 +39,15 @@ from fedexp.state.client_state import ClientState
 
 
 class Vectorized(Engine):
-    """Trains clients in stacks.
+    """Trains clients in stacks: one training step serves all clients of a stack.
 
     A stack is sorted by the number of steps, the largest first, so clients that have finished drop
-    off its end. Clients whose order differs between two phases are in different stacks. Each client
-    has its own batches, gradient norm and optimizer state. The weights equal the weights of
-    ``serial`` except for rounding and the random numbers of layers such as dropout. The optimizer
-    must be elementwise, like SGD and Adam.
+    off its end. If two clients would change places between phases, they are in different stacks.
+    Each client has its own batches, gradient norm and optimizer state. The weights equal the
+    weights of ``serial`` except for rounding and the random numbers of layers such as dropout. The
+    optimizer must be elementwise, like SGD and Adam.
 
-    Calls the method ``prepare_for_vmap()`` of every layer that has it, once.
+    Every layer with a method ``prepare_for_vmap()`` gets one call of it.
 
     Args:
         resources: the objects that every engine works with.
@@ -124,7 +124,7 @@ class Vectorized(Engine):
         return self._steps(data, round, phases)
 
     def _steps(self, data: ClientData, round: int, phases: Sequence[Phase]) -> tuple[int, ...]:
-        """The steps in each phase, or the batches of an epoch if there is no phase."""
+        """The steps in each phase; without phases, the number of batches in an epoch."""
         batches = data.local_batches(round, self.resources.local.batch_size)
         return tuple(batches.steps_in(each.epochs) for each in phases) or (len(batches),)
 
@@ -258,7 +258,7 @@ class Vectorized(Engine):
     ) -> Tensors:
         """The gradients that ``LocalGradient`` takes in place of ``own``, for one client.
 
-        The other arguments are those of ``_objective``.
+        The other arguments are the arguments of ``_objective``.
         """
         module = self.resources.module
 
@@ -278,7 +278,7 @@ class Vectorized(Engine):
 
 
 def longest_first(steps: Mapping[int, tuple[int, ...]]) -> list[list[int]]:
-    """Groups of clients, in each of which no client takes more steps than the one before it.
+    """Divide clients into groups: within a group, the steps of each phase never increase.
 
     Args:
         steps: client -> its steps in each phase. With one phase there is one group.
@@ -295,7 +295,7 @@ def longest_first(steps: Mapping[int, tuple[int, ...]]) -> list[list[int]]:
 
 
 def _add_up(sums: dict[str, Tensors], measured: Mapping[str, Tensors], rows: int) -> None:
-    """Add ``measured`` [A, ...], for the first A rows, to ``sums`` [``rows``, ...]."""
+    """Add ``measured`` [A, ...] to the first A rows of ``sums`` [``rows``, ...]."""
     for socket, tensors in measured.items():
         totals = sums.setdefault(socket, {})
         for name, value in tensors.items():

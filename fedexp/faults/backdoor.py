@@ -1,4 +1,4 @@
-"""A view of a client's data in which some images have a trigger and its target class."""
+"""A view of a client's data in which some images have the trigger and the target class."""
 
 from collections.abc import Callable
 from copy import copy
@@ -18,7 +18,7 @@ class Backdoor:
     """Gives clients poisoned data (BadNets, Gu et al., 2017).
 
     The poisoned images of a client are drawn once, without replacement, from all its images. The
-    patch is set after augmentation, so that it is where test images have it.
+    patch is added after augmentation, so that training and test images have it in the same place.
 
     Args:
         trigger: the patch and its target class.
@@ -47,7 +47,7 @@ class Backdoor:
 
 
 class _Poisoned(Samples):
-    """Samples in which those at ``places`` have the trigger and its target class."""
+    """Samples; the ones at ``places`` have the trigger and the target class."""
 
     is_shared = False
 

@@ -16,7 +16,7 @@ class Faults:
 
     Attributes:
         needs: trait of the data -> the error if they lack it; see ``fedexp.compatibility``.
-        forbids: trait of another component -> the error if it has it.
+        forbids: trait -> the error if another component has it.
     """
 
     needs: Mapping[str, str] = MappingProxyType({})
@@ -40,9 +40,9 @@ class Faults:
     def collude(self, updates: Iterable[Update], message: Message) -> Iterator[Update]:
         """The updates that arrive at the server; some may depend on other updates of the cohort.
 
-        Called after ``corrupt``, once in a round; the clients started from ``message``. It may hold
-        updates back until the cohort is complete. It gets the updates of one process: an attack
-        that needs all of them forbids several processes.
+        Called after ``corrupt``, once in a round; the clients received ``message``. This method may
+        hold updates back until the cohort is complete. It gets the updates of one process: an
+        attack that needs the whole cohort forbids several processes.
         """
         return iter(updates)
 

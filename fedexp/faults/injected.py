@@ -63,15 +63,16 @@ class Injected(Faults):
         byzantine: the share of Byzantine clients among the clients with data.
         attack: ``sign_flip`` sends w^t - factor (w_k - w^t), ``scale`` w^t + factor (w_k - w^t);
             ``label_flip`` trains on labels C - 1 - y; ``backdoor`` sends w^t + factor (w_k - w^t)
-            after training on triggered images; the others see above.
-        factor: ratio of the lengths of the sent step and the trained step; ``inner_product``: of
-            the mean honest step.
-        knows: the updates that colluding clients know: the ``honest`` updates of the cohort before
-            they send theirs, or only their ``own`` before the attack.
-        deviations: z of ``little_is_enough``; None: from the sizes of the cohort.
-        direction: of the perturbation of ``min_max``.
+            after training on triggered images; see above for the other attacks.
+        factor: length of the sent step divided by the length of the trained step; with
+            ``inner_product`` divided by the length of the mean known step.
+        knows: the updates that colluding clients know before they send their own: ``honest``, the
+            honest updates of the cohort; or ``own``, the colluding clients' updates before the
+            attack.
+        deviations: z of ``little_is_enough``; None: computed by ``most_deviations``.
+        direction: the direction p of ``min_max``.
         poisoned: share of a client's images that ``backdoor`` poisons.
-        trigger: of ``backdoor``.
+        trigger: the trigger of ``backdoor``.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class Injected(Faults):
         )
 
     def drops_out(self, round: int, client: int) -> bool:
-        """Drawn with probability ``drop``."""
+        """True with probability ``drop``."""
         return self._occurs("drop", self.drop, round, client)
 
     def data(self, round: int, data: ClientData) -> ClientData:
@@ -156,7 +157,7 @@ class Injected(Faults):
         return collude(updates, message, attackers, parameters, self._joint_step, self.knows)
 
     def metrics(self, round: int, cohort: Sequence[int]) -> dict[str, float]:
-        """The number of drop-outs; of the other clients, stragglers, NaN updates and Byzantine."""
+        """The number of drop-outs; of the others, stragglers, NaN updates and Byzantine clients."""
         clients = set(cohort)
         present = {client for client in clients if not self.drops_out(round, client)}
         return {

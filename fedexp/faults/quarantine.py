@@ -17,10 +17,10 @@ Policy = Literal["quarantine", "raise"]
 
 
 class Quarantine:
-    """Refuses updates with weights or reports that are not finite, and such merged weights.
+    """Refuses updates and merged weights that are not finite.
 
     Args:
-        policy: ``quarantine`` leaves such an update out, and keeps the old global model, with a
+        policy: ``quarantine`` leaves such an update out, or keeps the old global model, with a
             warning; ``raise`` raises an error.
 
     Attributes:
@@ -83,7 +83,7 @@ class Quarantine:
 
 
 def is_finite(update: Update, kept: Sequence[Tensors] = ()) -> bool:
-    """Whether neither the weights and the reports of parts nor ``kept`` hold NaN or infinity.
+    """Whether weights, reports of parts and ``kept`` are free of NaN and infinity.
 
     Args:
         update: the update.
@@ -95,7 +95,7 @@ def is_finite(update: Update, kept: Sequence[Tensors] = ()) -> bool:
 def has_finite_sums(update: Update, kept: Sequence[Tensors], device: torch.device) -> Tensor:
     """Whether the sums of all tensors that ``is_finite`` checks are finite, a bool on ``device``.
 
-    If they are, the update is finite. If not, ask ``is_finite``: finite terms can overflow a sum.
+    If they are, the update is finite. If not, call ``is_finite``: finite terms can overflow a sum.
     """
     sums = _sums(_floats(update, kept))
     if not sums:
@@ -110,7 +110,7 @@ def _floats(update: Update, kept: Sequence[Tensors]) -> Iterator[Tensor]:
 
 
 def _named(tensors: Tensors) -> str:
-    """The first tensor that is not finite, and the number of the others."""
+    """The first tensor that is not finite, and the number of other such tensors."""
     bad = [name for name, value in tensors.items() if not _all_finite([value])]
     if not bad:
         return "weights that the client keeps"

@@ -16,9 +16,9 @@ class Trigger(BaseModel):
 
     Attributes:
         size: side of the square in pixels.
-        corner: the corner of the image that it fills.
-        value: of its pixels in all channels: 0 is the smallest possible value of a pixel, 1 the
-            largest. If images are floats, these are the smallest and largest of the training split.
+        corner: the corner of the image that the square fills.
+        value: value of the square's pixels in all channels: 0 is the smallest possible pixel value,
+            1 the largest; if images are floats, the smallest and largest of the training split.
         target: the class.
     """
 

@@ -11,7 +11,7 @@ from fedexp.data.federated import ClientData, FederatedData
 
 
 class LabelFlip:
-    """Gives clients labels C - 1 - y; the labels of the population are flipped once."""
+    """Gives clients the labels C - 1 - y; the population's labels are flipped once and reused."""
 
     _original: FederatedData | None = None
     _flipped: FederatedData
@@ -32,7 +32,7 @@ def _flipped(data: FederatedData) -> FederatedData:
 
 @dataclass(frozen=True)
 class Straggler(ClientData):
-    """A client's data; an epoch ends after the share ``work`` of its steps, at least one step.
+    """A straggler's data: an epoch has only the share ``work`` of its steps, at least one step.
 
     With ``local.steps`` the client takes the share ``work`` of these steps.
     """

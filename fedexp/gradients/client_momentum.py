@@ -23,21 +23,22 @@ Share = Annotated[float, Field(gt=0, le=1)]
 class ClientMomentum(LocalGradient):
     """v = alpha g + (1 - alpha) Delta, with Delta the mean direction of the last round (FedCM).
 
-    Xu et al., 2021, arXiv 2106.10874, Alg. 2. A local step is w <- w - eta v. After the round
+    Xu et al., 2021, arXiv 2106.10874, Alg. 2. g is the gradient of the local step w <- w - eta v.
+    After the round
 
         Delta <- (w^t - mean_cohort w_k) / (eta K),
 
-    K the number of local steps, so that Delta is the mean of all v in the cohort. It is 0 in the
-    first round, whose steps are therefore short. The next global model is the aggregator's result;
-    the mean, ``aggregator=uniform``, is the paper's x - eta_g Delta with eta_g = eta K.
+    K the number of local steps, so that Delta is the mean of all v in the cohort. In the first
+    round Delta is 0, so steps are short. The next global model is the aggregator's result;
+    ``aggregator=uniform`` is the paper's x - eta_g Delta with eta_g = eta K.
 
-    Clients may take different numbers of steps, which the paper does not consider. Then eta K is
-    the mean over the cohort, and Delta weights each v equally. With local momentum or Nesterov's,
-    ``unit_distance`` replaces K, as in SCAFFOLD. Weight decay of the optimizer is added to v, and
-    ``local.grad_clip`` clips v. Private parameters have no Delta: they use g.
+    If clients take different numbers of steps, which the paper does not consider, eta K is the mean
+    over the cohort, and each v has the same weight in Delta. With local momentum or Nesterov's
+    momentum, ``unit_distance`` replaces K, as in SCAFFOLD. Weight decay of the optimizer is added
+    to v, and ``local.grad_clip`` clips v. Private parameters have no Delta: they use g.
 
-    Traffic: each update has eta K, and from the second round the message has Delta: twice the
-    model down.
+    Traffic: each update has eta K. From the second round the message has Delta, so that a client
+    downloads twice the size of the model.
 
     Args:
         alpha: share of the gradient; 1 gives FedAvg.
@@ -65,12 +66,12 @@ class ClientMomentum(LocalGradient):
         self.local = LocalGradient()
 
     def setup(self, setting: Setting) -> None:
-        """Make a buffer for Delta; an empty ``mean`` stands for Delta = 0."""
+        """Make a buffer for Delta; an empty ``mean`` means Delta = 0."""
         self.momentum = Anchors(shared_parameters(setting))
         self.mean: Tensors = {}
 
     def forward(self, parameters: Tensors, own: Tensors, gradient_at: GradientAt) -> Tensors:
-        """v."""
+        """The gradients v of the step."""
         return {
             name: self.alpha * g + (1 - self.alpha) * self.momentum[name]
             if name in self.momentum
@@ -111,7 +112,7 @@ class SharpnessAwareMomentum(ClientMomentum):
 
     Args:
         alpha: share of FedSAM's gradient, the paper's beta.
-        rho: length of the step to the weights where that gradient is taken.
+        rho: length of the step from w to the weights where FedSAM takes its gradient.
     """
 
     def __init__(self, alpha: Share, rho: PositiveFloat) -> None:

@@ -13,9 +13,9 @@ class LocallyEstimated(SharpnessAware):
     """The gradient at w + rho d / ||d||, d = w_old - w^t (Fan et al., ICML 2024).
 
     w^t is the global model of this round, w_old the global model that this client received last.
-    The server moved from w_old to w^t, so d points up the global loss. In a client's first round d
-    is 0, and the gradient is the plain one. A step costs two gradients, because the log has the
-    loss at w.
+    The server moved from w_old to w^t to lower the global loss, so d points uphill. In a client's
+    first round d is 0, and the gradient is taken at w. A step costs two gradients: the gradient at
+    w gives the logged loss.
     """
 
     def setup(self, setting: Setting) -> None:
@@ -23,7 +23,7 @@ class LocallyEstimated(SharpnessAware):
         self.ascent = Anchors(shared_parameters(setting))
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Set the direction, and keep this round's global model for the client's next turn."""
+        """Set the direction, and keep the received global model for the client's next turn."""
         received = {name: message.weights[name].clone() for name in self.ascent}
         self.ascent.fill({name: memory[name] - received[name] for name in memory})
         memory.update(received)

@@ -1,4 +1,4 @@
-"""Per-FedAvg: local steps that improve the model after one step of a client's own."""
+"""Per-FedAvg: local steps improve the model that a client gets after one gradient step."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class Meta(LocalGradient):
     """The gradient of f(w - alpha grad f(w)), MAML's objective (Fallah et al., NeurIPS 2020).
 
     g is the gradient at w - alpha grad f(w). The exact gradient is (I - alpha H) g, H the Hessian
-    at w. The paper draws independent batches D, D' and D'' for the three; here a batch is divided
-    into two or three parts. A step also takes the gradient on the whole batch, whose loss is
-    logged. Both approximations are the paper's:
+    at w. The paper draws independent batches D for grad f(w), D' for g and D'' for H; here they are
+    two or three parts of one batch. A step also takes the gradient on the whole batch, which gives
+    the logged loss. Both approximations are from the paper:
 
-    * ``first_order`` leaves H out: grad f(w) on D, g on D'.
-    * ``hessian_free`` takes H g as the difference of two gradients on D'', at w + delta g and at
-      w - delta g, over 2 delta.
+    * ``first_order`` leaves H out: the gradient is g.
+    * ``hessian_free`` replaces H g by the difference of the gradients on D'' at w + delta g and at
+      w - delta g, divided by 2 delta.
 
     Args:
-        alpha: step size of a client's own step.
-        approximation: of the Hessian.
-        delta: step of the difference of gradients, for ``hessian_free``.
+        alpha: size of the step in the objective.
+        approximation: how the Hessian is approximated.
+        delta: see ``hessian_free``.
     """
 
     forbids = MappingProxyType(

@@ -20,8 +20,9 @@ _ALPHA = "personalization.alpha"
 class Mixture(LocalGradient):
     """The gradient of f(w) for w, of f(alpha v + (1 - alpha) w) for v (Deng et al., 2020, Alg. 1).
 
-    Both are taken at the weights before the step, on the same batch. v is the client's own model;
-    the second gradient is alpha times the gradient at the mixture. A step costs two gradients.
+    w is the shared model, v the client's own model. Both gradients are taken at the weights before
+    the step, on the same batch. The gradient for v is alpha times the gradient at the mixture. A
+    step costs two gradients.
     """
 
     traits = frozenset({MIXED_MODEL})

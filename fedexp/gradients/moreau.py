@@ -22,15 +22,16 @@ class Moreau(LocalGradient):
 
     theta minimizes f(theta) + (lam / 2) ||theta - w||^2 approximately: ``steps`` gradient steps on
     the batch of the local step. So the step w <- w - eta lam (w - theta) costs ``steps`` gradients,
-    and one more at w, because the log has the loss there. Then theta becomes the own model of
-    ``personalization=pfedme``; its gradient here is the one that leads a plain SGD step there.
+    and one more at w for the logged loss. Then theta becomes the own model of
+    ``personalization=pfedme``: this part returns the gradient with which a plain SGD step moves the
+    own model to theta.
 
     Args:
         lam: strength of the proximal term. eta lam must be below 2.
         steps: K, gradient steps for theta. The paper asks for a given accuracy instead.
-        rate: their step size.
-        start: where theta starts: "previous" is the last step's theta, at first the global model,
-            as in the authors' code; "shared" is w. The paper leaves it open.
+        rate: step size of the gradient steps for theta.
+        start: where theta starts: "previous" (authors' code) is the theta of the last local step,
+            in the first step the global model; "shared" is w. The paper does not say.
     """
 
     traits = frozenset({PROXIMAL_POINTS})

@@ -13,8 +13,8 @@ from fedexp.gradients.steps import along, scaled_to
 class SharpnessAware(LocalGradient):
     """The gradient at w + rho g / ||g||, g the gradient at w (Qu et al., ICML 2022).
 
-    Both gradients are taken on the same batch, so a step costs two. The norm is over all trained
-    parameters. Running statistics follow the pass at w alone.
+    Both gradients are taken on the same batch, so a step costs two gradients. The norm is over all
+    trained parameters. The forward pass at w alone updates BatchNorm's running statistics.
 
     Args:
         rho: length of the step to the other weights.

@@ -1,4 +1,4 @@
-"""APFL: a client's personal model is a mixture of its own model and the shared one."""
+"""APFL: a client's personal model is a mixture of its own model and the shared model."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class APFL(OwnModel):
     norm of the gradients of both.
 
     Args:
-        alpha: the share of v, at first.
+        alpha: the initial share of v.
         adaptive: whether each client adapts alpha at the start of its rounds by Eq. 10:
             alpha <- alpha - eta <v - w, grad f(alpha v + (1 - alpha) w)>, then clipped to [0, 1].
-            The gradient is taken on the round's first batch, eta is the learning rate.
-        batch_size: samples of that batch.
+            The gradient is taken on the round's first batch; eta is the learning rate.
+        batch_size: samples in this first batch.
     """
 
     needs = MappingProxyType(
@@ -47,7 +47,7 @@ class APFL(OwnModel):
         self.register_buffer("alpha", torch.tensor(self.first_alpha))
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Set alpha, and at first v."""
+        """Set alpha; in the client's first round also v."""
         if "alpha" not in memory:
             self.start_from(client, message.weights)
             memory["alpha"] = torch.full_like(self.alpha, self.first_alpha)

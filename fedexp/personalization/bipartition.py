@@ -1,4 +1,4 @@
-"""Clustered federated learning's division of a cluster in two, by the cosines of its updates."""
+"""Divides a cluster of clients in two by the cosines of their updates (CFL)."""
 
 from typing import Literal
 
@@ -23,12 +23,13 @@ def cosines(rows: Tensor, columns: Tensor) -> Tensor:
 def bipartition(similarity: Tensor, method: Linkage) -> Tensor:
     """Divide n points in two groups (Sattler et al., TNNLS 2020, Alg. 1).
 
-    Single linkage gives the groups whose most similar pair across the groups is least similar,
-    max over i in c_1 and j in c_2 of alpha_ij. Complete linkage avoids groups of one outlier.
+    Single linkage gives the groups c_1 and c_2 with the smallest max alpha_ij over i in c_1 and j
+    in c_2: the most similar pair across the groups is as dissimilar as possible. Complete linkage
+    avoids groups of one outlier.
 
     Args:
         similarity: alpha [n, n] symmetric, n at least 2.
-        method: linkage of the hierarchical clustering.
+        method: linkage of the hierarchical clustering, ``single`` or ``complete``.
 
     Returns:
         [n] int64, 0 or 1; the first point is in group 0.

@@ -1,4 +1,4 @@
-"""CFL: clusters of clients are divided in two where their updates point apart."""
+"""CFL: a cluster of clients is divided in two if its clients' updates point apart."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ class CFL(ClusterModels):
 
     All clients start in one cluster. Each cluster is trained by FedAvg of its own clients. Let d_i
     be the change of the shared parameters in the local training of client i. A cluster is divided
-    if ||mean d_i|| < eps1 and max ||d_i|| > eps2: the clients do not agree although their mean
-    stands still. ``bipartition`` of the cosines of the d_i gives the two parts. Each part's first
+    if ||mean d_i|| < eps1 and max ||d_i|| > eps2: the mean hardly moves, but single clients do.
+    ``bipartition`` of the cosines of the d_i gives two new clusters, its children. A child's first
     model is the mean of its own clients' models in this round, as in the authors' code.
 
-    The paper assumes that all clients take part. Here the norms and cosines are those of the
-    clients that are present. A client that was absent at a division is sent the model from before
-    the division when it next takes part. It then joins the part that holds the most similar update
-    of the division, as a new client does in the paper; its update is not averaged in that round.
-    So the server keeps the updates of each division. A stack of divisions takes a round for each.
+    The paper assumes that all clients take part. Here only the clients of the cohort count. A
+    client that was absent at a division gets the model from before the division when it next takes
+    part. It then joins the child with the most similar update of the division, as a new client does
+    in the paper; its own update is not averaged in that round. So the server keeps the updates of
+    each division. A client that missed several divisions needs one round for each.
 
-    A client's personal model is the present model of its cluster.
+    A client's personal model is the current model of its cluster.
 
     Args:
         eps1: largest norm of a cluster's mean update at which it may be divided.
         eps2: norm that the largest update of a client must exceed.
-        gamma: gamma_max of the paper. A cluster stays whole unless gamma is less than
-            sqrt((1 - alpha) / 2), alpha the largest cosine across the two parts; 0: no such test.
-        linkage: see ``bipartition``; ``single`` is the paper's, ``complete`` the authors' code's.
-        min_clients: smallest number of present clients of a cluster that is divided.
+        gamma: gamma_max of the paper. A cluster is divided only if gamma < sqrt((1 - alpha) / 2),
+            alpha the largest cosine of two updates in different children; 0: no such test.
+        linkage: see ``bipartition``; ``single``: paper; ``complete``: authors' code.
+        min_clients: a cluster with fewer clients in the cohort is not divided.
         weighting: see ``ClusterModels``; it applies to the mean update, too.
     """
 
@@ -73,11 +73,11 @@ class CFL(ClusterModels):
         return PartMessage(message.round, weights | own, message.extras)
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Keep the updates for ``correct``, which has the weights that the cohort started from."""
+        """Keep the updates for ``correct``, which gets the weights that the cohort started from."""
         self._updates = sorted(updates, key=lambda update: update.client)
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """Average and divide the clusters; the aggregator's result is used until a division."""
+        """Average and divide the clusters; before the first division the aggregator averages."""
         self._norms = (0, 0.0, 0.0)
         places = [int(self._tree.place[update.client]) for update in self._updates]
         for number in sorted(set(places)):
@@ -93,7 +93,7 @@ class CFL(ClusterModels):
         return merged
 
     def _update(self, number: int, present: Sequence[PartUpdate], start: Tensors) -> None:
-        """Average a cluster's models, in two parts if it is divided now."""
+        """Average a cluster's models; for each child separately, if the cluster is divided now."""
         node, mean = self._tree.nodes[number], self.average(present, start)
         steps = torch.stack([self._step(model_of(update), start) for update in present])
         groups = self._division(steps, self._step(mean, start))
@@ -107,7 +107,7 @@ class CFL(ClusterModels):
             self._tree.nodes[node.first_child + group].model = self.average(own, start)
 
     def _division(self, steps: Tensor, mean: Tensor) -> Tensor | None:
-        """The part, 0 or 1, of each of the n present clients; None if the cluster stays whole.
+        """The child, 0 or 1, of each of the n present clients; None if there is no division.
 
         Args:
             steps: [n, D] the clients' updates.
@@ -135,7 +135,7 @@ class CFL(ClusterModels):
         self._tree.load_state(state)
 
     def metrics(self) -> dict[str, float]:
-        """The number of clusters, and both norms of the cluster with the most present clients."""
+        """The number of clusters; both norms, for the cluster with the most present clients."""
         _, mean, largest = self._norms
         return {
             "personalization/clusters": self._tree.leaves,

@@ -18,13 +18,14 @@ _WEIGHTS = "weights"
 
 
 class ClusterModels(Received):
-    """The server averages the updates of each cluster. A personal model is a cluster's present one.
+    """The server averages the updates of each cluster.
 
     A client sends one model, as in FedAvg. The server keeps the cohort's models until the end of
-    the round. There is no global model.
+    the round. A client's personal model is the current model of its cluster. There is no global
+    model.
 
     Args:
-        weighting: the weight of a client in its cluster's average: equal, or its samples.
+        weighting: a client's weight in the average of its cluster: ``uniform`` or ``samples``.
     """
 
     has_global = False
@@ -41,7 +42,7 @@ class ClusterModels(Received):
         self.weighting = weighting
 
     def clustered(self, name: str) -> bool:
-        """Whether each cluster has its own weight of this name; otherwise all share it."""
+        """Whether each cluster has its own weight of this name; otherwise all clusters share it."""
         return True
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
@@ -53,7 +54,7 @@ class ClusterModels(Received):
 
         Args:
             members: updates with the weights that ``extract`` kept.
-            current: the cluster's present model.
+            current: the cluster's current model.
         """
         mean = Average(self.weighting)
         for update in members:

@@ -17,9 +17,10 @@ class Node:
     """A cluster.
 
     Attributes:
-        model: the model that its clients start from; the last one, if the cluster is divided.
-            Empty: the global model.
-        first_child: the number of its first child, the second one follows; 0: not divided.
+        model: the model that the cluster's clients start from; in a divided cluster, the model at
+            its division. Empty: the global model.
+        first_child: the number of the first child; the second child has the next number. 0: the
+            cluster is not divided.
         steps: [n, D] updates of the clients that were present at the division.
         groups: [n] the child, 0 or 1, that each of these clients went to.
     """
@@ -58,14 +59,14 @@ class ClusterTree:
     def divide(
         self, number: int, start: Tensors, clients: Tensor, steps: Tensor, groups: Tensor
     ) -> Node:
-        """Divide a cluster; its ``clients`` [n] move to the children, which start from ``start``.
+        """Divide a cluster and move the present clients to its two children.
 
         Args:
             number: the cluster.
-            start: the model from which the updates were made.
-            clients: the clients that are present.
+            start: the model that the updates started from.
+            clients: [n] the clients that are present.
             steps: [n, D] their updates.
-            groups: [n] 0 or 1, the child of each.
+            groups: [n] 0 or 1, the child of each client.
         """
         node = self.nodes[number]
         node.model, node.steps, node.groups = start, steps, groups
@@ -78,7 +79,7 @@ class ClusterTree:
     def descend(self, client: int, step: Tensor) -> None:
         """Move a client that was absent at its cluster's division to one of the children.
 
-        It joins the child with the update that has the largest cosine with ``step`` [D].
+        It joins the child of the client whose update had the largest cosine with ``step`` [D].
         """
         node = self.node_of(client)
         nearest = cosines(step[None], node.steps.to(step.device)).argmax()

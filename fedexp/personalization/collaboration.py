@@ -14,9 +14,9 @@ from fedexp.core.prototypes import class_prototypes
 def feature_statistics(features: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
     """h and V of a client's n samples.
 
-    p_c is the share of class c, mu_c its mean feature. h_c = p_c mu_c, and
-    V = (sum_c p_c mean_c ||z||^2 - sum_c p_c^2 ||mu_c||^2) / n is the variance of h as an estimate
-    from n samples.
+    p_c is the share of class c, mu_c its mean feature, mean_c the mean over its samples.
+    h_c = p_c mu_c, and V = (sum_c p_c mean_c ||z||^2 - sum_c p_c^2 ||mu_c||^2) / n is the variance
+    of h as an estimate from n samples.
 
     Args:
         features: z [n, d].
@@ -36,8 +36,8 @@ def feature_statistics(features: Tensor, labels: Tensor, num_classes: int) -> tu
 def collaboration_weights(statistics: Tensor, variances: Tensor) -> np.ndarray:
     """The weights alpha_ij of client j's classifier in the combined classifier of client i.
 
-    Row i minimises sum_j alpha_ij^2 V_j + sum_c ||sum_j alpha_ij (h_ic - h_jc)||^2, a variance and
-    a squared bias, over weights alpha_ij >= 0 whose sum is 1.
+    Row i minimises sum_j alpha_ij^2 V_j + sum_c ||sum_j alpha_ij (h_ic - h_jc)||^2 over weights
+    alpha_ij >= 0 whose sum is 1. The first term is a variance, the second a squared bias.
 
     Args:
         statistics: h [K, C, d] of the clients.
@@ -57,7 +57,7 @@ def collaboration_weights(statistics: Tensor, variances: Tensor) -> np.ndarray:
 
 
 def combined(tensors: list[Tensor], weights: np.ndarray) -> Tensor:
-    """The weighted sum of tensors of the same shape, summed in float64, in their dtype."""
+    """The weighted sum of tensors of one shape, computed in float64 and returned in their dtype."""
     stacked = torch.stack(tensors)
     shares = torch.as_tensor(weights, dtype=torch.float64, device=stacked.device)
     mean: Tensor = torch.tensordot(shares, stacked.double(), dims=1)

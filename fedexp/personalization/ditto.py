@@ -18,9 +18,9 @@ from fedexp.regularizers.proximal import Proximal
 class Ditto(Personalization):
     """v <- v - eta (grad F_k(v) + lam (v - u)) (Li et al., ICML 2021, Alg. 1).
 
-    v is the client's personal model. It does not affect the shared model. In each of the client's
-    rounds v is trained further, for as many epochs as the shared model. With lam = 0 this is purely
-    local training.
+    v is the client's personal model, u the model that it is pulled to, F_k the client's loss. v
+    does not affect the shared model. In each of the client's rounds v is trained further, for as
+    many epochs as the shared model. With lam = 0 this is purely local training.
 
     Args:
         lam: strength of the proximal term.
@@ -61,7 +61,7 @@ class Ditto(Personalization):
             memory.clear()
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """Keep the trained shared model for ``begin``, which removes it in the same turn."""
+        """Keep the trained shared model until ``begin`` of the personal model in this round."""
         if self._anchor_is_local:
             memory.update({name: client.weights[name].clone() for name in self.penalty.anchors})
         return {}

@@ -1,4 +1,4 @@
-"""FedALA: each client starts from its own mixture of the global and its last local model."""
+"""FedALA: each client starts from a learned mixture of the global and its last local model."""
 
 from __future__ import annotations
 
@@ -28,9 +28,11 @@ class FedALA(Personalization):
     W has one number in [0, 1] for each parameter of the top layers; the lower layers start from the
     global model. The client keeps W and learns it before its local training, from its second round
     on: W <- clip(W - rate * g * (global - local), 0, 1), g the gradient of the loss at the mixture
-    on a batch. At first W is 1 and is learned until the loss settles; later for one epoch.
+    on a batch. W starts at 1. The first time it is learned until the loss settles; later for one
+    epoch.
 
-    The samples are drawn anew in each round and not augmented. Buffers are the global model's.
+    The samples that W is learned on are drawn anew in each round and not augmented. Buffers come
+    from the global model.
 
     Args:
         top: p, the number of layers with a W, counted from the output. A layer is a module that has
@@ -39,7 +41,8 @@ class FedALA(Personalization):
         rate: the step size for W.
         batch_size: largest number of samples in one step for W.
         window: number of last epochs whose losses are compared.
-        tolerance: the loss has settled if its standard deviation over ``window`` is below this.
+        tolerance: the loss has settled if its standard deviation over ``window`` epochs is below
+            this number.
         max_epochs: bound on the epochs of the first learning.
     """
 
@@ -95,7 +98,7 @@ class FedALA(Personalization):
         return {}
 
     def _learn(self, client: Client, local: Tensors, apart: Tensors, weights: Tensors) -> Tensors:
-        """W after this round's learning; ``weights`` is the last W, empty at first."""
+        """W after this round's learning; ``weights`` is the last W, empty the first time."""
         first = not weights
         learned = {name: torch.ones_like(value) for name, value in local.items()} | weights
         batches = list(self._batches(client))

@@ -1,4 +1,4 @@
-"""FedAMP: each client gets its own mean of all clients' models, near models count more."""
+"""FedAMP: each client gets its own mean of all clients' models; similar models count more."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ class FedAMP(Personalization):
 
         u_i = (1 - sum_j xi_ij) w_i + sum_j xi_ij w_j,   xi_ij = alpha A'(||w_i - w_j||^2),
 
-    j running over the other clients, with A(x) = 1 - exp(-x / sigma). So xi_ij is
+    j runs over the other clients, A(x) = 1 - exp(-x / sigma), and A' is its derivative. So xi_ij is
     alpha exp(-||w_i - w_j||^2 / sigma) / sigma. The client minimises
     F_i(w) + lambda / (2 alpha) ||w - u_i||^2, starting from u_i: ``regularizer=proximal`` with
-    mu = lambda / alpha. As in the paper, A' stands for the whole gradient; its factor 2 is left
+    mu = lambda / alpha. As in the paper, the factor 2 of the gradient of A(||w_i - w_j||^2) is left
     out. alpha is the same in all rounds.
 
-    The distance counts trained parameters only. Float buffers are combined like parameters, integer
-    buffers are the client's own. Sums are in float64.
+    The distance ||w_i - w_j|| is over trained parameters only. Float buffers are combined like
+    parameters, integer buffers are the client's own. Sums are in float64.
 
     In the paper all clients train in all rounds. Here a client that has not trained yet has no
-    model at the server: it gets the aggregator's global weights, and others get nothing from it.
-    The aggregator has no other use, and no global model is scored.
+    model at the server: it gets the aggregator's global weights, and it has no part in the u_i of
+    others. The aggregator has no other use, and no global model is scored.
 
-    The server needs memory for N models, beyond ``clients.ram_gib`` on disk. A message to one
-    client takes about N D operations, D being the size of the model.
+    The server needs memory for N models; models beyond ``clients.ram_gib`` are on disk. To compute
+    the message to one client takes about N D operations, D being the size of the model.
 
     Args:
         sigma: width of the attention, in squared distances between models.

@@ -1,4 +1,4 @@
-"""FedBABU: the federation trains only the body; clients tune heads before evaluation."""
+"""FedBABU: clients train only a shared body, and tune the whole model before evaluation."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -10,7 +10,7 @@ from fedexp.core.sockets import Personalization, Phase
 class FedBABU(Personalization):
     """All clients have the same random head, frozen until tuning (Oh et al., ICLR 2022).
 
-    So the head is never sent. The global model is the averaged body with this head.
+    So the head is never sent. The global model is the averaged backbone, the body, with this head.
 
     Args:
         tuning_epochs: epochs of tuning the whole model on the client's data.

@@ -24,7 +24,7 @@ from fedexp.personalization.fedrep import FedRep
 
 
 class FedPAC(FedRep):
-    """Classifier collaboration (Xu et al., ICLR 2023, Algorithm 1).
+    """Classifier collaboration (Xu et al., ICLR 2023, Algorithm 1). The body is the backbone.
 
     A client first trains its head alone, then its body alone. It sends its head, and the statistics
     h and V of its features under the received body (``feature_statistics``). The server averages
@@ -32,11 +32,11 @@ class FedPAC(FedRep):
     ``collaboration_weights``, and sends the client this head when it is drawn next.
 
     The paper's other half is the alignment of features with global centroids: use
-    ``loss=prototype_align``. There samples whose class has no centroid yet are left out; the
+    ``loss=prototype_align``. This loss leaves out samples whose class has no centroid yet; the
     released code pulls them to the client's own centroid. The released code trains the head with a
-    learning rate of 0.1, and the body with 0.01 or 0.02; here both have the same. It sets weights
-    below 0.001 to 0; here they stay. Float buffers of a head are combined like parameters, integer
-    buffers are the client's own.
+    learning rate of 0.1, and the body with 0.01 or 0.02; here head and body have the same learning
+    rate. The released code sets weights below 0.001 to 0; here they stay. Float buffers of a head
+    are combined like parameters, integer buffers are the client's own.
 
     Args:
         head_epochs: epochs of training the head; the body trains for ``local.epochs``.
@@ -49,7 +49,7 @@ class FedPAC(FedRep):
         super().__init__(head_epochs, global_model)
 
     def create(self, network: Network, loss: Loss) -> None:
-        """Remember the number of classes and the names of the head's buffers that never travel."""
+        """Remember the number of classes and the names of the head's derived buffers."""
         self._num_classes = network.num_classes
         self._derived = {f"head.{name}" for name in network.head.derived}
 
@@ -59,7 +59,7 @@ class FedPAC(FedRep):
         self._heads = ClientModels(self.store)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Compute h and V under the received body, for ``report``, which removes them."""
+        """Compute h and V under the received body, for ``report``."""
         h, variance = feature_statistics(*client.features(), self._num_classes)
         memory.update(h=h, variance=variance)
 

@@ -12,14 +12,13 @@ GlobalModel = Literal["none", "initial_head"]
 
 
 class FedPer(Personalization):
-    """The head is private, body and head are trained together (Arivazhagan et al., 2019).
+    """The head is private; body (backbone) and head train together (Arivazhagan et al., 2019).
 
     The server still sends the head's extras, such as FedNH's prototypes.
 
     Args:
         global_model: "none" evaluates no global model; "initial_head" evaluates the averaged body
-            with the initial head, which is the same for all clients (as in FedNH's tables, AAAI
-            2023).
+            with the initial head, which is equal at all clients (as in FedNH's tables, AAAI 2023).
     """
 
     forbids = MappingProxyType(

@@ -10,7 +10,8 @@ from fedexp.personalization.fedper import FedPer, GlobalModel
 class FedRep(FedPer):
     """Each round trains the head alone, then the body alone (Collins et al., ICML 2021, Alg. 1).
 
-    The frozen half is in eval mode, so its BatchNorm statistics do not change.
+    The body is the backbone. The frozen one of the two is in eval mode, so its BatchNorm statistics
+    do not change.
 
     Args:
         head_epochs: epochs of training the head, also with ``local.steps``; the body trains for

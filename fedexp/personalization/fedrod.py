@@ -24,9 +24,9 @@ _HYPERNETWORK = "personalization.hypernetwork."
 class FedROD(Personalization):
     """Personal logits = generic logits + h_k(z), h_k linear (Chen and Chao, ICLR 2022).
 
-    The loss of h_k is the cross-entropy of the personal logits. Features and generic logits are
-    detached there. So only the configured loss trains body and generic head; in the paper it is the
-    balanced softmax.
+    The generic head is the shared head; h_k is private to client k. The loss of h_k is the
+    cross-entropy of the personal logits, in which features and generic logits are detached. So only
+    the loss socket trains backbone and generic head; in the paper it is the balanced softmax.
 
     Args:
         private_head: h_k. "linear" has a bias and starts from zero. "copy" has no bias and starts
@@ -34,8 +34,9 @@ class FedROD(Personalization):
             Linear(C, d)-ReLU-Linear(d, d C) computes V_k [d, C] from the client's class shares [C];
             it is shared and averaged like the body.
         second_phase: "none" trains h_k together with the rest; ``local.grad_clip`` then uses the
-            norm of all gradients. "local" trains h_k afterwards for ``local.epochs``, with body and
-            generic head frozen; "plain_sgd" does the same by SGD without momentum and weight decay.
+            norm of all gradients. "local" trains h_k afterwards for ``local.epochs``, with backbone
+            and generic head frozen. "plain_sgd" is "local" by SGD without momentum and weight
+            decay.
         clip_second_phase: whether ``local.grad_clip`` clips the gradients in the second phase.
     """
 
@@ -80,11 +81,11 @@ class FedROD(Personalization):
             self.head.load_state_dict({"weight": network.head.linear.weight.detach()})
 
     def shared(self, name: str) -> bool:
-        """Whether the weight is outside h_k; a hypernetwork is shared, its class shares are not."""
+        """Whether the weight is outside h_k, or in the hypernetwork; class shares are private."""
         return name.startswith(_HYPERNETWORK) or not name.startswith("personalization.")
 
     def phases(self, epochs: float) -> Sequence[Phase]:
-        """One phase for all, or a phase for the generic model and one for h_k."""
+        """One phase for all weights, or a phase for the generic model and a phase for h_k."""
         if self.second_phase == "none":
             return (Phase(epochs),)
         generic = ("backbone.", "head.")

@@ -11,8 +11,8 @@ class Finetune(Personalization):
     """A personal model is a global model after some epochs on the client's data.
 
     The federation is not affected. Tuning is like local training in the next round: same loss,
-    optimizer, learning rate and batches. Only the regularizer is left out, which would tie the
-    model to the global one.
+    optimizer, learning rate and batches. Only the regularizer is left out, because it would tie the
+    model to the global model.
 
     Args:
         epochs: epochs of tuning the whole model.

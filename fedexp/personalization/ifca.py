@@ -1,4 +1,4 @@
-"""IFCA: a client trains the one of k models that has the smallest loss on its data."""
+"""IFCA: there are k models; a client trains the model with the smallest loss on its data."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from fedexp.regularizers.anchors import prefixed, with_prefix
 class IFCA(ClusterModels):
     """k models; clients choose one each round (Ghosh et al., NeurIPS 2020, Alg. 1, option II).
 
-    The server sends all k models. A client computes the mean cross-entropy of each on its training
-    data, in eval mode and without augmentation, and trains the model with the smallest one (ties:
-    the first). It returns this model and its number. The server averages the models of the clients
-    that chose the same number; a model that none chose does not change. Gradient averaging
-    (option I) is left out. The models start from different random draws; model 0 starts as FedAvg
-    does.
+    The server sends all k models. A client computes each model's mean cross-entropy on its training
+    data, in eval mode and without augmentation. It trains the model with the smallest value (of
+    equal values the first) and returns this model and its number. The server averages the models of
+    the clients that chose the same number; a model that no client chose does not change. Gradient
+    averaging (option I) is left out. The models start from different random weights; model 0 has
+    the initial weights of FedAvg.
 
-    A client's personal model is its choice among the server's present models.
+    A client's personal model is its choice among the server's current models.
 
     Args:
         clusters: k.
@@ -45,11 +45,11 @@ class IFCA(ClusterModels):
         self.register_buffer("chosen", torch.zeros((), dtype=torch.int64), persistent=False)
 
     def clustered(self, name: str) -> bool:
-        """Whether the weight is not in common."""
+        """Whether each of the k models has its own weight of this name."""
         return not name.startswith(self.common)
 
     def setup(self, setting: Setting) -> None:
-        """Draw the initial models of all clusters but the first, which is the global model."""
+        """Draw the initial models 1 to k - 1; model 0 is the global model."""
         self._further: list[Tensors] = []
         self._first: Tensors = {}
         self._used = 0
@@ -76,7 +76,7 @@ class IFCA(ClusterModels):
                 self._further[number - 1] = self.average(members, self._further[number - 1])
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """Model 0, and the aggregator's average of the common weights."""
+        """The next global weights: model 0, and the aggregator's average of the common weights."""
         first = self._first or current
         return {n: first[n] if self.clustered(n) else weight for n, weight in merged.items()}
 
@@ -89,7 +89,7 @@ class IFCA(ClusterModels):
         self._further = list(state["models"])
 
     def metrics(self) -> dict[str, float]:
-        """The number of models that were chosen."""
+        """The number of models that at least one client chose."""
         return {"personalization/clusters": self._used}
 
     # The client's half.

@@ -22,16 +22,17 @@ class KNNPer(Personalization):
     """share * kNN + (1 - share) * softmax of the global model (Marfoq et al., ICML 2022, Eq. 7).
 
     A client stores the features z_i and labels y_i of its training samples under the global model
-    of the evaluated round. Its kNN prediction of class y is proportional to the sum of exp(-d_i)
-    over the k nearest samples with y_i = y. Nothing is trained, and the federation is FedAvg's. The
-    paper chooses the share for each client on validation data; here all clients have the same.
+    of the evaluated round. Of the k samples nearest to an input, those with y_i = y vote for class
+    y: the kNN prediction of y is proportional to their sum of exp(-d_i), d_i the distance. Nothing
+    is trained beyond FedAvg's global model. The paper chooses the share for each client on
+    validation data; here all clients have the same share.
 
     Args:
-        share: lambda, of the kNN prediction.
+        share: lambda, the weight of the kNN prediction.
         neighbours: k; a client with fewer samples uses all.
-        distance: d. "euclidean" is ||z - z_i|| / scale, the paper's distance; "gaussian" is
+        distance: d_i. "euclidean" is ||z - z_i|| / scale, the paper's distance; "gaussian" is
             ||z - z_i||^2 / (feature_dim * scale), as in the authors' code.
-        scale: of d.
+        scale: see ``distance``.
     """
 
     takes_tokens = False
@@ -60,11 +61,11 @@ class KNNPer(Personalization):
         self.register_buffer("is_stored", torch.zeros(size, dtype=torch.bool), persistent=False)
 
     def tuning(self) -> Sequence[Phase]:
-        """A phase without epochs: ``begin`` sets the global model to the client."""
+        """A phase without epochs, so that the global model is scored after ``begin``."""
         return (Phase(0),)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Store the client's samples, before the evaluation only."""
+        """Store the client's features and labels; only before an evaluation."""
         if not client.is_personal:
             return
         z, labels = client.features()

@@ -7,11 +7,11 @@ from fedexp.core.sockets import Personalization
 
 
 class LGFedAvg(Personalization):
-    """The body is private, body and head are trained together (Liang et al., 2020, Algorithm 1).
+    """The body (backbone) is private; body and head train together (Liang et al., 2020, Alg. 1).
 
     The clients' bodies map inputs to local features; the shared head classifies them. The bodies
-    start from the same initial weights. The paper first trains by FedAvg for a while; start from
-    such weights by ``model.start_from``.
+    start from the same initial weights. The paper first trains by FedAvg for a while; to do this,
+    load FedAvg's weights by ``model.start_from``.
     """
 
     has_global = False

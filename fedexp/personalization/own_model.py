@@ -1,4 +1,4 @@
-"""Personalizations with an own model of each client that trains in the steps of the shared one."""
+"""The base of personalizations in which one step trains the shared and the client's own model."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class OwnModel(Personalization):
         )
 
     def shared(self, name: str) -> bool:
-        """Whether the weight is outside this part."""
+        """Whether the weight is outside the own model."""
         return not name.startswith("personalization.")
 
     def start_from(self, client: Client, weights: Tensors) -> None:
@@ -66,7 +66,7 @@ def own_model(weights: Tensors) -> Tensors:
 
 
 def mixture(weights: Tensors, alpha: Tensor) -> Tensors:
-    """alpha v + (1 - alpha) w; v is the own model in ``weights``, w the model beside it."""
+    """alpha v + (1 - alpha) w; v is the own model in ``weights``, w the shared model."""
     own = own_model(weights)
     return {name: alpha * v + (1 - alpha) * weights[name] for name, v in own.items()}
 

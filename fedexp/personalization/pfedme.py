@@ -1,4 +1,4 @@
-"""pFedMe: a client's own model is the proximal point of its model near the shared one."""
+"""pFedMe: a client's own model theta minimizes its loss plus a pull to the shared model."""
 
 from __future__ import annotations
 

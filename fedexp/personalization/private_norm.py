@@ -16,7 +16,7 @@ class PrivateNorm(Personalization):
     """BatchNorm layers, or their running statistics alone, are private to each client.
 
     The rest is shared and averaged. A client's personal model is its latest local model. There is
-    no global model: no client has its BatchNorm.
+    no global model, because the server does not get the private weights.
 
     Args:
         keeps: "layers" keeps weights, biases and running statistics (FedBN, Li et al., ICLR 2021,
@@ -50,5 +50,5 @@ class PrivateNorm(Personalization):
             )
 
     def shared(self, name: str) -> bool:
-        """Whether the weight stays with no client."""
+        """Whether the weight is sent, not private."""
         return name not in self._private

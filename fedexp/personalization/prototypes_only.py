@@ -54,7 +54,8 @@ class PrototypesOnly(Personalization):
 
     def create(self, network: Network, loss: Loss) -> None:
         """Remember the loss's buffers."""
-        self._buffer_of_loss = loss.get_buffer  # not the loss: its weights would be ours
+        # Not the loss itself: its weights would become weights of this module.
+        self._buffer_of_loss = loss.get_buffer
 
     def shared(self, name: str) -> bool:
         """False: nothing is shared."""
@@ -66,7 +67,7 @@ class PrototypesOnly(Personalization):
             self.get_buffer(name).copy_(self._buffer_of_loss(name))
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """With ``received``, replace the prototypes from the client's last training."""
+        """With ``score_with=received``, store the prototypes that the client receives."""
         if self._keeps_received:
             self.receive(message)
 

@@ -1,4 +1,4 @@
-"""A personal model is the model that the client would receive now."""
+"""Personalization without training: the personal model is what the client would receive now."""
 
 from collections.abc import Sequence
 
@@ -6,10 +6,11 @@ from fedexp.core.sockets import Personalization, Phase
 
 
 class Received(Personalization):
-    """The server's present model is scored as the personal model, as the parts adapt it.
+    """The personal model is the server's current model, after the parts adapt it to the client.
 
-    The federation is not affected. The client's latest local model is not scored. It differs from
-    the global model if a part adapts the model to the client, or sends each client its own.
+    The federation is not affected. The client's latest local model is not scored. The personal
+    model differs from the global model if a part adapts the model to the client, or sends each
+    client a different model.
     """
 
     def tuning(self) -> Sequence[Phase]:
