@@ -9,7 +9,6 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 from torch.func import grad
 
-from fedexp.config.schema import Epochs
 from fedexp.core.client_protocol import Client
 from fedexp.core.forward import at_least_float32
 from fedexp.core.functional import call_in_eval_mode
@@ -48,7 +47,7 @@ class FedAS(FedPer):
 
     def __init__(
         self,
-        align_epochs: Epochs,
+        align_epochs: PositiveInt,
         align_lr: PositiveFloat,
         align_batch_size: PositiveInt,
         global_model: GlobalModel,
