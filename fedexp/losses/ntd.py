@@ -1,4 +1,4 @@
-"""FedNTD: distillation from the global model over all classes except the true one."""
+"""FedNTD: distillation from the global model over all classes except the true class."""
 
 import torch
 import torch.nn.functional as F

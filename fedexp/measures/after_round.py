@@ -59,7 +59,7 @@ class AfterRound:
     def tuned_from(self) -> Message:
         """The global model from which personal models are tuned, if the method tunes them.
 
-        It is the model in ``message``, unless the measure ``best`` found a better one.
+        It is the model in ``message``, unless the measure ``best`` found a better model.
         """
         return self.found.best_model or self.message
 

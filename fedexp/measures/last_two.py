@@ -31,7 +31,7 @@ class LastTwo(Measure):
         self.every = every
 
     def begin_round(self, message: Message) -> None:
-        """Note the global weights before the round."""
+        """Store the global weights before the round."""
         self._before = message
 
     def __call__(self, after: AfterRound) -> Measured:
@@ -43,7 +43,7 @@ class LastTwo(Measure):
 
 
 def mean_of(before: Tensors, newest: Tensors) -> Tensors:
-    """The mean of two models' weights; integer tensors are those of ``newest``."""
+    """The mean of two models' weights; integer tensors come from ``newest``."""
     return {
         name: (before[name].double() + value).div(2).to(value.dtype)
         if value.is_floating_point()

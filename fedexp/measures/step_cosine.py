@@ -50,7 +50,7 @@ class StepCosine(Measure):
         self._sums, self._counts = sums, sum(map(Counter, items), Counter())
 
     def __call__(self, after: AfterRound) -> Measured:
-        """The mean cosine of each kind of step, over the clients that took one.
+        """The mean cosine of each kind of step, over the clients with such a step.
 
         Each client counts once. Steps that are zero or not finite are left out; a kind with no
         remaining step is absent.

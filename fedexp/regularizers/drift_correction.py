@@ -43,8 +43,8 @@ class DriftCorrection(Dynamic):
     too.
 
     ``estimate=corrected`` and ``last`` handle momentum like SCAFFOLD's option II, and warn once if
-    the local optimizer is not SGD. ``gradient``, SCAFFOLD's option I, is in neither the paper nor
-    its implementation.
+    the local optimizer is not SGD. The paper and its implementation do not have ``gradient``,
+    SCAFFOLD's option I.
 
     Traffic: from the second round the message contains g. The update contains the change of g_k,
     and d_k with ``drifts=cohort``.

@@ -94,7 +94,7 @@ class ClientClusters:
         if len(known) > self.exact_up_to:
             landmarks = min(self.landmarks, len(known))
             chosen = torch.from_numpy(np.sort(generator.choice(len(known), landmarks, False)))
-        share = len(chosen) / max(1, len(known))  # a landmark stands for 1 / share clients
+        share = len(chosen) / max(1, len(known))  # a landmark represents 1 / share clients
         weight = max(1, round(share * number))
         sample = known[chosen]
         found = ward_beside_equals(

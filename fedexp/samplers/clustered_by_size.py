@@ -30,7 +30,7 @@ def distributions_by_size(sizes: np.ndarray, num_draws: int) -> np.ndarray:
 
 
 class ClusteredBySize(Sampler):
-    """Draws one client from each of K distributions; clients of similar size share one.
+    """Draws a client from each of K distributions; clients of similar size share a distribution.
 
     The expected number of draws of client k is K n_k / n, n the number of all samples. So average
     the cohort uniformly: ``aggregator=uniform``. A client that is drawn several times counts

@@ -70,12 +70,12 @@ class DivFL(LastUpdates):
 
     Args:
         signal: the vectors that are compared. ``ideal``: the gradients at the global model; in each
-            round every client with data computes and uploads one. ``gradient`` (DivFL's released
-            code): the gradients at the models that clients received last. In the first round every
-            client with data uploads one, later each client of the cohort, computed before its
-            training. ``last_update``: the last update of each client, initially zero; it costs
-            nothing. Clients that have not trained yet are equal: one of them represents all. So
-            after the first round, as a rule, each cohort has one such client. ``all_updates``
+            round every client with data computes and uploads its gradient. ``gradient`` (DivFL's
+            released code): the gradients at the models that clients received last. In the first
+            round every client with data uploads its gradient; later each client of the cohort does,
+            before its training. ``last_update``: the last update of each client, initially zero; it
+            costs nothing. Clients that have not trained yet are equal: one of them represents all.
+            So after the first round, as a rule, each cohort has one such client. ``all_updates``
             (HiCS-FL's copy): in each round every client with data trains and sends its update,
             which the choice of the next round uses; the global model gets only the cohort's
             training.

@@ -53,7 +53,7 @@ class WeightUpdate(Signal):
 
 
 class VirtualBias(Signal):
-    """The update that plain SGD would give a bias; the head need not have one."""
+    """The update that plain SGD would give a bias; the head need not have a bias."""
 
     def measure(self, batch: Forward) -> Tensors:
         """``residual`` [C]: minus the cross-entropy's gradient with respect to a bias."""

@@ -122,7 +122,7 @@ def personal_metrics(clients: Sequence[Mapping[str, float]]) -> dict[str, float]
     """The ``personal/*`` metrics of a round from each client's ``personal_accuracies``.
 
     ``personal/accuracy_<kind>``, ``personal/std_<kind>`` and ``personal/worst_decile_<kind>`` for
-    each kind. ``personal/std`` and ``personal/worst_decile`` without a kind are those of the kind
+    each kind. ``personal/std`` and ``personal/worst_decile`` without a kind belong to the kind
     ``local``, the accuracy on data like the client's own.
     """
     metrics = spreads(clients, "personal/{}_{}")

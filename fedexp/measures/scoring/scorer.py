@@ -33,7 +33,10 @@ class Scorer:
 
     @torch.inference_mode()
     def predict(self, personal: bool, samples: Samples | Subset | None = None) -> Predictions:
-        """Predictions of the resident module as personal or global model; None: the test split."""
+        """Predictions of the resident module on ``samples``; None: on the test split.
+
+        ``personal``: whether the module holds a personal model, not the global model.
+        """
         samples = self._resources.data.test if samples is None else samples
         labels, z, logits = scored_rows(samples.targets, *self._outputs(personal, samples))
         return score(z, logits, labels, self._resources.module.head)
