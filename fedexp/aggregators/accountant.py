@@ -32,7 +32,7 @@ class Accountant:
                 "pip install 'fedexp[privacy]'"
             ) from error
         self._rdp = rdp
-        # With few releases and much noise the best order is above the default ones.
+        # With few rounds and much noise the best Renyi order is above opacus's default orders.
         self._orders = [*RDPAccountant.DEFAULT_ALPHAS, 128, 256, 512]
 
     def set(self, noise_multiplier: float, sampling_rate: float) -> None:

@@ -83,7 +83,7 @@ class CrossRound(Gathered):
     The server keeps the last K models of each client and selects one of them. The global model is
     the mean of all selected models. In each round the cohort is divided at random into batches of
     clients; for one batch after another ``best_combination`` selects anew. It takes into account
-    the models already selected: those of clients outside the cohort and of earlier batches. F of a
+    the models already selected, of clients outside the cohort and of earlier batches. F of a
     model is the mean cross-entropy in the last local epoch of its training. Float buffers are
     averaged too, but distances ignore them. Integer buffers are taken from the newest model, of
     several such models from the client with the lowest number.

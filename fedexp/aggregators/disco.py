@@ -67,8 +67,8 @@ class Disco(Gathered):
 
     Args:
         distance: ``kl`` or ``l2``.
-        target: ``uniform``: all classes alike. ``population``: the class distribution of all
-            training data, which the server must know; it sends it to the clients.
+        target: ``uniform``: all classes have the same share. ``population``: the class distribution
+            of all training data; the server must know it and sends it to the clients.
         a: weight of the discrepancy against the size.
         b: added to each client's weight before the ReLU.
         relative: whether the d_k of a cohort are divided by their sum, as the authors' code does

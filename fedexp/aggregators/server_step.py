@@ -62,7 +62,7 @@ class ServerStep(Average):
         return replace(average, items=(average.items, self._summands))
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """Replace this process's sums and summands by those of all processes."""
+        """Replace this process's sums and summands by the totals of all processes."""
         averages, summands = zip(*items, strict=True)
         super().set_reduced(sums, averages)
         self._summands = list(chain(*summands))

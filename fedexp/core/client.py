@@ -263,7 +263,7 @@ class ClientModule(LocalModel):
 
     @property
     def is_personal(self) -> bool:
-        """Whether a personal model is trained, not the shared one."""
+        """Whether a personal model is trained, not the shared model."""
         return self.turn.is_personal
 
     @property

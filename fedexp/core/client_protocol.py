@@ -88,7 +88,7 @@ class Client(Protocol):
         device: where the model and the data are.
         backbone: inputs to features z [B, d].
         head: the classifier, features [B, d] to logits [B, C].
-        is_personal: whether a personal model is trained, not the shared one.
+        is_personal: whether a personal model is trained, not the shared model.
         learning_rate: learning rate of this round's local optimizer.
         steps: gradient steps taken in this round.
         cross_entropy: mean cross-entropy over the steps of the last local epoch, a scalar on the

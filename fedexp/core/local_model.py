@@ -64,7 +64,7 @@ class LocalModel(LightningModule):
 
     @property
     def weights(self) -> Tensors:
-        """Name -> parameter or persistent buffer, except fixed ones; memory is shared."""
+        """Name -> parameter or persistent buffer that is not fixed; shares the module's memory."""
         return self.tensor_index.weights()
 
     @property

@@ -206,7 +206,7 @@ class Part:
         return {}
 
     def upload(self, client: Client, weights: Tensors, memory: Memory) -> Tensors:
-        """The shared weights to send in place of the trained ones; called after ``report``.
+        """The weights to send in place of the trained shared weights; called after ``report``.
 
         The client keeps the trained weights as its local model. Return new tensors for the weights
         that change, under the same names; do not change ``weights`` in place.

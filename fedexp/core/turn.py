@@ -21,7 +21,7 @@ class Turn:
         data: the client's training data.
         message: the message that the client received.
         round: selects the batches and the learning rate.
-        is_personal: whether a personal model is trained, not the shared one.
+        is_personal: whether a personal model is trained, not the shared model.
         learning_rate: learning rate of this round's local optimizer; NaN before training begins.
         steps: gradient steps taken.
         last_epoch_from: the step, from 0, with which the last epoch of the last phase begins; None

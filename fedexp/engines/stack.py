@@ -48,7 +48,7 @@ class Stack:
             value.copy_(self.state[name][row])
 
     def part(self, rows: slice) -> "Stack":
-        """A stack of these rows that shares memory with this one."""
+        """A stack of these rows that shares memory with this stack."""
         part = copy(self)
         part.state = {name: value[rows] for name, value in self.state.items()}
         part.turns = self.turns[rows]

@@ -23,7 +23,7 @@ FORMS: dict[Form, Callable[[Tensor], Tensor]] = {
     "sqrt": torch.sqrt,
     "exp": torch.exp,
 }
-"""Q: a class's share at the client -> the length of the class's vector, before normalisation."""
+"""Q: a class's share of the client's samples -> the class's factor, before normalisation."""
 
 
 def adaptation(counts: Tensor, form: Form = "linear") -> Tensor:

@@ -9,8 +9,8 @@ from fedexp.heads.adaptation import AdaptedHead, Form, Missing, Normalization
 class AdaptedLinear(AdaptedHead):
     """logits_c = Phi_k(c) W_c . z with W trained and shared (Fan et al., NeurIPS 2023, Table 4).
 
-    This is the table's row with local adaptation (LA) and without the simplex. Each client trains
-    with its own Phi, and its personal model keeps it; the global model has Phi = 1. z is not
+    This is the table's row with local adaptation (LA) and without the simplex. Client k trains with
+    its own Phi_k, and its personal model keeps Phi_k; the global model has Phi = 1. z is not
     normalised, and there is no bias. If Phi_k(c) = 0, W_c has no gradient at client k.
 
     Args:

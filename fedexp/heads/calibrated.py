@@ -53,7 +53,7 @@ def gaussian_features(mean: Tensor, covariance: Tensor, count: int, draw: Genera
 class Calibrated(GlobalClassifier):
     """A linear head that the server calibrates (CCVR; Luo et al., NeurIPS 2021, Alg. 1).
 
-    In a calibration round, by default the last one, the global weights stay as they are. For each
+    In a calibration round, by default the last round, the global weights do not change. For each
     class that it holds, a client of the cohort sends the number, sum z and sum z z^T of its
     features z. The received model in eval mode computes z. The server then computes the mean and
     covariance of each class (Eq. 3 and 4). It draws ``features`` virtual features of each class
@@ -106,7 +106,7 @@ class Calibrated(GlobalClassifier):
         self._classifier: Tensor | None = None
 
     def setup(self, setting: Setting) -> None:
-        """Note the last round. Raises InputError: the classifier is private to the clients."""
+        """Store the last round. Raises InputError: the classifier is private to the clients."""
         self.seed, self.last_round = setting.seed, setting.rounds
         if "head.linear.weight" not in setting.shared:
             raise InputError(

@@ -35,8 +35,9 @@ def simplex_etf(num_classes: int, dim: int, generator: Generator | None = None) 
 class ETF(AdaptedHead):
     """logits_c = Phi_k(c) W_c . z with W = sqrt(E_W) M fixed and z normalised.
 
-    The global model has Phi = 1 and all classes. A client that adapts has its own Phi; its softmax
-    excludes the classes that it lacks (Eq. 5) or keeps them. Without adaptation this is FedGE.
+    W_c is the row of class c. The global model has Phi = 1 and all classes. With ``adapt`` client k
+    has its own Phi_k; its softmax excludes the classes that it lacks (Eq. 5) or keeps them, see
+    ``missing``. Without ``adapt`` this is FedGE.
 
     Args:
         feature_dim: d, at least C - 1.
@@ -44,8 +45,8 @@ class ETF(AdaptedHead):
         energy: E_W, the squared length of each row of W.
         feature_norm: ``l2``: each z has length 1. ``batchnorm``: BatchNorm without weight and bias,
             divided by sqrt(d), so that z has mean squared length 1. ``batchnorm_affine``: BatchNorm
-            with trained and averaged weight and bias, without division; z at first has mean squared
-            length d.
+            with trained and averaged weight and bias, without division; the initial mean squared
+            length of z is d.
         adapt: whether clients scale W to their classes.
         phi: see ``AdaptedHead``.
         phi_normalization: see ``AdaptedHead``.

@@ -1,4 +1,4 @@
-"""Heads whose global model has a classifier of the server's own, trained on features."""
+"""The base of heads with two classifiers: the clients train one, the server trains the other."""
 
 import torch
 import torch.nn.functional as F
@@ -27,7 +27,7 @@ def trained_classifier(
         epochs: passes over all features.
         batch_size: features in a step.
         lr: learning rate.
-        generator: draws the order.
+        generator: draws the order of the features.
 
     Returns:
         The trained weight [C, d + 1].
@@ -60,8 +60,8 @@ class GlobalClassifier(Linear):
         own_bias: whether V has a bias, its last column.
 
     Attributes:
-        retrained: V, [C, d] or [C, d + 1]. It belongs to the currently loaded model.
-        is_global: whether V predicts.
+        retrained: V of the currently loaded model, [C, d] or [C, d + 1].
+        is_global: whether V predicts, not W.
     """
 
     takes_tokens = False
@@ -98,5 +98,5 @@ class GlobalClassifier(Linear):
         self.is_global.fill_("retrained" in message.extras)
 
     def _kept(self, weight: Tensor) -> Tensor:
-        """V from a trained weight [C, d + 1]: with the last column, the bias, if V has one."""
+        """V from a trained weight [C, d + 1], without the last column if V has no bias."""
         return weight if self.own_bias else weight[:, :-1].contiguous()

@@ -18,19 +18,20 @@ from fedexp.core.sockets import Head
 class Mixture(Head):
     """p(y | x) = sum_m pi_km softmax(W_m z_m + b_m)_y (Marfoq et al., NeurIPS 2021, Alg. 1).
 
-    A component m is a backbone of its own, with features z_m, and a linear classifier. The M
+    Component m is a backbone of its own, with features z_m, and a linear classifier. The M
     components are sent, trained and averaged like one model. The weights pi_k [M] of client k stay
-    with the client. They are 1/M at first. Before local training, under the components received:
+    at the client; initially each is 1/M. Before local training the client computes with the
+    received components:
 
         q_im  proportional to  pi_km p_m(y_i | x_i), with sum 1 over m      (E-step)
         pi_km <- mean_i q_im                                                (M-step)
 
     over the client's training samples i, in eval mode and without augmentation. A personal model
-    keeps the client's pi_k. In the global model all components weigh the same.
+    keeps the client's pi_k. In the global model all components have the same weight.
 
     ``loss=mixture`` is FedEM's M-step of the components. Another loss is a function of the
     mixture's log-probabilities. Cross-entropy has the gradients of ``loss=mixture`` with q_im
-    computed anew in each step, from the present components and pi_k.
+    computed anew in each step, from the current components and pi_k.
 
     Args:
         feature_dim: d, the width of one backbone's features; z is [B, M d].
@@ -82,12 +83,12 @@ class Mixture(Head):
         return torch.cat(rows, dim=1)
 
     def receive(self, message: PartMessage) -> None:
-        """Weigh all components the same."""
+        """Give all components the same weight."""
         self.shares.fill_(1 / self.backbones)
 
     @torch.no_grad()
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Take the client's weights; before local training, update them by an EM step."""
+        """Load the client's pi_k; before local training, update it by an EM step."""
         self.prior.copy_(memory.get("shares", torch.full_like(self.prior, 1 / self.backbones)))
         self.shares.copy_(self.prior)
         if not client.is_personal:
@@ -96,7 +97,7 @@ class Mixture(Head):
             self.shares.copy_(responsibilities(losses, self.prior).mean(dim=0))
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """Keep the client's weights."""
+        """Keep the client's pi_k."""
         memory["shares"] = self.shares.clone()
         return {}
 

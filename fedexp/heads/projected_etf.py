@@ -15,8 +15,8 @@ from fedexp.heads.sphere import Scale, cosine_logits, simplex
 class ProjectedETF(Head):
     """logits_c = s V_c . u / |u| with u = P z + b (Li et al., ICCV 2023, Eq. 4).
 
-    V is a random simplex equiangular tight frame of unit rows, the same for all clients. P, b and s
-    (the paper's temperature beta) are trained and shared.
+    V is a random simplex equiangular tight frame of unit rows, the same for all clients. The
+    projection P with its bias b, and s (the paper's temperature beta), are trained and shared.
 
     Args:
         feature_dim: d.
@@ -46,7 +46,7 @@ class ProjectedETF(Head):
             )
         self.projection = nn.Linear(feature_dim, width)
         self.scale = scale.build()
-        # Without a gradient it is a fixed weight, which is neither trained nor sent.
+        # Without a gradient V is a fixed weight: neither trained nor sent.
         self.weight = nn.Parameter(simplex(num_classes, width), requires_grad=tuned)
         if not tuned:
             return

@@ -1,4 +1,4 @@
-"""FedNH: a classifier of class prototypes, at first spread evenly, then moved by the server."""
+"""FedNH: the classifier is a set of class prototypes, spread evenly and moved by the server."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def maximin_prototypes(num_classes: int, dim: int, generator: Generator | None =
     """C unit vectors with the largest possible minimum distance (FedNH, AAAI 2023, problem (1)).
 
     The optimum is known for d >= C - 1 (a regular simplex), for d = 2 (evenly on the circle) and
-    for C <= 2d (a cross-polytope: the smallest angle of more than d + 1 vectors is at most 90
-    degrees; Rankin, 1955). Otherwise gradient descent from random vectors finds a local optimum.
+    for d + 1 < C <= 2d (a cross-polytope: the smallest angle of more than d + 1 vectors is at most
+    90 degrees; Rankin, 1955). Otherwise gradient descent from random vectors finds a local optimum.
 
     Returns:
         [C, d] unit rows, randomly rotated.
@@ -99,7 +99,7 @@ class Prototype(Head):
             means are of unit features in both cases.
         init: the initial W: the solution of problem (1), orthogonal, or random directions.
         rho: the weight of the old prototype in a round; 1 fixes W.
-        weighting: how clients' means are averaged; see ``update_prototypes``.
+        weighting: weights of the clients' means in their average; see ``update_prototypes``.
         renormalize_clients: whether to normalise each client's means before averaging them.
         augmented_means: whether the inputs of class means are augmented, as in local training.
     """

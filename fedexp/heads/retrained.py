@@ -42,8 +42,9 @@ def class_gradients(features: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
 def mismatch(gradients: Tensor, targets: Tensor, with_bias: bool = False) -> Tensor:
     """Distance of two sets of gradients [A, C, d]: 1 - cosine, summed over classes and rows of V.
 
-    1e-6 is added to the cosine's denominator. With a bias, the last column of [A, C, d + 1] is one
-    more vector [C] for each class (CReFF's released code). Returns a scalar.
+    1e-6 is added to the cosine's denominator. With a bias, the gradients are [A, C, d + 1]; their
+    last column is compared as one more vector [C] for each class (CReFF's released code). Returns a
+    scalar.
     """
     if with_bias:
         biases = mismatch(gradients[..., -1:].mT, targets[..., -1:].mT)
@@ -107,12 +108,12 @@ def retrained_classifier(
 class Retrained(GlobalClassifier):
     """A linear head W that clients train as in FedAvg, and a head V for the global model.
 
-    CReFF (Shang et al., IJCAI 2022). The server holds ``features`` F of each class, drawn from
-    N(0, 1), and V, at first a fresh linear layer. Before local training, a client computes for each
-    class that it holds the gradient of the mean cross-entropy with respect to V; the received
-    backbone is in eval mode. The server averages each class's gradient over the clients that sent
-    it, moves F so that its gradients have the same directions (``match_gradients``), and trains a
-    new V on F (``retrained_classifier``).
+    CReFF (Shang et al., IJCAI 2022). The server holds learned features F, ``features`` of each
+    class, and V. Initially F is drawn from N(0, 1), and V is a fresh linear layer. Before local
+    training, a client computes for each class that it holds the gradient of the mean cross-entropy
+    with respect to V; the received backbone is in eval mode. The server averages each class's
+    gradient over the clients that sent it, moves F so that its gradients have these directions
+    (``match_gradients``), and trains a new V on F (``retrained_classifier``).
 
     Only the global model uses V. W is sent, trained and averaged like ``head=linear``, so local and
     personal models are exactly FedAvg's.
@@ -121,9 +122,9 @@ class Retrained(GlobalClassifier):
         feature_dim: d.
         num_classes: C.
         bias: whether W has a bias.
-        retrained_bias: whether V has a bias. True: as in the authors' code: gradients of the bias
-            are sent and matched, too. False: as in the study of FedNH (Dai et al., AAAI 2023): V is
-            trained with a bias, which is then dropped.
+        retrained_bias: whether V has a bias. True (authors' code): gradients of the bias are sent
+            and matched, too. False (study of FedNH, Dai et al., AAAI 2023): V is trained with a
+            bias, which is then dropped.
         features: number of learned features of each class.
         match_steps: steps of gradient matching in a round.
         match_lr: learning rate of gradient matching.
@@ -131,8 +132,8 @@ class Retrained(GlobalClassifier):
         retrain_batch_size: features in a step of training V.
         retrain_lr: learning rate of training V.
         draws: number of draws of a class's images; the client's gradient is the mean over them.
-        draw_size: images in a draw, without replacement and augmented as in local training; all
-            images of a class that has fewer.
+        draw_size: images in a draw, without replacement and augmented as in local training; a class
+            with fewer images gives all its images.
     """
 
     def __init__(
@@ -201,7 +202,7 @@ class Retrained(GlobalClassifier):
         return merged
 
     def metrics(self) -> dict[str, float]:
-        """Mean over classes and vectors of 1 - cosine after the last step of gradient matching."""
+        """``mismatch`` after the last step of gradient matching, as a mean over its terms."""
         return self._metrics
 
     def server_state(self) -> dict[str, Any]:
@@ -241,7 +242,7 @@ class Retrained(GlobalClassifier):
         return gradients
 
     def _drawn_inputs(self, client: Client, label: int, own: Tensor) -> Tensor:
-        """The images of all draws together; all draws have the same size."""
+        """The images of all draws of a class, one draw after another; draws have equal sizes."""
         draw = torch_generator(self.seed, "head_gradients", client.round, client.data.client, label)
         orders = [torch.randperm(len(own), generator=draw) for _ in range(self.draws)]
         chosen = torch.cat([order[: self.draw_size] for order in orders])

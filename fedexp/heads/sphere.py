@@ -13,7 +13,7 @@ from torch import Generator, Tensor, nn
 from fedexp.config.schema import Group
 
 TEMPERATURES = (10, 30, 100, 300, 1000, 3000)
-"""The values of t in ``spread``, in order."""
+"""The values of the factor t in ``spread``, in order."""
 
 
 class Scale(Group):
@@ -57,14 +57,15 @@ def simplex(num_classes: int, dim: int, generator: Generator | None = None) -> T
     """The unit corners of a randomly rotated regular simplex, [C, d]; needs d >= C - 1.
 
     The Helmert matrix H [C-1, C] has orthonormal rows that are orthogonal to the vector 1, so
-    H^T H = I - 11^T/C. The rows of H^T U, with U [C-1, d] orthonormal, have these inner products.
+    H^T H = I - 11^T/C. With orthonormal rows of U [C-1, d], the rows of H^T U have the inner
+    products I - 11^T/C of a simplex.
     """
     corners = torch.from_numpy(helmert(num_classes)).T
     return F.normalize(corners @ _orthogonal(num_classes - 1, dim, generator)).float()
 
 
 def circle(num_classes: int, generator: Generator | None = None) -> Tensor:
-    """C points evenly on the unit circle, the first one random, [C, 2]."""
+    """C evenly spaced points on the unit circle, the first point random, [C, 2]."""
     steps = torch.arange(num_classes) + torch.rand(1, generator=generator)
     angles = 2 * math.pi / num_classes * steps
     return torch.stack((angles.cos(), angles.sin()), dim=1)
@@ -100,6 +101,6 @@ def spread(directions: Tensor) -> Tensor:
 
 
 def _orthogonal(rows: int, columns: int, generator: Generator | None) -> Tensor:
-    """A random float64 [rows, columns]; the fewer of its rows and columns are orthonormal."""
+    """A random float64 [rows, columns]: orthonormal rows, or columns if there are fewer columns."""
     empty = torch.empty(rows, columns, dtype=torch.float64)
     return nn.init.orthogonal_(empty, generator=generator)

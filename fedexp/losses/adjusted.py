@@ -1,7 +1,7 @@
 """Cross-entropy of logits that are adjusted to the client's class counts, in training only.
 
 If a client has few or no samples of a class, cross-entropy lowers the logit of this class. Each
-loss here weakens this effect with its own scale or shift of the logits.
+loss here weakens this effect by scaling or shifting the logits.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Adjusted(Loss):
     shift: Tensor
 
     def setup(self, setting: Setting) -> None:
-        """Buffers for ``scale`` and ``shift``."""
+        """Make buffers for ``scale`` and ``shift``."""
         self.register_buffer("scale", torch.ones(setting.num_classes), persistent=False)
         self.register_buffer("shift", torch.zeros(setting.num_classes), persistent=False)
 
@@ -61,7 +61,7 @@ class Adjusted(Loss):
     def forward(self, batch: Forward) -> Tensor:
         """The loss, a scalar."""
         logits = self.scale_at(batch.step) * batch.logits + self.shift
-        # Keep the -inf of classes that the head leaves out: a scale of 0 would make it NaN.
+        # Keep the logit -inf of classes that the head leaves out: 0 times -inf would be NaN.
         logits = torch.where(batch.logits.isneginf(), batch.logits, logits)
         return batch.mean(F.cross_entropy(logits, batch.targets, reduction="none"))
 
@@ -91,15 +91,15 @@ class LogitCalibration(Adjusted):
 class RestrictedSoftmax(Adjusted):
     """FedRS: scales down the logits of absent, or rare, classes (Li and Zhan, KDD 2021).
 
-    The released code scales logits without bias: there use ``head=linear_nobias``.
+    The head of the released code has no bias: use ``head=linear_nobias`` to reproduce it.
 
     Args:
         alpha: the smallest factor; 1 gives cross-entropy.
         scaling: the factor of logit c. ``absent`` (paper): alpha for classes that the client lacks,
-            1 for the others. ``shares``: alpha + (1 - alpha) n_c / max_j n_j. ``released``: the
-            same in the first local step; but each step of the released code applies the formula
-            to the factors of the step before, so that step t = 1, 2, ... has the factor
-            1 - (1 - alpha)^t (1 - n_c / max_j n_j), which tends to 1.
+            1 for the others. ``shares``: alpha + (1 - alpha) n_c / max_j n_j. ``released``: in
+            local step t = 1, 2, ... the factor is 1 - (1 - alpha)^t (1 - n_c / max_j n_j); it
+            starts as ``shares`` and tends to 1, because the released code applies the formula of
+            ``shares`` again and again to its own result.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class RestrictedSoftmax(Adjusted):
         self.alpha, self.scaling = alpha, scaling
 
     def adjustment(self, counts: Tensor) -> tuple[Tensor, Tensor]:
-        """(the factors in the first step, 0)."""
+        """(The factors in the first step, a shift of 0)."""
         shares = (counts > 0).float() if self.scaling == "absent" else counts / counts.max()
         ones = torch.ones_like(counts)
         return torch.lerp(self.alpha * ones, ones, shares), torch.zeros_like(counts)
@@ -130,9 +130,9 @@ class LogitAdjustment(Adjusted):
 
     Args:
         tau: 1 fits the unadjusted logits to balanced data; 0 is cross-entropy.
-        absent: the classes without samples. ``exclude``: they are left out. ``one_sample``: they
-            count as one sample, as in the code released with FedETF; then a client of one class
-            still learns to tell it from the others.
+        absent: treatment of the classes without samples. ``exclude``: they are left out.
+            ``one_sample``: they count as one sample, as in the code released with FedETF; then a
+            client with one class still learns to tell it from the others.
         personal: the loss of a separate or tuned personal model: ``adjusted``, or
             ``cross_entropy``, for a model that should predict its client's shares.
     """

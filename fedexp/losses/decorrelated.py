@@ -21,11 +21,12 @@ def correlation_penalty(z: Tensor, real: Tensor | None, form: Form) -> Tensor:
     """Mean squared correlation of the features of a batch (Shi et al., ICLR 2023, Eq. 6).
 
     ``paper``: ||K||_F^2 / d^2, with K = sum_i z_i z_i^T / n the correlation matrix [d, d] of the
-    z-scores z_i of n samples. It is at least 1/d, and 1 if all features have correlation 1 or -1.
+    z-scores z_i of n samples. The value is at least 1/d, and 1 if all features have correlation 1
+    or -1.
 
-    ``released``: the mean of the squares of the other elements of sum_i z_i z_i^T, without the
-    diagonal, over n. With n - 1 in the variance these elements are (n - 1) K, so that a batch of 64
-    has about 62 times the gradient of ``paper``.
+    ``released``: the mean of the squared off-diagonal elements of sum_i z_i z_i^T, divided by n.
+    With n - 1 in the variance these elements are (n - 1) K, so that a batch of 64 has about 62
+    times the gradient of ``paper``.
 
     Args:
         z: features [B, d].
@@ -68,6 +69,6 @@ def decorrelated(base: Node, beta: NonNegativeFloat, form: Form) -> Loss:
 def _add_penalty(
     beta: float, form: Form, loss: torch.nn.Module, arguments: tuple[Any, ...], value: Tensor
 ) -> Tensor:
-    """The hook: ``value`` of the loss on a batch, plus the penalty."""
+    """The forward hook: the loss ``value`` of a batch, plus the penalty."""
     batch: Forward = arguments[0]
     return value + beta * correlation_penalty(batch.z, batch.real, form)

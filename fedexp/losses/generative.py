@@ -29,8 +29,8 @@ def distillation(logits: Tensor, teacher_logits: Tensor) -> Tensor:
     """KL(teacher || student) of each sample; the teacher gets no gradient.
 
     Args:
-        logits: the student's, [B, C].
-        teacher_logits: [B, C].
+        logits: the student's logits [B, C].
+        teacher_logits: the teacher's logits [B, C].
 
     Returns:
         [B]; a class that is left out (logit -inf) has probability 0 and adds 0.
@@ -47,17 +47,19 @@ def distillation(logits: Tensor, teacher_logits: Tensor) -> Tensor:
 class Generative(Loss):
     """CE + a_t CE(h(G(y~)), y~) + b_t KL(h(G(y)) || h(z)) (Zhu et al., ICML 2021, as released).
 
-    h is the client's head. G is the server's generator: G(y) are features from noise and the labels
-    y of the batch. y~ are equally many labels, drawn uniformly from all classes. (The paper's batch
-    of generated samples has the size of the data batch here.) The second term trains only the head;
-    the teacher in the third term gets no gradient. t counts rounds from 0. a_t = max(1e-4,
-    a decay^t), and b_t is computed in the same way. In round 0 there is no G yet, and both terms
-    are 0. The terms act in all local epochs; the released code stops them after 20.
+    CE is the cross-entropy, h the client's head. G is the server's generator: G(y) are features
+    from noise and the labels y of the batch. y~ are equally many labels, drawn uniformly from all
+    classes. (So the paper's batch of generated samples has the size of the data batch.) The second
+    term trains only the head; the teacher h(G(y)) in the third term gets no gradient. t counts
+    rounds from 0. a_t = max(1e-4, a decay^t), b_t = max(1e-4, b decay^t). In round 0 there is no G
+    yet, and both terms are 0. The terms act in all local epochs; the released code stops them after
+    20.
 
     After local training, the server trains G against the cohort's heads (``GeneratorTraining``). A
-    client reports how often it trained on each class; this weighs its head in G's loss, each sample
-    by its class. (By a broadcasting bug the released code weighs all samples of a batch alike, see
-    ``ensemble_loss``.) Clients get G in eval mode, with its BatchNorm folded into the first layer.
+    client reports how often it trained on each class. In G's loss the client's head weighs more on
+    samples of classes that it trained on often. (By a broadcasting bug the released code gives all
+    samples of a batch the same weight, see ``ensemble_loss``.) Clients get G in eval mode, with its
+    BatchNorm folded into the first layer.
 
     Args:
         generated_weight: a.
@@ -68,9 +70,9 @@ class Generative(Loss):
         steps: steps of G's optimizer in a round.
         batch_size: generated features in a step; at least 2, for BatchNorm.
         lr: learning rate of G in the first round.
-        lr_decay: factor of this learning rate in each later round.
+        lr_decay: factor by which ``lr`` changes from round to round.
         weight_decay: L2 penalty on G.
-        diversity: eta, weight of the loss that keeps the features of a class apart.
+        diversity: eta, weight of ``diversity_loss``, which makes generated features different.
     """
 
     forbids = MappingProxyType(
@@ -186,7 +188,7 @@ class Generative(Loss):
         self.key.fill_(key(self.setting.seed, "generated_features", message.round))
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Give the client its own random draws."""
+        """Set the client's own key of random draws."""
         own = key(self.setting.seed, "generated_features", message.round, client.data.client)
         self.key.fill_(own)
 

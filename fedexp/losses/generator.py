@@ -73,9 +73,9 @@ def label_shares(seen: Tensor) -> Tensor:
 def ensemble_loss(logits: Sequence[Tensor], labels: Tensor, shares: Tensor) -> Tensor:
     """sum_k mean_b v_k(y_b) CE(logits_kb, y_b), a scalar.
 
-    The released code multiplies the losses [B] by weights [B, 1]. Broadcasting gives [B, B], whose
-    mean is sum_k (mean_b v_k(y_b)) (mean_b CE(logits_kb, y_b)): a weight no longer belongs to its
-    sample. Here it does.
+    The released code multiplies losses [B] by weights [B, 1]. Broadcasting gives [B, B], and the
+    result is sum_k (mean_b v_k(y_b)) (mean_b CE(logits_kb, y_b)): a loss is not multiplied by the
+    weight of its own sample. Here it is.
 
     Args:
         logits: [B, C] from each client's head.
@@ -105,11 +105,11 @@ def diversity_loss(noise: Tensor, features: Tensor) -> Tensor:
 class GeneratorTraining:
     """The server's G with its optimizer.
 
-    Adam keeps its state over rounds and has an L2 penalty. Its learning rate is ``lr * lr_decay^r``
-    in training r, counted from 0. The loss is ``ensemble_loss + diversity * diversity_loss``, with
-    G in train mode.
+    Adam keeps its state over rounds and has an L2 penalty. In training r, counted from 0, the
+    learning rate is ``lr * lr_decay^r``. The loss is ``ensemble_loss + diversity *
+    diversity_loss``, with G in train mode.
 
-    This is no ``nn.Module``, because the client's model must not contain these parameters.
+    This class is no ``nn.Module``, because the client's model must not contain G's parameters.
     """
 
     def __init__(

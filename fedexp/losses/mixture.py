@@ -15,13 +15,13 @@ from fedexp.heads.mixture import Mixture, losses_of, responsibilities
 class ResponsibilityWeighted(Loss):
     """mean_i sum_m q_im CE(component m, sample i) (Marfoq et al., NeurIPS 2021, Alg. 1).
 
-    The responsibilities q_im do not change in a round: they are those of the components that the
-    client received and of its pi_k before this round. A step computes them anew for its batch,
-    which costs a forward pass of the received model. So they are exact; with augmentation they are
-    those of the augmented inputs.
+    ``head=mixture`` explains the components, q_im and pi_k. The responsibilities q_im follow from
+    the received components and the client's pi_k before this round, so they do not change during
+    the round. Each step computes them for the inputs of its batch, augmented or not; this costs a
+    forward pass of the received model.
 
     The components have no weight in common. So an elementwise optimizer trains each as if it were
-    alone; ``local.grad_clip`` however uses the norm of all gradients.
+    alone; but ``local.grad_clip`` uses the norm of all gradients.
     """
 
     reference_models = ("global",)

@@ -1,4 +1,4 @@
-"""MOON: pulls features to the global model's and away from the client's previous model's."""
+"""MOON: pulls features to the global model's features, away from the previous local model's."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Moon(Loss):
     projection, Linear-ReLU-Linear, after the backbone. Here the projection is an option of the
     backbone (``fedexp.models.layers.project``, "mlp").
 
-    In a client's first round the global model stands for its previous local model: the contrast is
+    In a client's first round the global model replaces its previous local model, so the contrast is
     constant.
 
     Args:

@@ -1,4 +1,4 @@
-"""FedNTD: distillation from the global model over all classes except the true one."""
+"""FedNTD: distillation from the global model over all classes except the true class."""
 
 import torch
 import torch.nn.functional as F
@@ -14,9 +14,9 @@ def not_true_distillation(
 ) -> Tensor:
     """Not-true distillation of each sample (Lee et al., NeurIPS 2022).
 
-    KL(global || local) of the softmaxes of logits / tau over all classes except the true one. A
-    class that one of the models leaves out (logit -inf) is left out of both; if no class remains,
-    the divergence is 0.
+    KL(global || local), where both models' probabilities are the softmax of logits / tau over all
+    classes except the true one. A class that one of the models leaves out (logit -inf) is left out
+    of both; if no class remains, the divergence is 0.
 
     Args:
         logits: [B, C] from the model in training.
@@ -48,7 +48,7 @@ class NotTrueDistillation(Loss):
 
     Args:
         beta: weight of the distillation.
-        temperature: tau; the factor tau^2 keeps the gradient's scale independent of it.
+        temperature: tau; the factor tau^2 keeps the gradient's scale independent of tau.
     """
 
     reference_models = ("global",)

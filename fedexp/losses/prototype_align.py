@@ -45,13 +45,13 @@ def mean_prototypes(
 class PrototypeAlign(PrototypeLoss):
     """Cross-entropy + lam * mean squared difference between z and its class's global prototype.
 
-    The loss of FedProto (Tan et al., AAAI 2022). If there is no prototype at all, the loss is the
-    cross-entropy.
+    The loss of FedProto (Tan et al., AAAI 2022). As long as no class has a prototype, the loss is
+    the cross-entropy.
 
     Args:
         lam: weight of the second term.
-        missing: samples whose class has no prototype. ``exclude``: the second mean leaves them out.
-            ``zero``: they count as 0, and the mean is over the whole batch (released code).
+        missing: treatment of samples whose class has no prototype. ``exclude``: the second mean
+            leaves them out. ``zero``: they count as 0 in the mean (released code).
         weighting: see ``mean_prototypes``.
         first: the prototypes in the first round: ``none``, or ``random``, uniform in [0, 1]^d.
         features: the training features whose class means are the client's prototypes. ``trained``:
@@ -127,6 +127,6 @@ class PrototypeAlign(PrototypeLoss):
         return {"prototypes": sums / counts.clamp(min=1).unsqueeze(1), "counts": counts.long()}
 
     def merge(self, prototypes: Tensor, counts: Tensor) -> Tensors:
-        """``prototypes``: the means; ``holds``: whether a class has one."""
+        """``prototypes``: the means over clients; ``holds``: whether a class has a prototype."""
         means, holds = mean_prototypes(prototypes, counts, self.weighting)
         return {"prototypes": means, "holds": holds}

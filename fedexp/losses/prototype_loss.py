@@ -16,11 +16,11 @@ from fedexp.core.sockets import Loss
 
 
 class PrototypeLoss(Loss):
-    """A loss that uses tensors which the server computes from the cohort's class prototypes.
+    """A loss with tensors that the server computes from the cohort's class prototypes.
 
     Clients report their class prototypes and class counts. A subclass computes the server's tensors
-    in ``merge`` and copies them in in ``receive``. For a class that the latest cohort lacks, the
-    server sends the values of an earlier cohort.
+    in ``merge``; the clients store them in ``receive``. For a class that the latest cohort lacks,
+    the server sends the values of an earlier cohort.
 
     Attributes:
         by_client: names of the tensors from ``merge`` that have a row for each client.

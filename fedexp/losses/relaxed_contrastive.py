@@ -1,4 +1,4 @@
-"""FedRCL: contrasts a batch's features at several levels, and pushes close ones apart."""
+"""FedRCL: a contrastive loss at several layers that also pushes very similar features apart."""
 
 from typing import Annotated, Literal, NamedTuple
 
@@ -32,8 +32,8 @@ def relaxed_contrast(
 ) -> RelaxedContrast:
     """The relaxed contrastive loss of each sample (Seo et al., CVPR 2024).
 
-    s_ij is the cosine of samples i and j, P_i the other samples of i's class, N_i the samples of
-    other classes, tau the temperature.
+    s_ij is the cosine of the features of samples i and j, P_i the other samples of i's class, N_i
+    the samples of other classes, tau the temperature.
 
     contrast_i = mean over j in P_i of -log(e^(s_ij / tau) / (e^(s_ij / tau) + sum over k in N_i of
     e^(s_ik / tau))); divergence_i = log(1 + sum over j in P_i with s_ij >= threshold of
@@ -87,8 +87,8 @@ class RelaxedContrastive(Loss):
         threshold: lambda, the cosine from which two samples of a class are pushed apart.
         beta: weight of the divergence.
         negatives: number of samples of other classes for each sample, with ``hardest``.
-        pairs: ``hardest``: the least similar sample of the same class and the most similar ones of
-            other classes, as in the released code. ``all``: all samples, as in the paper.
+        pairs: ``hardest`` (released code): for each sample the least similar sample of its class,
+            and the most similar samples of other classes. ``all`` (paper): all samples.
     """
 
     levels = True

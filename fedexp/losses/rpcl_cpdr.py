@@ -108,7 +108,7 @@ class RpclCpdr(PrototypeLoss):
             self.spread = mean_distances(client.features()[0], self.relational)
 
     def merge(self, prototypes: Tensor, counts: Tensor) -> Tensors:
-        """The relational and consistent prototypes, and masks of the prototypes that exist."""
+        """The relational and consistent prototypes, with masks: whether a prototype exists."""
         relational, holds = relational_prototypes(
             prototypes, counts, self.neighbors, metric=self.metric
         )

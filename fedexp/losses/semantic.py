@@ -39,10 +39,11 @@ def rpcl(
         holds: [K, C] bool, whether r exists.
         temperature: tau.
         normalizer: U(r). ``batch``: the mean of ||z - r|| over this batch; ``none``: 1; or a tensor
-            U [K, C]. With these the gradient depends on the length of the features: for ``batch``
-            it falls with its square. ``unit`` (not in the paper): ``batch`` with z and r of length
-            1, and the loss is multiplied by the mean length of z, which gets no gradient. So the
-            gradient with respect to z is the same for features of any length.
+            U [K, C]. For these three the gradient depends on the length of the features: with
+            ``batch`` it falls with the square of the length. ``unit`` (not in the paper): like
+            ``batch``, but z and r have length 1, and the loss is multiplied by the mean length of
+            z, which gets no gradient. So the gradient with respect to z does not depend on the
+            length of the features.
         real: [B], 1 for a sample, 0 for padding; None if all are samples.
 
     Returns:
@@ -77,7 +78,7 @@ def cpdr(
     """Consistent prototype discrepancy regularisation (FedSC Eq. 15).
 
     The mean distance of the batch's features from their class's consistent prototype o_y. The mean
-    leaves out samples whose class has none; if no sample remains, it is 0.
+    leaves out samples whose class has no prototype; if no sample remains, it is 0.
 
     Args:
         z: features [B, d].

@@ -31,7 +31,7 @@ class AfterRound:
         quarantined: clients whose update was not finite and was left out.
         server: the server after its step. A measure that ``overlaps`` must not use it.
         ranks: the processes.
-        scoring: loads and scores models; use the methods below instead.
+        scoring: loads and scores models; measures should use the methods below instead.
         found: the results of the measures before this one, in the config's order.
     """
 
@@ -59,7 +59,7 @@ class AfterRound:
     def tuned_from(self) -> Message:
         """The global model from which personal models are tuned, if the method tunes them.
 
-        It is the model in ``message``, unless the measure ``best`` found a better one.
+        It is the model in ``message``, unless the measure ``best`` found a better model.
         """
         return self.found.best_model or self.message
 
@@ -89,16 +89,16 @@ class AfterRound:
         return self.scoring.load_global(self.message)
 
     def global_predictions(self) -> Predictions | None:
-        """The global model on the test split, computed once.
+        """The global model's predictions on the test split, computed once.
 
         None in all processes except the first, and if the method has no global model.
         """
         return self._predictions("test")
 
     def predictions_with(self, weights: Tensors) -> Predictions | None:
-        """The global model with other shared ``weights`` on the test split.
+        """Predictions on the test split of the global model with other shared ``weights``.
 
-        None where ``global_predictions`` is None.
+        None if ``global_predictions`` is None.
         """
         if not self.ranks.is_first:
             return None
@@ -112,9 +112,9 @@ class AfterRound:
         return self.once("classes", self._class_accuracies)
 
     def validation_predictions(self) -> Predictions | None:
-        """The global model on all samples that clients hold out for validation, computed once.
+        """The global model's predictions on all validation samples of clients, computed once.
 
-        None if there are no such samples, and where ``global_predictions`` is None.
+        None if there are no such samples, or if ``global_predictions`` is None.
         """
         return self._predictions("validation") if len(self.data.validation) else None
 
@@ -124,8 +124,8 @@ class AfterRound:
         """(client, predictions) of the personal models of this process's clients, in any order.
 
         Args:
-            select: the samples of the test split for each client's model; by default all.
-            tune: whether models are tuned first, where the method tunes.
+            select: client -> the samples of the test split for its model; by default all samples.
+            tune: whether models are tuned first, if the method tunes.
         """
         return self.scoring.score_personal(self.tuned_from, tune, select)
 
@@ -134,7 +134,7 @@ class AfterRound:
     ) -> Iterator[tuple[int, Tensors]]:
         """(client, weights) of the kept personal models of this process's clients, untuned.
 
-        ``clients`` limits them to these clients.
+        ``clients`` restricts the result to these clients.
         """
         store = self.resources.store
         for client in store.clients_with_model:

@@ -16,8 +16,8 @@ from fedexp.measures.scoring.predictions import Predictions
 class Angles(Measure):
     """Mean angles between the class vectors of the global model, in degrees.
 
-    See ``global_angles``; the measure ``personal`` has the angles of personal models. Nothing is
-    measured without a global model, or if no client trains on the classes of the test split.
+    See ``global_angles``; the measure ``personal`` has the angles of personal models. Without a
+    global model, or if no client trains on the classes of the test split, nothing is measured.
 
     Args:
         every: rounds between measurements; the last round is always measured.
@@ -36,7 +36,7 @@ class Angles(Measure):
             return Measured()
         counts = data.counted_classes
         if data.description.per_token:
-            counts = counts[:0]  # they count sequences, not tokens
+            counts = counts[:0]  # class counts of sequences, not of tokens
         return Measured(global_angles(predictions, counts))
 
 
@@ -80,15 +80,15 @@ def mean_angles_within(vectors: Tensor, members: Tensor) -> Tensor:
 def global_angles(predictions: Predictions, class_counts: Tensor) -> dict[str, float]:
     """``geometry/<kind>_angle*`` of the global model, for each kind of its class vectors.
 
-    ``<kind>_angle`` is the mean over all pairs of classes. ``<kind>_angle_global_existing`` uses
-    only pairs of classes that a client holds, ``_global_missing`` only pairs that it lacks. Both
-    are means over clients (FedGELA, Figures 2 and 5). A client with fewer than two such classes, or
-    without data, is left out.
+    ``<kind>_angle`` is the mean over all pairs of classes. ``<kind>_angle_global_existing`` is a
+    mean over clients: for each client, the mean over all pairs of classes that it holds.
+    ``<kind>_angle_global_missing`` is the same for the classes that the client lacks (FedGELA,
+    Figures 2 and 5). A client with fewer than two such classes, or without data, is left out.
 
     Args:
-        predictions: of the global model on the test split.
-        class_counts: [N, C] training samples of each class at each client; if the population is
-            drawn on demand, only at the clients whose classes are counted.
+        predictions: the global model's predictions on the test split.
+        class_counts: [N, C] training samples of each class at each client; in a large population
+            only at the clients whose classes are counted.
     """
     holds = class_counts.cpu()[class_counts.cpu().sum(dim=1) > 0] > 0
     angles = {}
@@ -106,7 +106,7 @@ def local_angles(
     """Each client's mean angle between the classes that it holds, and between all other classes.
 
     Args:
-        predictions: of K clients' models.
+        predictions: the predictions of K clients' models.
         class_counts: [K, C] training samples of each class at each of these clients.
     """
     holds = class_counts.cpu() > 0

@@ -15,11 +15,11 @@ from fedexp.measures.measure import Measure, Measured, Outline
 class Backdoor(Measure):
     """``backdoor/success``: share of triggered test images that are classified as the target.
 
-    Only test samples of other classes count. A model without a backdoor has the share of images
-    that it takes for the target class because of the patch or by mistake.
+    Only test samples of other classes count. The share is above 0 even for a model without a
+    backdoor, because of its mistakes and of the patch itself.
 
     Args:
-        trigger: of the attack, ``faults.trigger``; None if the faults have none.
+        trigger: the attack's trigger, ``faults.trigger``; None if the faults have no trigger.
         every: rounds between measurements; the last round is always measured.
     """
 

@@ -15,13 +15,13 @@ class Best(Measure):
 
     Only rounds that score the global model count. Accuracy is measured on validation data if there
     are any, else on the test split. With validation data the model is written to
-    ``checkpoints/best.pt`` after the run. Without them a copy is kept only where it is used: if
-    personal models are measured and the method tunes them from the best global model
+    ``checkpoints/best.pt`` after the run. Without validation data a copy is kept only if it is
+    used: if personal models are measured and the method tunes them from the best global model
     (``personalization=finetune_best``).
 
     Attributes:
-        score: the highest accuracy; -inf before the first.
-        message: that model's weights and the parts' extras; None before the first.
+        score: the highest accuracy so far; -inf before the first score.
+        message: weights and extras of the most accurate model; None before the first score.
     """
 
     overlaps = True
@@ -32,7 +32,7 @@ class Best(Measure):
         self._is_tuned = self._validates = False
 
     def setup(self, setting: Setting, resources: Resources) -> None:
-        """Note whether the best model is used, and whether it is written."""
+        """Find out whether the best model is used, and whether it is written."""
         self._is_tuned = resources.store.keeps_models and resources.personalization.tunes == "best"
         has_global = resources.personalization.has_global
         self._validates = has_global and len(resources.data.validation) > 0
@@ -42,7 +42,7 @@ class Best(Measure):
         return (self._is_tuned or self._validates) and round > 0
 
     def __call__(self, after: AfterRound) -> Measured:
-        """The best model; compares this round's model, if it was scored."""
+        """The best model so far, this round's model included if it was scored."""
         scores = after.found.metrics
         own = scores.get("validation/accuracy", scores.get("global/accuracy", -math.inf))
         score = after.ranks.from_first(lambda: own)
@@ -56,7 +56,7 @@ class Best(Measure):
         return self.message if self._validates else None
 
     def state_dict(self) -> dict[str, Any]:
-        """Score and model; empty before the first."""
+        """Score and model; empty before the first score."""
         return {"score": self.score, **vars(self.message)} if self.message else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -31,11 +31,11 @@ _AT_ONCE = 64
 
 @dataclass(frozen=True)
 class ClientScores:
-    """One client's personal model.
+    """The scores of one client's personal model.
 
     Attributes:
-        accuracies: ``personal_accuracies``.
-        others: metrics of which only the mean over clients is recorded.
+        accuracies: kind -> accuracy, see ``personal_accuracies``.
+        others: further metrics; only their mean over clients is recorded.
         correct: [s] bool: whether each sample of ``ScoredSamples.share`` was classified correctly;
             empty if the whole test split is scored.
     """
@@ -74,10 +74,10 @@ class PersonalMeasure(Measure):
         self.last_only = self.own_images = False
 
     def check(self, outline: Outline) -> None:
-        """If clients see images in different ways, score each model on its client's images only.
+        """With ``partition.shift``, score each model on its own client's test images only.
 
         Raises:
-            InputError: the kinds need other clients' images, or a subset of them.
+            InputError: with it, all kinds need images of other clients, or ``samples`` is set.
         """
         self.own_images = outline.shifts
         if not self.own_images:
@@ -96,7 +96,7 @@ class PersonalMeasure(Measure):
         self.last_only = resources.personalization.tunes == "best"
 
     def due(self, round: int, rounds: int) -> bool:
-        """Every ``every`` rounds and after the last one."""
+        """Every ``every`` rounds and after the last round."""
         return every_nth(round, rounds, rounds if self.last_only else self.every)
 
 
@@ -105,8 +105,8 @@ def client_scores(
 ) -> dict[int, ClientScores]:
     """Client -> scores of its personal model, over all processes, in order of clients.
 
-    If an earlier measure asked for at least these metrics, its scores are used again. Every process
-    must call this function.
+    If an earlier measure of this round asked for at least these metrics, its scores are reused.
+    Every process must call this function.
     """
     passes: dict[frozenset[str], dict[int, ClientScores]] = after.once(
         ("personal", samples.size, tune), dict

@@ -27,9 +27,9 @@ class _Total:
 class Clients(PersonalMeasure):
     """The table ``clients``: one row for each client that has trained, in each measured round.
 
-    Columns: ``client``; ``samples`` and ``classes`` that it holds; ``turns``, ``steps`` and
-    ``upload_bytes`` of its accepted updates so far; ``loss``, the training loss of its last turn;
-    ``accuracy_<kind>`` of its personal model, empty where it is not scored.
+    Columns: ``client``; ``samples`` and ``classes`` that the client holds; ``turns``, ``steps`` and
+    ``upload_bytes``, summed over its accepted updates so far; ``loss``, the training loss of its
+    last turn; ``accuracy_<kind>`` of its personal model, empty if the model is not scored.
     """
 
     def setup(self, setting: Setting, resources: Resources) -> None:

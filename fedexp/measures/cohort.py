@@ -12,8 +12,8 @@ from fedexp.measures.measure import Better, Measured, Outline
 class Cohort(PersonalMeasure):
     """``cohort/accuracy_<kind>``: mean personal accuracy of the clients that the round trained.
 
-    Some released code logs this mean in place of the mean over all clients (FedNH's, Dai et al.,
-    AAAI 2023). The cohort's models are the freshest, so that the two means can differ.
+    FedNH's released code (Dai et al., AAAI 2023) logs this mean in place of the mean over all
+    clients. The means differ, because the cohort's models come from this round.
     """
 
     overlaps = True

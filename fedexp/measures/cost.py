@@ -1,4 +1,4 @@
-"""The cost of a round: bytes that travel, seconds, and memory of the server."""
+"""The cost of a round: bytes sent, seconds, and memory of the server."""
 
 from types import MappingProxyType
 
@@ -10,10 +10,10 @@ class Cost(Measure):
     """Bytes, seconds and the server's memory.
 
     ``cost/download_bytes`` and ``cost/upload_bytes`` count all tensors that the server exchanges
-    with clients; a client that answers a question and then trains downloads once.
-    ``time/select_s``, ``time/probe_s`` (if clients are asked), ``time/train_s`` and
-    ``time/server_s`` add up to the round without its evaluation. ``cost/server_memory_bytes``
-    counts the tensors that the server keeps between rounds.
+    with clients; a client that answers the sampler and then trains downloads the message once.
+    ``time/select_s``, ``time/probe_s`` (if the sampler asks clients), ``time/train_s`` and
+    ``time/server_s`` add up to the time of the round without evaluation.
+    ``cost/server_memory_bytes`` counts the tensors that the server keeps between rounds.
     """
 
     directions = MappingProxyType({"cost/*": "lower", "time/*": "lower"})

@@ -16,9 +16,9 @@ class Receipt:
 
     Attributes:
         client: the client that sent it.
-        num_samples: n_k.
-        steps: gradient steps of its local training.
-        upload_bytes: bytes of its tensors.
+        num_samples: n_k, the number of the client's training samples.
+        steps: gradient steps of the client's local training.
+        upload_bytes: bytes of the update's tensors.
         metrics: the update's metrics, for example ``loss``.
     """
 
@@ -43,11 +43,11 @@ class Exchange:
 
     Attributes:
         cohort: the chosen clients in the sampler's order, including clients that dropped out.
-        download_bytes: bytes that clients downloaded: the cohort, and clients that answered.
+        download_bytes: bytes downloaded by the cohort and by clients that answered the sampler.
         upload_bytes: bytes of all answers and updates, including refused updates.
         receipts: the accepted updates, without their tensors.
-        seconds: step -> seconds: ``select``, ``train`` and, if clients were asked, ``probe``; after
-            the end of the round also ``server`` for the rest.
+        seconds: step -> seconds: ``select``, ``train`` and, if the sampler asked clients,
+            ``probe``; after the end of the round also ``server``, the remaining time.
     """
 
     def __init__(self, message: Message) -> None:
@@ -62,7 +62,7 @@ class Exchange:
         self._start = self._reduced_at = time.perf_counter()
 
     def count_answers(self, answers: Iterable[tuple[int, Tensors]]) -> dict[int, Tensors]:
-        """Client -> answer to the sampler; a client that answers has downloaded the message."""
+        """Client -> answer to the sampler; counts a message to each client that answers."""
         start = time.perf_counter()
         received = dict(answers)
         if received:
@@ -110,7 +110,7 @@ class Exchange:
         self.upload_bytes, self.receipts = sum(uploads), list(chain(*accepted))
 
     def end(self) -> None:
-        """End the round; all time that is not counted yet counts as the server's."""
+        """End the round; all time that is not counted yet counts as time of the server."""
         self.upload_bytes += self._answered_bytes
         elapsed = time.perf_counter() - self._start
         self.seconds["server"] = elapsed - sum(self.seconds.values())

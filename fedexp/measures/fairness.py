@@ -20,9 +20,9 @@ class Fairness(PersonalMeasure):
     """``fairness/gini``, ``fairness/variance`` and ``fairness/worst_decile`` of one accuracy.
 
     They compare all clients whose personal model is scored. The Gini coefficient is 0 if all
-    accuracies are equal, and nearly 1 if only one client has an accuracy above 0. The worst decile
-    is the mean over the worst tenth. The figure ``fairness`` shows the distribution after the last
-    round.
+    accuracies are equal, and nearly 1 if only one client has an accuracy above 0. ``worst_decile``
+    is the mean over the worst tenth of the clients. The figure ``fairness`` shows the distribution
+    after the last round.
 
     Args:
         every: rounds between measurements; the last round is always measured.

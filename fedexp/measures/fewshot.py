@@ -1,8 +1,8 @@
 """Few-shot evaluation: how well the global model's features separate classes of no client.
 
-An episode draws some unseen classes. Of each class it draws a few labelled samples, the support,
-and other samples to classify, the queries. A query gets the class with the nearest mean of support
-features z, by Euclidean distance (Snell et al., NeurIPS 2017). The head is not used.
+An episode draws some of these unseen classes. From each class it draws a few labelled samples, the
+support, and other samples to classify, the queries. A query gets the class whose support has the
+nearest mean feature z, by Euclidean distance (Snell et al., NeurIPS 2017). The head is not used.
 """
 
 import math
@@ -76,11 +76,11 @@ class FewShot(Measure):
         self._drawn = torch.from_numpy(support).to(device), torch.from_numpy(query).to(device)
 
     def due(self, round: int, rounds: int) -> bool:
-        """Every ``every`` rounds and after the last one, if there are unseen classes."""
+        """Every ``every`` rounds and after the last round, if there are unseen classes."""
         return self._drawn is not None and every_nth(round, rounds, self.every)
 
     def __call__(self, after: AfterRound) -> Measured:
-        """Mean over episodes and half the width of its interval; empty without a global model."""
+        """``fewshot_metrics`` of the global model; empty without a global model."""
         has_global = after.resources.personalization.has_global
         if self._drawn is None or not has_global or not after.ranks.is_first:
             return Measured()
@@ -101,9 +101,9 @@ def _features(after: AfterRound) -> Tensor:
 def draw_episodes(
     labels: np.ndarray, num_classes: int, settings: FewShot, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Episodes: positions of the support [E, W, S] and of the queries [E, W, Q].
+    """Draw episodes: positions of the support [E, W, S] and of the queries [E, W, Q].
 
-    The W classes of an episode are distinct, and so are its samples; all are uniform.
+    The W classes of an episode are distinct, and so are its samples; all draws are uniform.
 
     Args:
         labels: [n] class of each sample, 0 to U-1.
@@ -123,7 +123,7 @@ def draw_episodes(
         )
     classes = generator.random((settings.episodes, num_classes)).argsort(axis=1)[:, : settings.ways]
     keys = generator.random((*classes.shape, sizes.max()))
-    keys[np.arange(sizes.max()) >= sizes[classes][..., None]] = np.inf  # beyond the class
+    keys[np.arange(sizes.max()) >= sizes[classes][..., None]] = np.inf  # the class is smaller
     places = keys.argsort(axis=2)[..., :needed]
     by_class = np.argsort(labels, kind="stable")
     starts = np.cumsum(sizes) - sizes
@@ -149,7 +149,7 @@ def episode_accuracies(z: Tensor, support: Tensor, query: Tensor) -> Tensor:
         torch.split(support, _CHUNK), torch.split(query, _CHUNK), strict=True
     ):
         means = z[supports].mean(dim=2)
-        # By differences: the expanded square loses digits where features are large and alike.
+        # By differences: the expanded square loses digits if features are large and similar.
         distances = torch.cdist(
             z[asked].flatten(1, 2), means, compute_mode="donot_use_mm_for_euclid_dist"
         )

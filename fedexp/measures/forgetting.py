@@ -23,10 +23,9 @@ _MOST_BARS = 40
 class Forgetting(Measure):
     """``forgetting/mean``: the drop of the global model's accuracy from each class's best round.
 
-    The drop of a class is its highest accuracy in the earlier measured rounds minus its present
-    accuracy, at least 0. ``forgetting/mean`` and ``forgetting/max`` are over classes. The first
-    measured round has no earlier one and measures nothing. The figure ``forgetting`` shows
-    the classes after the last round.
+    The drop of a class is its highest accuracy in the earlier measured rounds minus its accuracy
+    now, at least 0. ``forgetting/mean`` and ``forgetting/max`` are over classes. The first measured
+    round has no metrics. The figure ``forgetting`` shows the classes after the last round.
 
     Args:
         every: rounds between measurements; the last round is always measured.

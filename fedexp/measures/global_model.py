@@ -17,8 +17,8 @@ Accuracy = Annotated[float, Field(gt=0, le=1)]
 class GlobalModel(Measure):
     """``global/accuracy`` and ``global/loss`` on the test split, and the accuracy of each class.
 
-    The loss is the mean cross-entropy. Nothing is measured if the method has no global model, or if
-    no client trains on the classes of the test split.
+    The loss is the mean cross-entropy. If the method has no global model, or if no client trains on
+    the classes of the test split, nothing is measured.
 
     Args:
         every: rounds between measurements; the last round is always measured.

@@ -26,12 +26,12 @@ _AT_ONCE = 64
 class HeldOut(Measure):
     """``held_out/*``: accuracies at the clients that never train (``clients.held_out``).
 
-    Yuan et al. (ICLR 2022) call them unparticipating clients. The global model is scored on their
-    own samples, which no client trains on, and on the test samples of ``kinds``. If the method
-    tunes a global model at each client, the tuned models are scored on these test samples, too. A
-    client that is held out has no memory, no private weights and no latest local model, so that
-    models which start from the latter are not scored. Models that are tuned from the best global
-    model are scored after the last round only. Nothing is measured if no client is held out; a kind
+    Yuan et al. (ICLR 2022) call them unparticipating clients. The global model is scored on the
+    samples of each such client, which no client trains on, and on the test samples of ``kinds``. If
+    the method tunes a global model at each client, the tuned models are scored on these test
+    samples, too. A held-out client has no memory, no private weights and no local model, so methods
+    that tune the latest local model are not scored. Models that are tuned from the best global
+    model are scored after the last round only. Without held-out clients nothing is measured; a kind
     that the data cannot measure is absent.
 
     Args:
@@ -72,11 +72,11 @@ class HeldOut(Measure):
             self._samples = ScoredSamples(resources.data, self.kinds, None)
 
     def due(self, round: int, rounds: int) -> bool:
-        """Every ``every`` rounds and after the last one."""
+        """Every ``every`` rounds and after the last round."""
         return every_nth(round, rounds, self.every)
 
     def __call__(self, after: AfterRound) -> Measured:
-        """The metrics; in several processes each tunes some of the clients' models."""
+        """The metrics; each process tunes some of the clients' models."""
         clients = list(after.data.held_out_clients.values())
         if not clients:
             return Measured()
@@ -94,7 +94,7 @@ class HeldOut(Measure):
 
 
 def _on_own(after: AfterRound, clients: Sequence[ClientData]) -> dict[str, float]:
-    """``spread`` of the global model's accuracies, each on all samples of one client.
+    """``spread`` over the clients of the global model's accuracy on a client's samples.
 
     If each token has a target, the accuracies are shares of tokens.
     """

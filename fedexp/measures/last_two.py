@@ -14,9 +14,10 @@ from fedexp.measures.measure import Better, Measure, Measured
 class LastTwo(Measure):
     """``global/accuracy_last_two`` and ``global/loss_last_two`` on the test split.
 
-    The model is the mean of the global weights before and after the round; integer buffers are the
-    newest. After round 1 it is the model of round 1: the initial weights are left out, as in
-    FedExP's released code (Jhunjhunwala et al., ICLR 2023, Section 6). Clients never get this mean.
+    The scored model is the mean of the global weights before and after the round; integer buffers
+    are taken from the newer model. After round 1 it is the model of round 1 alone, without the
+    initial weights, as in FedExP's released code (Jhunjhunwala et al., ICLR 2023, Section 6).
+    Clients never get this mean.
 
     Args:
         every: rounds between measurements; the last round is always measured.
@@ -30,7 +31,7 @@ class LastTwo(Measure):
         self.every = every
 
     def begin_round(self, message: Message) -> None:
-        """Note the global weights before the round."""
+        """Store the global weights before the round."""
         self._before = message
 
     def __call__(self, after: AfterRound) -> Measured:
@@ -42,7 +43,7 @@ class LastTwo(Measure):
 
 
 def mean_of(before: Tensors, newest: Tensors) -> Tensors:
-    """The mean of two models' weights; integer tensors are the newest."""
+    """The mean of two models' weights; integer tensors come from ``newest``."""
     return {
         name: (before[name].double() + value).div(2).to(value.dtype)
         if value.is_floating_point()

@@ -31,7 +31,7 @@ from fedexp.measures.parameter_plane import (
 LOGGER = logging.getLogger(__name__)
 
 _MARGIN = 0.35
-"""Margin around the models, as a share of their extent in x or y, whichever is larger."""
+"""Margin around the models, as a share of the larger of their extents in x and y."""
 
 
 class LossSurface(Measure):
@@ -42,10 +42,12 @@ class LossSurface(Measure):
     training samples of the clients; all other buffers are the global model's.
 
     Args:
-        rounds: the rounds after which it is drawn; None for the last one.
-        plane: through the two local models, or in two random directions.
+        rounds: the rounds after which the surface is drawn; None: the last round.
+        plane: the plane goes through the global model and the two local models, or in two random
+            directions from the global model.
         points: grid points along each side of the square; several processes share the points.
-        samples: test images that are scored at each point; BatchNorm uses as many training images.
+        samples: number of test images scored at each point; BatchNorm uses equally many training
+            images.
     """
 
     needs = frozenset({Need.GLOBAL_MODEL, Need.CLASS_LABELS, Need.TEST_CLASSES, Need.ALL_CLIENTS})
@@ -158,7 +160,7 @@ def window(
     Args:
         models: the (x, y) of each model.
         points: grid points along each side of the square.
-        half: half the side of the square if all models are at one place.
+        half: half the side of the square, if all models are at one point.
     """
     low, high = np.min(models, axis=0), np.max(models, axis=0)
     extent = (high - low).max()
@@ -169,5 +171,5 @@ def window(
 
 
 def _grid(x: NDArray[np.float64], y: NDArray[np.float64]) -> list[tuple[float, float]]:
-    """Row after row: all x with the first y, and so on."""
+    """The grid's points, row after row: all x with the first y, and so on."""
     return [(float(a), float(b)) for b in y for a in x]

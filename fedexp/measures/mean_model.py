@@ -1,4 +1,4 @@
-"""The mean of the cohort's models, for methods whose global model is another one."""
+"""The mean of the cohort's models, for methods whose global model is not this mean."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -19,10 +19,10 @@ from fedexp.measures.measure import Better, Measure, Measured
 class MeanModel(Measure):
     """``global/accuracy_mean_model`` and ``global/loss_mean_model`` on the test split.
 
-    The model is the unweighted mean of the weights that the cohort sent. FedDyn and FedDC send
-    another model: this mean plus a mean drift. Their authors' released code scores the mean, and
-    ``global/accuracy`` scores the model that is sent. Nothing is measured in a round without
-    updates. Memory: one model in float64.
+    The scored model is the unweighted mean of the weights that the cohort sent. In FedDyn and FedDC
+    the global model is this mean plus a mean drift. Their authors' released code scores the mean
+    alone; ``global/accuracy`` scores the global model. In a round without updates nothing is
+    measured. Memory: one model in float64.
 
     Args:
         every: rounds between measurements; the last round is always measured.
@@ -36,7 +36,7 @@ class MeanModel(Measure):
         self.every = every
 
     def setup(self, setting: Setting, resources: Resources) -> None:
-        """Note the number of rounds."""
+        """Store the number of rounds."""
         self._rounds = setting.rounds
 
     def begin_round(self, message: Message) -> None:
@@ -53,7 +53,7 @@ class MeanModel(Measure):
         return self._mean.contribution()
 
     def set_reduced(self, sums: Mapping[str, Any], items: Sequence[Any]) -> None:
-        """Take over the sums of all processes."""
+        """Replace this process's sums by the sums over all processes."""
         self._mean.set_reduced(dict(sums), items)
 
     def __call__(self, after: AfterRound) -> Measured:

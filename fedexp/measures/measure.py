@@ -1,8 +1,8 @@
 """The contract of a measure: a metric, table or figure in one Python and one YAML file.
 
-The bundled measure ``forgetting`` is a short example with a metric and a figure. A measure of your
-own needs no change here: a class that can be imported, and a file ``measure/drift.yaml`` in a
-folder that ``--config-dir`` names::
+The bundled measure ``forgetting`` is a short example with a metric and a figure. To add your own
+measure, change nothing here: write a class that can be imported, and a file ``measure/drift.yaml``
+in a folder that ``--config-dir`` names::
 
     drift:
       _target_: my_package.Drift
@@ -62,16 +62,17 @@ class Measure:
     Attributes:
         headlines: metric for comparing runs -> whether higher or lower values are better. A
             headline can be the ``objective`` of a sweep.
-        directions: the same for its other metrics, by name or pattern (``cost/*``). A metric
-            without a direction is never marked as the best.
+        directions: like ``headlines``, for the other metrics, by name or pattern (``cost/*``). A
+            table never marks the best value of a metric without a direction.
         needs: required properties of data and method, checked before data is read.
         every: rounds between measurements, for the default of ``due``.
-        remembers: the clients whose personal models it needs; None: it needs none.
-        chosen: a global model to keep as a file: after the run it is written to
-            ``checkpoints/NAME.pt``, NAME being the measure's name; None: there is none.
-        overlaps: whether it may be computed while the next round trains
-            (``evaluation.overlap=true``). Then it may use only what ``AfterRound`` computes from
-            the round's message and personal models, and its own results of earlier rounds.
+        remembers: the clients whose personal models the measure needs; None: no client.
+        chosen: a global model to write to ``checkpoints/NAME.pt`` after the run, NAME being the
+            measure's name; None: no model.
+        overlaps: whether the measure may be computed while the next round trains
+            (``evaluation.overlap=true``). If so, it may use only its own results of earlier rounds
+            and the values that ``AfterRound`` computes from the round's message and personal
+            models.
     """
 
     headlines: Mapping[str, Better] = MappingProxyType({})
@@ -83,7 +84,7 @@ class Measure:
     overlaps: ClassVar[bool] = False
 
     def check(self, outline: Outline) -> None:
-        """Called before data is read; drop headlines here that this run cannot measure.
+        """Called before data is read; remove headlines here that this run cannot measure.
 
         Raises:
             InputError: the value of a key does not fit the run.
@@ -93,9 +94,9 @@ class Measure:
         """Called once, before the first round; ``resources`` has the data and the parts."""
 
     def due(self, round: int, rounds: int) -> bool:
-        """Whether it measures after ``round`` of ``rounds``; round 0 is before training.
+        """Whether to measure after ``round`` of ``rounds``; round 0 is before training.
 
-        By default every ``every`` rounds and after the last one.
+        By default every ``every`` rounds and after the last round.
         """
         return every_nth(round, rounds, self.every)
 
@@ -110,12 +111,12 @@ class Measure:
         return Contribution()
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """Take over the float64 sums and the items of all processes; see ``contribution``."""
+        """Replace observations by the float64 sums and items of all processes' contributions."""
 
     def __call__(self, after: AfterRound) -> Measured:
-        """The results after a round in which it is due. Every process calls it.
+        """The results after a round in which the measure is due.
 
-        Only the results in the first process are recorded.
+        Every process calls this method; only the first process's results are recorded.
         """
         raise NotImplementedError
 

@@ -24,7 +24,7 @@ class Measured:
         per_class: class name -> accuracy of the global model.
         tables: name -> table, for example ``clients``; recorded in ``<name>.csv``.
         figures: name -> figure, for example ``heatmap/partition``.
-        best_model: the global model with the highest accuracy so far, if the method needs it.
+        best_model: the most accurate global model so far, if the method needs it.
     """
 
     metrics: Mapping[str, float] = field(default_factory=dict)

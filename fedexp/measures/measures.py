@@ -1,4 +1,4 @@
-"""All measures of a run as one."""
+"""All measures of a run, called together."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,8 +26,8 @@ class Pending:
     Attributes:
         round: the number of the round.
         names: the measures, in the config's order.
-        prompt: the results that are ready.
-        later: the other results.
+        prompt: the results that are ready now.
+        later: the results that may still be computed.
     """
 
     round: int
@@ -73,7 +73,7 @@ class Measures:
         overlap: computes some measures while the next round trains; None: no overlap.
 
     Attributes:
-        exchange: the traffic and the times of the present round.
+        exchange: the traffic and the times of the current round.
     """
 
     def __init__(
@@ -127,9 +127,9 @@ class Measures:
         return self.after(message, server)
 
     def after(self, message: Message, server: Server, quarantined: Sequence[int] = ()) -> Pending:
-        """The results after the round of ``message``, which has the new global model.
+        """The results after a round; ``message`` has its number and the new global model.
 
-        With ``evaluation.overlap`` some of them may come later, while the next round trains.
+        With ``evaluation.overlap`` some results may come later, while the next round trains.
         """
         self.exchange.end()
         view = partial(

@@ -1,8 +1,8 @@
-"""Membership inference: how well the final global model's training samples can be recognised.
+"""Membership inference: can an attacker recognise the final global model's training samples?
 
 The attacked samples are members and others. The members are drawn from the training samples of all
-clients, also of clients that never trained. As many others of the same classes are drawn from the
-test split. Guessing has an AUC of 0.5.
+clients, also of clients that never trained. Equally many others of the same classes are drawn from
+the test split. Guessing has an AUC of 0.5.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,14 +34,14 @@ from fedexp.measures.measure import Better, Measure, Measured
 from fedexp.state.client_store import ClientStore
 
 _ENOUGH_SHADOWS = 64
-"""With this many shadows each sample has its own variance; with fewer, all share one (Carlini)."""
+"""With this many shadows each sample has its own variance; with fewer, one for all (Carlini)."""
 
 _TRAINED_WITH = ("head", "loss", "personalization")
 """The parts that take part in the local training of a shadow."""
 
 
 class Membership(Measure):
-    """Attacks the final global model by its loss (Yeom et al., CSF 2018), or also by LiRA.
+    """Attacks the final global model by its loss (Yeom et al., CSF 2018), and optionally by LiRA.
 
     LiRA (Carlini et al., S&P 2022, Alg. 1) compares the confidences of models that were trained
     with and without a sample. Each of these shadow models is trained centrally on half of the
@@ -54,8 +54,8 @@ class Membership(Measure):
 
     Args:
         attack: ``loss``, or ``lira`` for both attacks.
-        samples: number of members, and of others.
-        shadows: number of shadow models for LiRA, even.
+        samples: number of members, and number of others.
+        shadows: number of shadow models for LiRA, an even number.
         epochs: passes of a shadow over its half of the samples.
     """
 
@@ -132,8 +132,8 @@ def _confidences(module: ClientModule, pool: Samples, resources: Resources) -> n
 def confidences(logits: Tensor, labels: Tensor) -> Tensor:
     """phi = log(p / (1 - p)), p the probability of the label (Carlini et al., S&P 2022, Eq. 3).
 
-    Computed as the label's logit minus the others' logsumexp, which does not saturate. The
-    cross-entropy is log(1 + exp(-phi)).
+    Computed as the label's logit minus the logsumexp of the other logits, which stays precise for p
+    near 1. The cross-entropy is log(1 + exp(-phi)).
 
     Args:
         logits: [n, C].
@@ -153,8 +153,9 @@ def likelihood_ratios(target: np.ndarray, shadows: np.ndarray, inside: np.ndarra
     Args:
         target: [n] phi of the attacked model.
         shadows: [S, n] phi of the shadows.
-        inside: [S, n] bool: whether the shadow was trained on the sample. At least two shadows were
-            and two were not. With fewer than 64 shadows all samples share the variances s^2.
+        inside: [S, n] bool: whether the shadow was trained on the sample. For each sample at least
+            two shadows were and two were not. With fewer than 64 shadows all samples share the
+            variances s^2.
 
     Returns:
         [n] scores, large for members.
@@ -170,11 +171,12 @@ def attack_metrics(name: str, scores: np.ndarray, is_member: np.ndarray) -> dict
 
     A threshold on the scores has a true-positive rate (TPR) and a false-positive rate (FPR).
     ``tpr_at_1fpr`` is the largest TPR with an FPR of at most 1 %. ``accuracy`` is the largest
-    (TPR + 1 - FPR) / 2; guessing has 0.5. It is the accuracy of the best threshold if there are as
-    many members as others. All are NaN if a score is not finite because the model has diverged.
+    (TPR + 1 - FPR) / 2; guessing has 0.5. With equally many members and others it is the accuracy
+    of the best threshold. If a score is not finite because the model has diverged, all metrics are
+    NaN.
 
     Args:
-        name: of the attack.
+        name: name of the attack.
         scores: [n], large for suspected members.
         is_member: [n] bool, with at least one of each kind.
     """
@@ -192,9 +194,10 @@ def attack_metrics(name: str, scores: np.ndarray, is_member: np.ndarray) -> dict
 def choose(data: FederatedData, samples: int, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
     """Positions of the members in the training split, and of the others in the test split.
 
-    There are ``samples`` of each, or fewer if a split has fewer. Both have the same number of
-    samples of each class, in proportion to the smaller of the two splits' numbers. One sample is
-    left out if a shadow's last batch would hold one sample: too few for BatchNorm.
+    There are ``samples`` members and ``samples`` others, or fewer if a split has fewer. Both have
+    the same number of samples of each class, in proportion to the smaller of the two splits'
+    numbers. If a shadow's last batch would hold one sample, too few for BatchNorm, one sample is
+    left out.
     """
     held = np.sort(torch.cat([client.train_index for client in data.clients]).cpu().numpy())
     labels = data.train.labels.cpu().numpy()[held], data.test.labels.cpu().numpy()
@@ -212,8 +215,8 @@ def choose(data: FederatedData, samples: int, batch_size: int) -> tuple[np.ndarr
 def halves(size: int, shadows: int, seed: int) -> np.ndarray:
     """[shadows, size] bool: whether each shadow is trained on each sample.
 
-    A random half; every second shadow has the complement of the one before, so that each sample is
-    in exactly half of the shadows.
+    Each shadow gets a random half; every second shadow gets the complement of the previous half, so
+    that each sample is in exactly half of the shadows.
     """
     inside = np.zeros((shadows, size), dtype=bool)
     for shadow in range(0, shadows, 2):
@@ -230,7 +233,7 @@ def _gaussian(values: np.ndarray, where: np.ndarray) -> tuple[np.ndarray, np.nda
     freedom = where.sum(axis=0) - 1
     if len(values) < _ENOUGH_SHADOWS:
         squares, freedom = squares.sum(), freedom.sum()
-    tiny = np.finfo(np.float64).eps  # bit-identical shadows have variance 0, and no density
+    tiny = np.finfo(np.float64).eps  # identical shadows have variance 0, so no density
     return mean, np.sqrt(squares / freedom).clip(min=tiny)
 
 

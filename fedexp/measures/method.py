@@ -17,10 +17,10 @@ _PATIENCE = 5
 
 
 class Method(Measure):
-    """The parts' own metrics after each round, and their own figures after the last one.
+    """The parts' own metrics after each round, and their own figures after the last round.
 
     A metric ``*_spearman`` is the rank correlation of a part's estimate with the truth. If it stays
-    below 0.2 for five rounds in a row, the run warns once: the estimate says nothing.
+    below 0.2 for five rounds in a row, the run warns once that the estimate is useless.
     """
 
     directions = MappingProxyType({"privacy/epsilon": "lower", f"*{_CORRELATION}": "higher"})

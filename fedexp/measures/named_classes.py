@@ -11,7 +11,8 @@ from fedexp.errors import InputError
 def class_numbers(chosen: Sequence[int | str], about: Description) -> list[int]:
     """The numbers of the classes in ``measure.features.classes``; all classes if it is empty.
 
-    Each is given by number or by name. In a name, upper case, spaces and hyphens do not matter.
+    Each class is given by number or by name. In a name, upper case, spaces and hyphens do not
+    matter.
     """
     known = {_plain(name): number for number, name in enumerate(about.classes)}
     found = []

@@ -9,12 +9,12 @@ from torch import Generator, Tensor
 from fedexp.core.messages import Tensors
 
 _PARALLEL = 1e-3
-"""A direction is parallel to another if a smaller share of its length is perpendicular to it."""
+"""Two directions are parallel if the perpendicular share of one's length is below this number."""
 
 
 @dataclass(frozen=True)
 class ParameterPlane:
-    """Points origin + x basis_0 + y basis_1; distances in (x, y) are distances between parameters.
+    """Points origin + x basis_0 + y basis_1; distances in (x, y) equal distances of parameters.
 
     Attributes:
         origin: name -> tensor.

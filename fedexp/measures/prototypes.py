@@ -88,11 +88,12 @@ class Prototypes(Measure):
 def prototype_similarity(after: AfterRound) -> ClassSimilarity | None:
     """The similarity of the prototypes that classify after this round, at the first process.
 
-    The first that exists of:
+    The result is the first of these similarities that exists:
 
-    * the similarity of the server's class vectors, if the personalization predicts with them;
-    * its mean over the kept personal models, if heads are private or there is no global model;
-    * the similarity of the prototypes of the global model's head.
+    * of the server's class vectors, if the personalization predicts with them;
+    * of the kept personal models' prototypes, as a mean over the models, if heads are private or
+      there is no global model;
+    * of the prototypes of the global model's head.
 
     Every process must call this function. It returns None if there are no prototypes.
     """

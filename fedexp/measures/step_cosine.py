@@ -17,18 +17,19 @@ from fedexp.measures.measure import Measure, Measured
 class StepCosine(Measure):
     """``geometry/<kind>_step_cosine``: mean cosine of each kind of step with the global step.
 
-    The clients' own steps w_k - w^t (``local``), and every direction that a part logs, are compared
-    with w^{t+1} - w^t = g. Steps are vectors of all shared parameters, without buffers.
+    The global step is g = w^{t+1} - w^t. The clients' own steps w_k - w^t (``local``), and every
+    direction that a part logs, are compared with g. Steps are vectors of all shared parameters,
+    without buffers.
     The mean cosine with g is the inner product of the mean unit vector and g / |g|, so only one
     float64 sum is kept for each kind of step, also for a large cohort.
     """
 
     def setup(self, setting: Setting, resources: Resources) -> None:
-        """Note the parameters that are compared."""
+        """Find the parameters that are compared."""
         self._parameters = setting.shared & setting.parameter_shapes.keys()
 
     def begin_round(self, message: Message) -> None:
-        """Note w^t and start the sums anew."""
+        """Store w^t and start the sums anew."""
         weights = message.weights
         self._start = {n: weights[n].double() for n in weights if n in self._parameters}
         self._sums: dict[str, Tensor] = {}
@@ -41,18 +42,18 @@ class StepCosine(Measure):
             self._add(name, self._flatten(direction))
 
     def contribution(self) -> Contribution:
-        """The sums of unit steps, and their numbers."""
+        """The sums of unit steps, and the number of steps in each sum."""
         return Contribution(self._sums, dict(self._counts))
 
     def set_reduced(self, sums: Tensors, items: Sequence[dict[str, int]]) -> None:
-        """Take over the sums and numbers of all processes."""
+        """Replace this process's sums and numbers by the totals of all processes."""
         self._sums, self._counts = sums, sum(map(Counter, items), Counter())
 
     def __call__(self, after: AfterRound) -> Measured:
-        """The mean cosine of each kind of step, over the clients that took one.
+        """The mean cosine of each kind of step, over the clients with such a step.
 
-        Each client counts once. Steps that are zero or not finite are left out; a kind without
-        other steps is absent.
+        Each client counts once. Steps that are zero or not finite are left out; a kind with no
+        remaining step is absent.
         """
         step = _unit(self._step_to(after.message.weights))
         if step is None:

@@ -20,9 +20,9 @@ class Training(Measure):
     clients' samples. ``train/cross_entropy`` is the plain mean of the cross-entropy over the steps
     of the last local epoch. ``train/loss_std`` and ``train/cross_entropy_std`` are population
     standard deviations over clients. A metric that a part logs is averaged over the clients that
-    logged it. Also averaged are ``cost/client_memory_bytes``, the bytes that the method makes a
-    client keep between rounds, and ``cost/stored_parameters``, the count of numbers that local
-    training holds.
+    logged it. Two costs are averaged, too: ``cost/client_memory_bytes``, the bytes that a client
+    keeps between rounds, and ``cost/stored_parameters``, the count of numbers that local training
+    holds.
     """
 
     headlines = MappingProxyType({"train/loss": "lower"})

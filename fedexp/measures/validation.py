@@ -13,8 +13,8 @@ from fedexp.measures.measure import Better, Measure, Measured, Outline
 class Validation(Measure):
     """``validation/accuracy`` and ``validation/loss`` of the global model.
 
-    Measured on the samples that all clients hold out (``data.validation``). Without such samples
-    nothing is measured.
+    They are measured on the samples that clients hold out (``data.validation``), all clients
+    together. Without such samples nothing is measured.
 
     Args:
         every: rounds between measurements; the last round is always measured.

@@ -18,7 +18,7 @@ _PREFIX = "personalization.own."
 class OwnModel(Personalization):
     """A private parameter for each trained parameter of backbone and head: the own model.
 
-    ``Personalization.personal_phases`` trains a separate model after the shared one. Here one step
+    ``Personalization.personal_phases`` trains a separate model after the shared model. Here a step
     trains both, on the same batch: the local gradient returns the gradients of both.
     """
 

@@ -1,4 +1,4 @@
-"""FedACG: clients start where the server's momentum leads, and are pulled there."""
+"""FedACG: clients start one momentum step ahead of the global model, and are pulled there."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from fedexp.regularizers.proximal import Proximal
 class Accelerated(Proximal):
     """(mu/2) ||w - (w^t + lambda m^t)||^2; clients start at w^t + lambda m^t (FedACG).
 
-    Kim et al., CVPR 2024, Alg. 1. The server's momentum is m <- lambda m + D, D the mean step of
-    the cohort from the place where it started, and the next global model is w^t + m. This is the
-    mean of the cohort's models, so that m is the last step of the global model. m is 0 at first.
+    Kim et al., CVPR 2024, Alg. 1. The server's momentum is m <- lambda m + D, D the cohort's mean
+    step from w^t + lambda m^t. The next global model is w^t + m, with the new m. This is the mean
+    of the cohort's models, so m is the last step of the global model. m is 0 at first.
 
-    A client downloads w^t + lambda m^t alone, no more than in FedAvg. The global model that is
-    evaluated is w^t. Buffers have no momentum. The tuning of personal models starts from
-    w^t + lambda m^t, too.
+    A client downloads only w^t + lambda m^t, no more than in FedAvg. The global model that is
+    evaluated is w^t. Buffers have no momentum. The tuning of personal models also starts from
+    w^t + lambda m^t.
 
     Args:
         mu: strength of the pull, the paper's beta.
@@ -43,13 +43,13 @@ class Accelerated(Proximal):
         self.momentum = momentum
 
     def setup(self, setting: Setting) -> None:
-        """Make the anchors; an empty ``step`` stands for m = 0."""
+        """Make the anchors; an empty ``step`` means m = 0."""
         super().setup(setting)
         self.names = tuple(shared_parameters(setting))
         self.step: Tensors = {}
 
     def message_to(self, client: int, message: PartMessage) -> PartMessage:
-        """The message with w^t + lambda m^t; it is the same for all clients."""
+        """The message with w^t + lambda m^t, the same for all clients."""
         return replace(message, weights=combine(message.weights, self.step, self.momentum))
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:

@@ -17,7 +17,7 @@ Scaling = Literal["none", "samples"]
 class Anchors(nn.Module):
     """Target values for parameters: one non-persistent buffer for each parameter.
 
-    They are buffers so that ``torch.func`` can stack them: each client has its own values.
+    Each client has its own values; ``torch.func`` can stack buffers of several clients.
     """
 
     def __init__(self, shapes: dict[str, torch.Size]) -> None:
@@ -79,7 +79,7 @@ class Population:
 
 
 def shared_parameters(setting: Setting) -> dict[str, torch.Size]:
-    """Name -> shape of the shared parameters; the server has no others."""
+    """Name -> shape of the shared parameters; the server has no other parameters."""
     return {name: s for name, s in setting.parameter_shapes.items() if name in setting.shared}
 
 

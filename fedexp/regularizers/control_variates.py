@@ -37,9 +37,9 @@ _KEPT_MOMENTUM = (
 class ControlVariates(Regularizer):
     """<c - c_k, w> over the trained shared parameters (Karimireddy et al., ICML 2020, Alg. 1).
 
-    The term turns a local gradient g into g - c_k + c. The client's control variate c_k estimates
-    the client's gradient, the server's c the mean gradient of the population. After training,
-    the client updates
+    With this term a local step uses g - c_k + c in place of the gradient g. The client's control
+    variate c_k estimates the client's gradient; the server's c estimates the mean gradient of the
+    population. After training, the client updates
 
         option I:   c_k <- the gradient of the client's loss at the received model w^t
         option II:  c_k <- c_k - c + (w^t - w_k) / (steps * learning rate)
@@ -47,27 +47,27 @@ class ControlVariates(Regularizer):
     and reports the change of c_k. The server adds the sum of these changes, divided by N, to c. So
     c stays the mean of all c_k. N counts the clients with data. All variates start at zero; in the
     first round the server sends none. The aggregator determines the server's learning rate:
-    ``aggregator=uniform`` gives the paper's 1.
+    ``aggregator=uniform`` gives the paper's learning rate 1.
 
     Option II costs no computation. With plain SGD its last term is the mean of the round's
     gradients. For SGD with momentum, ``unit_distance`` replaces ``steps`` and makes the term a
-    weighted mean of the gradients; with ``steps`` it would be up to 1 / (1 - momentum) times as
-    long, and the recursion would diverge. The step of an adaptive optimizer is no such mean. The
-    estimate includes weight decay and gradient clipping. ``steps`` counts the whole round: if a
-    personalization trains a parameter in one of several phases, its variates are too short.
+    weighted mean of the gradients; with ``steps`` the term would be up to 1 / (1 - momentum) times
+    as long, and c_k would diverge. With an adaptive optimizer the term is not a mean of gradients.
+    The estimate includes weight decay and gradient clipping. ``steps`` counts the whole round: if a
+    personalization trains a parameter in one of several phases only, its variates are too short.
 
     Option I works with every optimizer and costs a forward and a backward pass over the client's
     data. It is the gradient of the objective without the penalty on the parameters. The module is
-    in train mode, as for the gradients to be corrected: BatchNorm normalises with each batch's
-    statistics. All samples are used, without augmentation, clipping and weight decay. If the loss
-    is much steeper at w^t than at the later local models, the correction outweighs the gradients
-    and training diverges. This happened with ``head=etf`` and SGD; option II did not diverge.
+    in train mode, as in local training: BatchNorm normalises with each batch's statistics. All
+    samples are used, without augmentation, clipping and weight decay. If the loss is much steeper
+    at w^t than at the later local models, c - c_k is larger than the gradients and training
+    diverges. This happened with ``head=etf`` and SGD; option II did not diverge.
 
-    At the fixed point c is zero. The fixed point is the optimum of the mean of all clients'
+    At the fixed point of training c is zero. This model is the optimum of the mean of all clients'
     objectives (``weighting=uniform``, paper) or of their mean weighted by samples (``samples``),
     with any aggregator. The aggregator should weight clients in the same way.
 
-    The implementation released with FedPTR's baselines has ``weighting=samples`` and
+    The implementation that FedPTR's authors released as a baseline has ``weighting=samples`` and
     ``correction_scaling=samples`` with ``aggregator=uniform``.
 
     Args:
@@ -95,7 +95,7 @@ class ControlVariates(Regularizer):
             self.forbids = {KEEPS_MOMENTUM: _KEPT_MOMENTUM}
 
     def setup(self, setting: Setting) -> None:
-        """Make a buffer for c - c_k; an empty ``mean`` stands for c = 0."""
+        """Make a buffer for c - c_k; an empty ``mean`` means c = 0."""
         self.correction = Anchors(shared_parameters(setting))
         self.population = Population.of(setting)
         self.mean: Tensors = {}
@@ -169,7 +169,7 @@ class ControlVariates(Regularizer):
         return {name: (start[name] - weights[name]) / distance for name in self.correction}
 
     def _expected_step(self, client: Client, memory: Memory) -> Tensors:
-        """The mean step that leaves c_k unchanged."""
+        """The mean step with which option II would not change c_k."""
         return self._sent()
 
 

@@ -1,4 +1,4 @@
-"""FedCurv: a pull to the models of the other clients, weighted by their Fisher information."""
+"""FedCurv: a pull to the other clients' models, weighted by their Fisher information."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fedexp.regularizers.anchors import (
 from fedexp.regularizers.fisher import diagonal_fisher
 
 KINDS = ("fisher", "weighted")
-"""The terms of a client: F_k and F_k w_k."""
+"""The two terms that a client sends: F_k and F_k w_k."""
 
 
 class Curvature(Regularizer):
@@ -33,14 +33,13 @@ class Curvature(Regularizer):
     Shoham et al., 2019, Eq. 4. F_j is the diagonal empirical Fisher information of client j at its
     trained weights w_j (``diagonal_fisher``). Only shared parameters are pulled.
 
-    After training a client sends F_j and F_j w_j. The server sends each client the sums of both
-    over the clients of the last round that the server could use, without the client itself. So
-    update and message are three times as large as with FedAvg, from the second round on. In the
-    first round the penalty is 0. With smaller cohorts than the population, a client that was not
-    in the last cohort gets the sum over all of it; older terms are dropped.
+    After training client j sends F_j and F_j w_j. The server sends each client the sums of both
+    over the other clients of the last cohort whose updates were used. So updates are three times as
+    large as with FedAvg, and so are messages from the second round on. In the first round the
+    penalty is 0. Terms of older rounds are dropped.
 
     The code completes the square: with A = sum_j F_j and m = sum_j F_j w_j / A, the penalty is
-    lam * sum A (w - m)^2 plus a constant that the logged loss lacks.
+    lam * sum A (w - m)^2 plus a constant that is not part of the logged loss.
 
     A gradient step with learning rate r diverges where 2 r lam A > 2. A grows with the cohort:
     choose lam for the number of clients, or clip gradients.
@@ -72,9 +71,9 @@ class Curvature(Regularizer):
         """Set A and m; both are 0 if the message has no sums."""
         strength = with_prefix("fisher", message.extras)
         weighted = with_prefix("weighted", message.extras)
-        strength = {name: a.clamp(min=0) for name, a in strength.items()}  # despite rounding
+        strength = {name: a.clamp(min=0) for name, a in strength.items()}  # rounding may be < 0
         self.strength.fill(strength)
-        # Without information the quotient is 0 / 0; any center will do.
+        # Where A is 0, the quotient is 0 / 0; any center will do.
         self.center.fill({n: (weighted[n] / a).where(a > 0, 0) for n, a in strength.items()})
 
     def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
@@ -97,7 +96,7 @@ class Curvature(Regularizer):
         return prefixed("fisher", fisher) | prefixed("weighted", products)
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Keep the terms of this round in place of the last round's."""
+        """Keep the terms of this round; drop the last round's terms."""
         self._keep({update.client: dict(update.extras) for update in updates})
 
     def server_state(self) -> dict[str, Any]:

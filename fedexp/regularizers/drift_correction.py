@@ -17,7 +17,7 @@ from fedexp.regularizers.dynamic import Dynamic
 
 
 class CorrectedSteps(ControlVariates):
-    """g_k <- g_k - g + the mean step; g is scaled as in this client's gradients."""
+    """g_k <- g_k - g + the mean step; ``correction_scaling`` applies to g (``DriftCorrection``)."""
 
     def _expected_step(self, client: Client, memory: Memory) -> Tensors:
         return self._received(client)
@@ -43,28 +43,29 @@ class DriftCorrection(Dynamic):
     too.
 
     ``estimate=corrected`` and ``last`` handle momentum like SCAFFOLD's option II, and warn once if
-    the local optimizer is not SGD. ``gradient``, SCAFFOLD's option I, is in neither the paper nor
-    its implementation.
+    the local optimizer is not SGD. The paper and its implementation do not have ``gradient``,
+    SCAFFOLD's option I.
 
     Traffic: from the second round the message contains g. The update contains the change of g_k,
     and d_k with ``drifts=cohort``.
 
-    alpha = 0 switches off all terms, g - g_k too, and gives exactly FedAvg. A small alpha differs:
+    alpha = 0 switches off all terms, also g - g_k, and gives exactly FedAvg. With a small alpha > 0
     the drifts and g - g_k remain.
 
-    The implementation released with FedPTR's baselines has ``samples`` for ``weighting``,
-    ``alpha_scaling`` and ``correction_scaling``, with ``aggregator=uniform``.
+    The implementation that FedPTR's authors released as a baseline has ``samples`` for
+    ``weighting``, ``alpha_scaling`` and ``correction_scaling``, with ``aggregator=uniform``.
 
     Args:
         alpha: the penalty's strength.
         estimate: the new g_k. ``corrected`` (released code): g_k - g + the mean step, as in
             SCAFFOLD; ``last`` (paper): the mean step; ``gradient``: the gradient at w^t.
-        drifts: the clients whose mean drift the server adds. ``all`` (released code): it is zero at
-            the fixed point. ``cohort`` (paper): the result is the mean of w_k + d_k. Both are equal
-            if all clients take part; if not, ``cohort`` has no fixed point.
+        drifts: the clients whose mean drift the server adds. ``all`` (released code): the mean is
+            zero at the fixed point. ``cohort`` (paper): the new global model is the mean of
+            w_k + d_k. Both are equal if all clients take part; if not, ``cohort`` has no fixed
+            point.
         weighting: whether clients have equal weights in g (``uniform``) or weights proportional to
-            their samples (``samples``). The aggregator should weight the same way; then the mean
-            drift of ``all`` does too.
+            their samples (``samples``). The aggregator should use the same weights: its weights
+            apply to the mean drift of ``all``, too.
         alpha_scaling: see ``Dynamic``.
         correction_scaling: ``samples`` divides g by n_k / mean(n), also in ``corrected``.
     """

@@ -14,7 +14,7 @@ import torch
 from torch import Generator, Tensor
 
 Transform = Callable[[Tensor], Tensor]
-"""Images to images of the same shape; every call applies the same parameters."""
+"""Images -> images of the same shape; every call applies the same parameters."""
 
 _SHIFT = 0.125
 _CUTOUT = 0.5
@@ -55,7 +55,7 @@ def shift(images: Tensor, down: Tensor, right: Tensor) -> Tensor:
 
 
 def cutout(images: Tensor, row: Tensor, column: Tensor, size: tuple[int, int]) -> Tensor:
-    """Zero a rectangle of ``size`` (height, width) around a pixel, clipped at the image's edges."""
+    """Set a rectangle of ``size`` (height, width) around a pixel to zero, within the image."""
     rows, columns = _pixels(images)
     top, left = _per_row(row - size[0] // 2), _per_row(column - size[1] // 2)
     inside = (rows >= top) & (rows < top + size[0]) & (columns >= left) & (columns < left + size[1])
@@ -165,7 +165,7 @@ def _around_centre(images: Tensor) -> tuple[Tensor, Tensor, tuple[float, float]]
 def _sampled(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """Each image at fractional positions that broadcast to [n, height, width]; zeros outside.
 
-    Bilinear. ``grid_sample`` has no deterministic backward pass on a GPU.
+    Bilinear. It replaces ``grid_sample``, whose backward pass on a GPU is not deterministic.
     """
     rows, columns = rows.to(images.dtype), columns.to(images.dtype)
     top, left = rows.floor(), columns.floor()

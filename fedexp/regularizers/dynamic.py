@@ -37,33 +37,35 @@ class Dynamic(Regularizer):
         w^(t+1) = mean_cohort w_k - h / alpha,
 
     so that h is the mean of all h_k; N counts the clients that have data. The code stores drifts
-    instead: client k its drift d_k = -h_k / alpha, the sum of its steps, and the server the mean
-    drift of the population, -h / alpha. Only the weights are sent.
+    instead. Client k stores its drift d_k = -h_k / alpha, the sum of its steps. The server stores
+    the population's mean drift, -h / alpha. Only the weights are sent.
 
-    At the fixed point every w_k is w^t and h is zero. The gradients of all F_k, which are the h_k,
-    then sum to zero. This needs ``aggregator=uniform``: the server computes the sum of the steps
-    from the cohort's mean. With ``sample_weighted`` and all clients in every round, the fixed point
-    is the optimum of the objective weighted by samples; with smaller cohorts it is the optimum of
-    no particular objective. Do not use an aggregator with a server optimizer.
+    At the fixed point every w_k is w^t and h is zero. h_k is then the gradient of the client's loss
+    F_k, so the gradients of all F_k sum to zero. This needs ``aggregator=uniform``: the server
+    computes the sum of the steps from the cohort's mean. With ``sample_weighted`` and all clients
+    in every round, the fixed point is the optimum of the objective weighted by samples; with
+    smaller cohorts it is the optimum of no particular objective. Do not use an aggregator with a
+    server optimizer.
 
     The tables of the released code score the mean of the cohort's models, without the mean drift:
     ``measure=mean_model`` (``global/accuracy_mean_model``). ``global/accuracy`` scores w^(t+1).
 
-    alpha = 0 switches off all terms and gives exactly FedAvg. A small alpha differs: the server
+    alpha = 0 switches off all terms and gives exactly FedAvg. With a small alpha > 0 the server
     still adds the mean drift.
 
-    ``alpha_scaling=samples`` and ``clip_quadratic=false`` are as in the implementation released
-    with FedPTR's baselines. It uses ||w - w^t||^2 = ||w||^2 - 2 <w^t, w> + const: the optimizer
-    applies (alpha_k/2) ||w||^2 as weight decay, without clipping, and the loss has the term
-    -alpha_k <w^t, w>.
+    The implementation that FedPTR's authors released as a baseline has ``alpha_scaling=samples``
+    and ``clip_quadratic=false``. It uses ||w - w^t||^2 = ||w||^2 - 2 <w^t, w> + const: the
+    optimizer applies (alpha_k/2) ||w||^2 as weight decay, without clipping, and the loss has the
+    term -alpha_k <w^t, w>.
 
     Args:
         alpha: the penalty's strength.
         alpha_scaling: ``none`` (paper): the same alpha for all clients; ``samples``:
             alpha_k = alpha * mean(n) / n_k.
-        clip_quadratic: whether ``local.grad_clip`` clips the whole gradient; if not, its term
-            alpha w is added after clipping. If nothing is clipped, the choice changes gradients
-            only by rounding; with false, the logged loss lacks (alpha/2) (||w||^2 + ||w^t||^2).
+        clip_quadratic: whether ``local.grad_clip`` clips the whole gradient. If false, its term
+            alpha w is added after clipping, and the logged loss does not include
+            (alpha/2) (||w||^2 + ||w^t||^2). If nothing is clipped, the choice changes gradients
+            only by rounding.
     """
 
     traits = frozenset({ADDS_DRIFT})

@@ -23,9 +23,9 @@ def diagonal_fisher(client: Client, weights: Tensors, batch_size: int) -> Tensor
     exact. The model is in eval mode: BatchNorm uses its running statistics, dropout is off. Inputs
     are not augmented.
 
-    Gradients are computed for many samples at once by ``torch.func.vmap``; it runs layers that it
-    cannot batch, such as PyTorch's LSTM on a CPU, sample by sample. If it refuses the model, for
-    example because of a branch that depends on values, all is computed sample by sample.
+    ``torch.func.vmap`` computes the gradients of many samples at once; it runs layers that it
+    cannot batch, such as PyTorch's LSTM on a CPU, sample by sample. If vmap refuses the model, for
+    example because of a branch that depends on values, all gradients are computed sample by sample.
 
     Args:
         client: its model and data.
@@ -33,7 +33,7 @@ def diagonal_fisher(client: Client, weights: Tensors, batch_size: int) -> Tensor
         batch_size: samples whose gradients are in memory at once.
 
     Returns:
-        Name -> the mean squares, of the parameter's shape.
+        Name of a parameter -> the mean squares, a tensor of the parameter's shape.
     """
 
     def likelihood(weights: Tensors, x: Tensor, y: Tensor) -> Tensor:

@@ -20,15 +20,16 @@ from fedexp.regularizers.matching import Augment, FunctionalLoss
 
 @dataclass(frozen=True)
 class StepMatching:
-    """Learns D~ from the last step of the global model, w^(t-m) to w^t.
+    """Learns the synthetic dataset D~ from the global model's step from w^(t-m) to w^t.
 
-    The memory holds ``synthetic`` (D~ [C * ipc, *input_shape]), ``step_size``, the number of models
-    ``seen``, and the last m of these models as ``<slot>/<name>``.
+    ``Trajectory`` explains the method. The memory holds ``synthetic`` (D~ [C * ipc, *input_shape],
+    ipc images of each of C classes), ``step_size``, the number of received models ``seen``, and the
+    last m of these models as ``<slot>/<name>``.
 
     Attributes:
         names: the parameters whose step is matched.
         lag: m.
-        wait: number of models to skip after the first that has a model m models older.
+        wait: number of models to skip after the first model that has a predecessor m models older.
         step_size: initial size of the inner steps.
         update_every: learn D~ at every ``update_every``-th model; None: only once.
         augment: whether to apply Differentiable Siamese Augmentation before every inner step.
@@ -54,7 +55,7 @@ class StepMatching:
     ) -> tuple[Tensors, dict[str, float]]:
         """Learn D~; return the parameters of w^t that changed since w^(t-m), and metrics.
 
-        Both are empty if nothing changed or no model is old enough.
+        Both results are empty if nothing changed or if there is no w^(t-m) yet.
 
         Args:
             memory: memory of the client or the server; stores ``weights`` and the new D~.

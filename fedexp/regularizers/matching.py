@@ -1,8 +1,8 @@
 """Trajectory matching: learn a small synthetic dataset that reproduces a given training step.
 
-As in MTT for dataset distillation (Cazenavette et al., CVPR 2022) and in FedPTR for federated
-learning, gradients of the images are computed by backpropagation through the gradient steps on
-them.
+The gradient with respect to the images is computed by backpropagation through the training steps
+on these images, as in MTT for dataset distillation (Cazenavette et al., CVPR 2022) and in FedPTR
+for federated learning.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ FunctionalLoss = Callable[[Tensors, Tensor, Tensor], Tensor]
 """(parameters, inputs, labels) -> the loss, a scalar; twice differentiable."""
 
 Augment = Callable[[], Callable[[Tensor], Tensor]]
-"""Draws a differentiable transform of the images for one inner step, the same at every call."""
+"""Draws a differentiable transform of the images for one inner step; it is fixed once drawn."""
 
 
 def match_trajectory(
@@ -105,8 +105,8 @@ def matching_loss(
         step_size: the inner learning rate, a scalar.
         inner_steps: R.
         recompute: whether to repeat each inner step in the backward pass instead of keeping all
-            activations. Needs the memory of one step and R copies of the parameters. The result is
-            the same up to the order of sums.
+            activations. This needs the memory of one step and R copies of the parameters. The
+            result changes only by rounding.
         augment: draws the transform of the images before each inner step; a recomputed step uses
             the same transform. None: no transform.
     """
@@ -138,7 +138,7 @@ def project(
     steps: int = 5,
     lr: float = 0.01,
 ) -> Tensors:
-    """w~: the parameters after ``steps`` plain gradient steps on synthetic data from ``start``."""
+    """w~: the parameters after ``steps`` plain gradient steps from ``start`` on synthetic data."""
     projected = {name: value.detach() for name, value in start.items()}
     for _ in range(steps):
         leaves = {name: value.requires_grad_() for name, value in projected.items()}

@@ -38,21 +38,21 @@ if TYPE_CHECKING:
 class ProximalSynthetic(Proximal):
     """FedProx on a client's samples and its synthetic D~ (Chen et al., arXiv 2312.14380, Table 12).
 
-    D~ is learned by trajectory matching as in FedPTR with ``side=client``: gradient steps on it
+    D~ is learned by trajectory matching as in FedPTR with ``side=client``: gradient steps on D~
     lead from w^(t-m) to w^t, two models that the client has received. Here D~ is training data; no
-    model is projected. Its images are appended to the client's batches: in a new random order in
-    each epoch, spread as evenly as possible. The number of steps in an epoch does not change. Each
-    image is in one batch of an epoch and counts like a sample in every term of the loss. The images
-    are not augmented. n_k, the class counts and other computations on the client's data ignore D~.
-    No additional tensors are sent.
+    next model is predicted. The images of D~ are appended to the client's batches: in a new random
+    order in each epoch, spread as evenly as possible. The number of steps in an epoch does not
+    change. Each image is in one batch of an epoch and counts like a sample in every term of the
+    loss. The images are not augmented in training. n_k, the class counts and other computations on
+    the client's data ignore D~. No additional tensors are sent.
 
-    Separately trained and tuned personal models do not use D~. Until there is a model m rounds
-    older, this is FedProx. ``synthetic/images`` is the number of images that a client appended.
+    Separately trained and tuned personal models do not use D~. Until the client has received a
+    w^(t-m), this is FedProx. ``synthetic/images`` is the number of images that a client appended.
 
     Args:
         mu: strength of the pull to w^t.
         lag: m. ``Trajectory`` explains this and the following arguments.
-        wait: rounds to skip after the first in which there is a model m rounds older.
+        wait: rounds to skip after the first round with a w^(t-m).
         ipc: images of each class in D~.
         init: the initial D~.
         outer_steps: H.
@@ -61,7 +61,7 @@ class ProximalSynthetic(Proximal):
         step_size: initial size of the inner steps.
         image_lr: learning rate of the images.
         step_lr: learning rate of the step size.
-        momentum: momentum of both, within a round.
+        momentum: momentum of images and step size, within a round.
         update_every: learn D~ every ``update_every`` rounds; None: only once.
         recompute: see ``matching_loss``.
     """

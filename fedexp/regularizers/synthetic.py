@@ -19,7 +19,7 @@ OTHER_CLASSIFIER = (
 
 
 def check_inputs(augment: Augmentation, setting: Setting) -> None:
-    """Raise InputError if inputs are tokens, or if ``augment`` needs images and there are none."""
+    """Raise InputError if inputs are tokens, or if ``augment`` needs images and inputs are none."""
     if setting.vocabulary:
         raise InputError(
             "regularizer: learns synthetic inputs, but the inputs are tokens, which have no "
@@ -82,7 +82,7 @@ def real_images(
         seed: seed of the run.
         round: the round, part of the key of the draw.
         replacement: whether to draw each image independently. If not, the images are a permutation
-            of all images of the class, repeated if there are fewer than ``count``.
+            of all images of the class, repeated if the class has fewer than ``count`` images.
     """
     positions = (data.labels == label).nonzero().flatten()
     generator = torch_generator(seed, "synthetic", round, data.client, label)

@@ -45,41 +45,42 @@ _MOST_DISTANCES = 30
 class Trajectory(Regularizer):
     """sum over layers j of (lam_j / 2) ||w_j - w~_j||^2 (Chen et al., arXiv 2312.14380).
 
-    w~ predicts the next global model with a small synthetic dataset D~. D~ and an inner step size
-    are learned so that gradient steps on D~ lead from w^(t-m) to w^t. Further steps on D~ from w^t
-    lead to w~. Each round projects anew from its w^t. D~ and the step size are kept and learned
-    further in later rounds; the momentum of learning them is not kept. The loss on D~ is the plain
-    cross-entropy of the global model in eval mode, also with another loss or an adapted head.
+    w~ is a prediction of the next global model, computed with a small synthetic dataset D~. D~ and
+    a step size are learned so that gradient steps on D~ lead from w^(t-m) to w^t. Further steps on
+    D~ from w^t lead to w~; each round takes them anew from its w^t. D~ and the step size are kept
+    and learned further in later rounds; the momentum of learning them is not kept. The loss on D~
+    is the plain cross-entropy of the global model in eval mode, also if the method has another loss
+    or an adapted head.
 
     Parameters that have not changed for m rounds are not matched; they are pulled to w^t. There is
-    no pull before there is a model m rounds older, and none if the whole w^t equals w^(t-m). If
+    no pull before the first w^(t-m) exists, and no pull if the whole w^t equals w^(t-m). If
     learning D~ gives numbers that are not finite, D~ and the step size do not change. If w~ is not
     finite, there is no pull. ``trajectory/diverged`` counts both cases.
 
-    With ``side=client`` each client has its own D~ and its own memory. Then rounds count only the
-    models that this client has received. With ``side=server`` (FedPTR-S) the server has one D~ and
-    sends w~ with the message. ``StepMatching`` describes the memory.
+    With ``side=client`` each client has its own D~ and its own memory, and t counts only the rounds
+    of this client. With ``side=server`` (FedPTR-S) the server has one D~ and sends w~ with the
+    message. ``StepMatching`` describes the memory.
 
     Args:
         side: the side that learns D~.
         lag: m.
-        wait: rounds to skip after the first in which there is a model m rounds older. With 1 the
-            pull acts from t > m, counting from t = 0, as in the paper's Algorithm 2.
+        wait: rounds to skip after the first round with a w^(t-m). With 1 the pull acts from t > m,
+            counting from t = 0, as in the paper's Algorithm 2.
         ipc: images of each class in D~; their labels are fixed.
-        init: a client's initial D~. ``images`` (paper): own images, drawn with replacement, of the
-            classes that it holds, and noise for the others. ``distinct_images``: the same, but
-            images repeat only if the class has fewer than ``ipc``. ``noise``: noise for all
-            classes, as always at the server.
+        init: a client's initial D~. ``images`` (paper): for the classes that it holds, own images
+            drawn with replacement; noise for the other classes. ``distinct_images``: like
+            ``images``, but an image repeats only if the class has fewer than ``ipc`` images.
+            ``noise``: noise for all classes, as always at the server.
         outer_steps: H, updates of D~ and of the step size in a round.
         inner_steps: R, gradient steps on D~ in each outer step.
-        augment: ``dsa``: Differentiable Siamese Augmentation of D~ before every inner step, not in
-            the projection.
+        augment: ``dsa``: Differentiable Siamese Augmentation of D~ before every inner step, not
+            before the steps from w^t to w~.
         step_size: initial size of the inner steps.
         image_lr: learning rate of the images.
         step_lr: learning rate of the step size.
-        momentum: momentum of both, within a round.
+        momentum: momentum of images and step size, within a round.
         project_steps: K, gradient steps from w^t to w~.
-        project_lr: learning rate of these steps.
+        project_lr: learning rate of the steps from w^t to w~.
         lam: strength of the pull.
         adaptive: whether lam_j = lam / ||w_j - w~_j||, without gradient, so that the pull on a
             layer does not depend on the distance; if not, lam_j = lam.
@@ -87,7 +88,7 @@ class Trajectory(Regularizer):
             are not pulled.
         log_distances: whether to log ||w_j - w~_j|| of the first 30 layers after local training, as
             ``trajectory/distance/<layer>``.
-        update_every: learn D~ every ``update_every`` rounds; None: only once. w~ is projected in
+        update_every: learn D~ every ``update_every`` rounds; None: only once. w~ is computed in
             every round.
         recompute: see ``matching_loss``.
     """
@@ -165,7 +166,7 @@ class Trajectory(Regularizer):
         self.matching = self._make_matching(names=frozenset(shared))
 
     def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
-        """The penalty, a scalar; 0 without w~."""
+        """The penalty, a scalar; 0 if there is no w~."""
         pulls = [self._pull(square) for square in self._squared_distances(parameters).values()]
         return 0.5 * self.lam * self.active * total(pulls)
 
@@ -265,9 +266,9 @@ class Trajectory(Regularizer):
         draw: Callable[[], Tensor],
         *key: int,
     ) -> tuple[Tensors, dict[str, float]]:
-        """Learn D~ and project w~; return w~ of the parameters that changed, and metrics.
+        """Learn D~ and compute w~; return w~ of the parameters that changed, and metrics.
 
-        There is no w~ if nothing changed, or if it is not finite. ``key`` selects the augmentation;
+        w~ is empty if nothing changed or if it is not finite. ``key`` selects the augmentation;
         ``StepMatching.learn`` explains the other arguments.
         """
         labels = synthetic_labels(self.setting.num_classes, self.ipc, self.active.device)

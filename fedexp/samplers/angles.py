@@ -7,7 +7,7 @@ from torch import Tensor
 def angles_between(rows: Tensor, columns: Tensor) -> Tensor:
     """[N, M] angles of ``rows`` [N, D] with ``columns`` [M, D]: radians in [0, pi], float64.
 
-    A zero vector has cosine 0, a right angle, with every vector, also with another zero vector.
+    A zero vector has a right angle with every vector, also with another zero vector.
     """
     return (_units(rows) @ _units(columns).T).clamp_(-1, 1).acos_()
 

@@ -26,20 +26,20 @@ MOST_SHOWN = 500
 
 
 class Sampler(Part):
-    """Chooses the cohort of a round; it learns from the updates in ``aggregate``.
+    """Chooses the cohort of a round; it may learn from the updates in ``aggregate``.
 
     Clients without data are never chosen. If fewer than K clients have data, K is their number. A
-    sampler may probe clients before it chooses: a probed client evaluates the global model and
-    answers. Messages and answers of probes count as traffic.
+    sampler may probe clients before it chooses: a probed client receives the global model, computes
+    an answer and sends it. Messages and answers of probes count as traffic.
 
     Attributes:
         times_chosen: [N] int64, number of draws of each client; a draw counts when its update
             arrives.
         eligible: [n] int64, the clients with data, in order.
-        sizes: [n] int64, their numbers of training samples.
+        sizes: [n] int64, the number of training samples of each eligible client.
         cohort_size: min(K, n).
         trains_candidates: whether a candidate trains like a client of the cohort before it answers.
-            Nothing of this training is kept.
+            The results of this training are dropped.
     """
 
     trains_candidates: bool = False
@@ -59,11 +59,11 @@ class Sampler(Part):
         return ()
 
     def answer(self, client: Client) -> Tensors:
-        """Client: the answer to a probe. The client's model is the global model, or trained."""
+        """Client: the answer to a probe; ``client`` has the global model, or the trained model."""
         raise NotImplementedError
 
     def observe(self, answers: Mapping[int, Tensors]) -> None:
-        """Server: the answers of all candidates by client; called before every ``select``."""
+        """Server: gets candidate -> answer; called before every ``select``."""
 
     def select(self, round: int) -> list[int]:
         """Server: the clients of this round; a client that is drawn twice is listed twice."""

@@ -30,8 +30,9 @@ class ClientClusters:
 
     With more than ``exact_up_to`` clients only a random sample is clustered, the landmarks. Every
     other client joins the cluster with the smallest mean distance to its landmarks. In a large
-    population one point stands for all unknown clients: they are equal, so the result is the same
-    (``ward_beside_equals``), and the cost of a round depends only on the known clients.
+    population one point replaces all unknown clients, which have not sent an update yet: they have
+    equal profiles, so the result does not change (``ward_beside_equals``), and the cost of a round
+    depends only on the known clients.
 
     Attributes:
         clusters: M, the largest number of clusters.
@@ -81,7 +82,7 @@ class ClientClusters:
     def beside_unknown(
         self, known: Profiles, unknown: Profiles, number: int, generator: np.random.Generator
     ) -> Tensor:
-        """[n + 1] int64: the cluster of each known client, then the cluster of all unknown ones.
+        """[n + 1] int64: the cluster of each known client, then the cluster of all others.
 
         Args:
             known: profiles of n clients; n may be 0.
@@ -93,7 +94,7 @@ class ClientClusters:
         if len(known) > self.exact_up_to:
             landmarks = min(self.landmarks, len(known))
             chosen = torch.from_numpy(np.sort(generator.choice(len(known), landmarks, False)))
-        share = len(chosen) / max(1, len(known))  # a landmark stands for 1 / share clients
+        share = len(chosen) / max(1, len(known))  # a landmark represents 1 / share clients
         weight = max(1, round(share * number))
         sample = known[chosen]
         found = ward_beside_equals(

@@ -23,12 +23,11 @@ def sampling_distributions(
     """K distributions over the clients; similar clients share a distribution (Algorithm 2).
 
     Client k has K n_k units, and each distribution has room for n units. A client with n_k > n / K
-    first fills whole distributions alone. Ward's method clusters the clients by their remaining
-    units: the tree is cut into the largest clusters with at most n units. Each of the largest
-    clusters gets its own distribution. Clients of the other clusters fill the remaining room,
-    largest cluster first, beginning with the distribution that has the most room. So few clusters
-    are split. (The released code takes the smallest cluster first, and the clients of a cluster in
-    random order.)
+    first fills whole distributions alone. Ward's method then clusters the clients: its tree is cut
+    into the largest clusters whose remaining units are at most n. Each of the largest clusters gets
+    its own distribution. Clients of the other clusters fill the remaining room, largest cluster
+    first, beginning with the distribution that has the most room. So few clusters are split. (The
+    released code takes the smallest cluster first, and the clients of a cluster in random order.)
 
     Args:
         distances: [N, N] symmetric, zero on the diagonal.
@@ -78,15 +77,15 @@ def bounded_clusters(
     sums = units.tolist()
     for merge in tree:
         sums.append(sums[int(merge[0])] + sums[int(merge[1])])
-    # A parent's sum is never below its child's. So the sums can serve as heights of the tree, and
-    # fcluster cuts it by sums.
+    # A parent's sum is at least its child's sum. So the sums can replace the heights of the tree,
+    # and fcluster cuts the tree by sums.
     tree[:, 2] = sums[len(units) :]
     labels = fcluster(tree, limit, "distance")
     return [np.flatnonzero(labels == label) for label in np.unique(labels)]
 
 
 def fill_in_order(room: np.ndarray, units: np.ndarray) -> np.ndarray:
-    """Assign ``units`` [N] one after another to K places with ``room`` [K]; the sums are equal.
+    """Assign ``units`` [N] one after another to K places with ``room`` [K]; both have one sum.
 
     Returns:
         [K, N] int64: the number of each client's units at each place.
@@ -108,10 +107,10 @@ def draw(distributions: np.ndarray, generator: np.random.Generator) -> np.ndarra
 class Clustered(LastUpdates):
     """Draws one client from each of K distributions; similar clients share a distribution.
 
-    A client that is drawn several times counts as often in the cohort. Client k is expected to be
-    drawn K n_k / n times, in proportion to its samples. So average the cohort uniformly:
-    ``aggregator=uniform``. If n < K clients have data, there are n draws with the same odds; some
-    clients may then be drawn twice and others not at all.
+    A client that is drawn several times counts several times in the cohort. The expected number of
+    draws of client k is K n_k / n, n the number of all samples. So average the cohort uniformly:
+    ``aggregator=uniform``. If fewer than K clients have data, K is their number; some clients may
+    then be drawn twice and others not at all.
 
     The distance of two clients is the angle between their updates (arccos of the cosine). Memory:
     see ``LastUpdates``.
@@ -120,11 +119,11 @@ class Clustered(LastUpdates):
         linkage_on: the input of Ward's method. ``condensed``: the angles are the distances of the
             points. ``rows`` (released code): the rows of the matrix of angles are the coordinates
             of the points, so that clients are close if their angles to all others are similar.
-        untrained: the angle of a client that has not trained yet with all others. ``right``: a
-            right angle, so that in the first round no two clients are similar. ``zero``: 0, so that
-            it is similar to every client (released code).
-        rounds_by_size: the number of first rounds in which every draw is among all clients, with
-            odds n_k; 10 in HiCS-FL's copy of this sampler.
+        untrained: the angle between a client that has not trained yet and every other client.
+            ``right``: a right angle, so that in the first round no two clients are similar.
+            ``zero`` (released code): 0, so that it is similar to every client.
+        rounds_by_size: in this number of first rounds, each draw is among all clients, with odds
+            proportional to n_k; 10 in HiCS-FL's copy of this sampler.
     """
 
     traits = frozenset({DRAWS_BY_SIZE, DRAWS_REPEATEDLY})
@@ -147,7 +146,7 @@ class Clustered(LastUpdates):
         return torch.where(trained, angles, 0.0)
 
     def select(self, round: int) -> list[int]:
-        """One draw from each distribution, keyed by the round."""
+        """One draw from each distribution; the draws depend on the seed and the round."""
         generator = numpy_generator(self.seed, "sampler", round)
         return sorted(self.eligible[draw(self.distributions(round), generator)].tolist())
 

@@ -47,7 +47,7 @@ def nearest_clusters(distances: Tensor, labels: Tensor, weights: Tensor | None =
     Args:
         distances: [n, L] of n points to L clustered points.
         labels: [L] int64 cluster of each clustered point, 0 to M-1, none empty.
-        weights: [L] float64, the number of points that each clustered point stands for; None: 1.
+        weights: [L] float64, the number of points that each clustered point represents; None: 1.
     """
     members = torch.nn.functional.one_hot(labels).to(distances)
     if weights is not None:

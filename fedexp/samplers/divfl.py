@@ -1,4 +1,4 @@
-"""DivFL (Balakrishnan et al., ICLR 2022): a cohort whose gradients represent all clients'."""
+"""DivFL (Balakrishnan et al., ICLR 2022): a cohort whose gradients represent all gradients."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def facility_location(
     """Choose k of N points greedily: each point should be near one of the chosen points.
 
     The cost of a set S is sum_i min_{j in S} d_ij. Each step adds the point that lowers the cost
-    most; if costs agree to nine digits, the lowest number wins. Compared with one point at the
-    largest distance from all points, greedy reduces the cost by at least 1 - 1/e of the largest
-    reduction that k points can give (Nemhauser et al., 1978).
+    most; if costs agree to nine digits, the lowest number wins. Take the cost with all distances at
+    their maximum as the start: greedy reduces it by at least 1 - 1/e of the largest reduction that
+    k points can give (Nemhauser et al., 1978).
 
     Args:
-        distances: [N, N], of row i from column j.
+        distances: [N, N], d_ij from point i to point j.
         k: at most N.
         generator: if given, greedy is stochastic: each step considers max(k, N // 10) points, drawn
             without replacement from the points not yet chosen; if fewer are left, all of them.
@@ -59,27 +59,29 @@ def facility_location(
 class DivFL(LastUpdates):
     """The K clients whose gradients lie nearest to all clients' gradients, by Euclidean distance.
 
-    The paper's bound weighs a chosen client by the number of clients that it represents. DivFL's
-    released code averages by samples (``aggregator=sample_weighted``), the copy of DivFL in
+    In the paper's bound the weight of a chosen client is the number of clients that it represents.
+    DivFL's released code averages by samples (``aggregator=sample_weighted``), the copy of DivFL in
     HiCS-FL's released code uniformly (``aggregator=uniform``).
 
-    A gradient is of the mean cross-entropy on all training data of a client, in eval mode, over the
-    shared parameters; of sequences the mean of the sum over tokens. Memory: see ``LastUpdates``;
-    with ``ideal`` and ``all_updates`` vectors are needed only while they are compared.
+    A gradient is the gradient of a client's mean cross-entropy on all its training data, in eval
+    mode, with respect to the shared parameters. For sequences the cross-entropy is summed over the
+    tokens of a sequence. Memory: see ``LastUpdates``; with ``ideal`` and ``all_updates`` vectors
+    are needed only while they are compared.
 
     Args:
         signal: the vectors that are compared. ``ideal``: the gradients at the global model; in each
-            round every client with data computes and uploads one. ``gradient`` (DivFL's released
-            code): the gradients at the models that clients received last. In the first round every
-            client with data uploads one, later each client of the cohort, computed before its
-            training. ``last_update``: the last update of each client, zero at first; it costs
-            nothing. Clients that have not trained yet count as equal: one of them represents all.
+            round every client with data computes and uploads its gradient. ``gradient`` (DivFL's
+            released code): the gradients at the models that clients received last. In the first
+            round every client with data uploads its gradient; later each client of the cohort does,
+            before its training. ``last_update``: the last update of each client, initially zero; it
+            costs nothing. Clients that have not trained yet are equal: one of them represents all.
             So after the first round, as a rule, each cohort has one such client. ``all_updates``
             (HiCS-FL's copy): in each round every client with data trains and sends its update,
-            which the choice of the next round uses; only the cohort's training counts.
-        greedy: ``plain``: each step considers all clients, as in DivFL's released code.
-            ``stochastic``: max(K, N // 10) random clients, N the number of clients with data, as in
-            HiCS-FL's copy.
+            which the choice of the next round uses; the global model gets only the cohort's
+            training.
+        greedy: ``plain`` (DivFL's released code): each step considers all clients. ``stochastic``
+            (HiCS-FL's copy): each step considers max(K, N // 10) random clients, N the number of
+            clients with data.
     """
 
     def __init__(
@@ -107,7 +109,7 @@ class DivFL(LastUpdates):
         return self.eligible.tolist() if asks_all else []
 
     def answer(self, client: Client) -> Tensors:
-        """``update`` [D] float32: the gradient; with ``all_updates`` the update."""
+        """``update`` [D] float32: the gradient; with ``all_updates`` the change of the weights."""
         if self.signal != "all_updates":
             return {"update": self._gradient(client)}
         weights = client.weights
@@ -156,7 +158,7 @@ class DivFL(LastUpdates):
                 self.updates = {}
 
     def select(self, round: int) -> list[int]:
-        """The K facilities; stochastic greedy draws from a generator keyed by the round."""
+        """The K clients of ``facility_location``; random draws depend on the seed and the round."""
         stochastic = self.greedy == "stochastic"
         generator = numpy_generator(self.seed, "sampler", round) if stochastic else None
         chosen = facility_location(self.distances, self.cohort_size, generator)

@@ -20,7 +20,7 @@ def estimated_entropy(bias_updates: Tensor, temperature: float, scale: Scale = "
 
     Args:
         bias_updates: delta_b [N, C].
-        temperature: positive; the smaller, the lower the estimates.
+        temperature: positive; a smaller temperature gives lower estimates.
         scale: ``fixed``: as in the paper. ``client``: each delta_b_k is first divided by its
             length, so that the estimate depends on its direction alone. A delta_b_k of zero stays
             zero, and its entropy is ln C.
@@ -101,8 +101,8 @@ def draw_cohort(
     """Draw K different clients: for each, first a cluster, then a client of this cluster.
 
     The probability of cluster m is proportional to exp(gamma * mean H in cluster m) (HiCS-FL Eq.
-    10). Within a cluster the odds are proportional to n_k. A cluster without clients left drops
-    out.
+    10). Within a cluster the odds are proportional to n_k. A cluster without remaining clients is
+    not drawn.
 
     Args:
         entropies: H [N].
@@ -134,9 +134,9 @@ def draw_cohort(
 
 
 def _smallest(keys: np.ndarray, clusters: np.ndarray, most: int) -> np.ndarray:
-    """The places of the ``most`` smallest keys [N] in each of the ``clusters`` [N], 0 to M-1.
+    """The positions of the ``most`` smallest keys [N] in each of the ``clusters`` [N], 0 to M-1.
 
-    Only these are then sorted: in a large population few of many.
+    Only these keys are sorted later; in a large population they are few.
     """
     # Sorting integers of 16 bits takes time proportional to their number.
     small = clusters.astype(np.uint16) if clusters.max() < 2**16 else clusters
@@ -150,6 +150,6 @@ def _smallest(keys: np.ndarray, clusters: np.ndarray, most: int) -> np.ndarray:
 
 
 def _entropy(shares: Tensor) -> Tensor:
-    """[N] nats of each row of ``shares`` [N, C]; a share of 0 adds nothing."""
+    """[N] entropy in nats of each row of ``shares`` [N, C]; a share of 0 adds nothing."""
     entropies: Tensor = torch.special.entr(shares).sum(dim=1)
     return entropies

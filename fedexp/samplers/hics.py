@@ -2,7 +2,8 @@
 
 Local training updates the bias of the output layer. The update shows how balanced a client's
 labels are: with unbalanced labels few entries grow, and the entropy of their softmax is low.
-Clients are similar if these updates are. At first, clusters with high entropy are drawn more often.
+Clients with similar updates are similar. In early rounds, clusters with high entropy are drawn more
+often.
 """
 
 from __future__ import annotations
@@ -52,11 +53,10 @@ class HiCS(Sampler):
     zero signal, whose entropy is the largest possible: it is likely to be selected soon. A signal
     that is not finite is ignored.
 
-    In a large population ``warm_up_rounds`` should end the warm-up earlier. The clients that have
-    not been selected by then have zero signals. They are equal, and so they are one cluster, or
-    part of one. These clients cost a few passes over N numbers in each round. The remaining time
-    grows with the number of known clients: with its cube up to ``exact_up_to`` clients, then with
-    its product with ``landmarks``.
+    In a large population ``warm_up_rounds`` should end the warm-up earlier. The clients that were
+    not selected in it have zero signals. They are equal, so they are in one cluster. They cost a
+    few passes over N numbers in each round. The remaining time of a round grows with the number n
+    of known clients: with n^3 up to ``exact_up_to`` clients, then with n times ``landmarks``.
 
     Memory at the server: N C numbers; with ``angle_on=head`` also N D, with D the head's size.
 
@@ -68,13 +68,13 @@ class HiCS(Sampler):
             matrix, from the sent weights (released code). ``auto``: ``bias`` if the head has a
             trained and shared bias, else ``class_counts``. ``class_counts``: clients send their
             class counts, C numbers, as FedNH's and FedSC's clients do anyway; the entropy is exact.
-            ``labels``: an oracle, which has the class counts of all clients before they send
-            anything. Cohorts then depend on training only through ``angle_on=head``.
+            ``labels``: an oracle that knows the class counts of all clients before they send
+            anything. Cohorts then depend on training only with ``angle_on=head``.
         temperature: temperature of the softmax in the entropy; it should be as large as typical
             entries of the updates. Unused with ``class_counts`` and ``labels``.
-        scale: ``fixed``: one temperature for all updates, as in the paper; as updates shrink, all
-            clients look balanced. ``client``: each update is first divided by its length, so the
-            estimate does not fade; see ``estimated_entropy``.
+        scale: ``fixed`` (paper): one temperature for all updates; when updates become short, all
+            clients look balanced. ``client``: each update is first divided by its length, so its
+            length does not matter; see ``estimated_entropy``.
         lam: weight of the angle in the distance; the entropy has weight 1 - lam.
         gamma_0: initial preference for high entropy; gamma_t = gamma_0 (1 - t/T).
         clusters: M, the number of clusters; None: K.
@@ -143,7 +143,7 @@ class HiCS(Sampler):
         if self.signal == "labels":
             self.signals = setting.all_class_counts("sampler.signal=labels").float()
         self.head_updates = torch.zeros(setting.num_clients, head_size)
-        # The clients in the figures, and so in the history of clusters.
+        # The clients in the figures; clusters are recorded for these clients only.
         self.shown = evenly_spaced(torch.arange(setting.num_clients), MOST_SHOWN)
         self.memberships: dict[int, Tensor] = {}
         self._clusters_found: int | None = None
@@ -151,7 +151,7 @@ class HiCS(Sampler):
     # The server's half.
 
     def select(self, round: int) -> list[int]:
-        """Each client once in the warm-up, then a draw by clusters; keyed by the round."""
+        """Each client once in the warm-up, then a draw by clusters from the seed and the round."""
         self._clusters_found = None
         if round <= self.warm_up_rounds:
             last = round * self.cohort_size
@@ -198,7 +198,7 @@ class HiCS(Sampler):
         return found if rho is None else found | {"sampler/entropy_spearman": rho}
 
     def server_state(self) -> dict[str, Any]:
-        """The signals, and the history of the clusters for the picture."""
+        """The signals, and the clusters of all rounds for the figure."""
         state = {"signals": self.signals.clone(), "memberships": dict(self.memberships)}
         if self.head_names:
             state["head_updates"] = self.head_updates.clone()

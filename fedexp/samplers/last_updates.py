@@ -1,4 +1,4 @@
-"""The base of samplers that compare clients by the last update of each."""
+"""The base of samplers that compare clients by their last updates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedexp.errors import InputError
 from fedexp.samplers.base import Sampler
 
 _MOST_CLIENTS = 20_000
-"""The distances of all their pairs take 3 GiB."""
+"""Largest number of clients; the distances of all pairs take 3 GiB."""
 
 _BLOCK = 16
 """Number of clients compared at a time: bounds the memory."""
@@ -25,8 +25,8 @@ class LastUpdates(Sampler):
 
     An update is one float32 vector [D] of the shared parameters, without buffers, on the CPU. So
     the server and each checkpoint hold N D numbers once all clients have trained. A client that has
-    not trained yet has the update zero. An update that is not finite is ignored. Only distances
-    from the latest cohort are recomputed: about K N D operations in a round.
+    not trained yet has the update zero. An update that is not finite is ignored. A round recomputes
+    only the distances from its cohort: about K N D operations.
 
     Attributes:
         updates: client -> [D], for clients that have trained.

@@ -21,9 +21,9 @@ class PowerOfChoice(Sampler):
     """Draws d candidates with odds proportional to n_k; the K with the largest loss take part.
 
     The loss is the mean cross-entropy of the global model over all training data of a candidate, in
-    eval mode. This is the paper's pi_pow-d; with d = N it is the paper's ideal form. The paper
-    breaks ties at random; here the lowest client number wins. A client whose loss is NaN comes
-    last. The paper averages the cohort uniformly (``aggregator=uniform``).
+    eval mode. This is the paper's strategy pi_pow-d; with d = N it always finds the largest losses.
+    Of equal losses the lowest client number wins (in the paper a random client). A client whose
+    loss is NaN comes last. The paper averages the cohort uniformly (``aggregator=uniform``).
 
     Args:
         candidates: d, at least K; at most the number of clients with data. None: 2 K.
@@ -49,7 +49,7 @@ class PowerOfChoice(Sampler):
         self.num_candidates = min(wanted, len(self.eligible))
 
     def candidates(self, round: int) -> list[int]:
-        """A draw without replacement, keyed by the round."""
+        """A draw without replacement that depends on the seed and the round."""
         odds = self.sizes / self.sizes.sum()
         generator = numpy_generator(self.seed, "sampler", round)
         drawn = generator.choice(self.eligible, self.num_candidates, replace=False, p=odds)

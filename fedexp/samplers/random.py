@@ -21,7 +21,7 @@ class Random(Sampler):
         self.traits = frozenset({UNIFORM_COHORTS if weighting == "uniform" else DRAWS_BY_SIZE})
 
     def select(self, round: int) -> list[int]:
-        """A draw without replacement, keyed by the round."""
+        """A draw without replacement that depends on the seed and the round."""
         odds = None if self.weighting == "uniform" else self.sizes / self.sizes.sum()
         draw = numpy_generator(self.seed, "sampler", round)
         cohort = draw.choice(self.eligible, self.cohort_size, replace=False, p=odds)

@@ -1,4 +1,4 @@
-"""Clients in turn, for debugging."""
+"""Clients one after another, for debugging."""
 
 from fedexp.samplers.base import Sampler
 
@@ -9,7 +9,7 @@ class RoundRobin(Sampler):
     takes_tokens = True
 
     def select(self, round: int) -> list[int]:
-        """The next K."""
+        """The next K clients."""
         start = (round - 1) * self.cohort_size
         turns = range(start, start + self.cohort_size)
         return sorted(int(self.eligible[turn % len(self.eligible)]) for turn in turns)

@@ -18,11 +18,11 @@ SignalName = Literal["auto", "bias", "virtual_bias", "weight_rowmean", "class_co
 class Signal:
     """C numbers that describe a client's local training.
 
-    A subclass either reads them from the weights or measures and reports them. This base class has
-    no signal.
+    A subclass either reads the numbers from the weights or measures and reports them. This base
+    class has no signal.
 
     Attributes:
-        counts_labels: whether they are the client's class counts, so that the entropy is exact.
+        counts_labels: whether the numbers are the client's class counts; the entropy is then exact.
     """
 
     counts_labels: ClassVar[bool] = False
@@ -53,7 +53,7 @@ class WeightUpdate(Signal):
 
 
 class VirtualBias(Signal):
-    """The update that plain SGD would give a bias; the head need not have one."""
+    """The update that plain SGD would give a bias; the head need not have a bias."""
 
     def measure(self, batch: Forward) -> Tensors:
         """``residual`` [C]: minus the cross-entropy's gradient with respect to a bias."""
@@ -68,8 +68,8 @@ class VirtualBias(Signal):
 class ClassCounts(Signal):
     """The client's class counts, for heads without a trained bias.
 
-    FedNH's and FedSC's clients send them anyway. The server then knows every label distribution,
-    of which the update of a bias gives a hint only.
+    FedNH's and FedSC's clients send them anyway. The server then knows every label distribution
+    exactly; the update of a bias gives only an estimate.
     """
 
     counts_labels = True
@@ -88,8 +88,9 @@ class Labels(Signal):
 def find_signal(name: SignalName, setting: Setting) -> Signal:
     """The source of the signal ``name`` for this head.
 
-    ``auto``: the update of a trained and shared bias; without one the class counts. Heads with
-    scaled cosines or fixed classifiers give virtual biases and row means that do not rank clients.
+    ``auto``: the update of a trained and shared bias; without such a bias the class counts. With
+    scaled cosines or a fixed classifier, ``virtual_bias`` and ``weight_rowmean`` do not order
+    clients by their label entropy.
 
     Raises:
         InputError: the head has no such weight.

@@ -1,4 +1,4 @@
-"""Ward's method with one point that stands for many equal clients."""
+"""Ward's method with one point in place of many equal clients."""
 
 import numpy as np
 from scipy.cluster.hierarchy import DisjointSet, fcluster
@@ -15,13 +15,13 @@ def ward_beside_equals(
     clusters: int,
     linkage_on: LinkageOn,
 ) -> np.ndarray:
-    """The result of ``ward`` for m points and n equal points, without a matrix of all of them.
+    """The result of ``ward`` for m points and n equal points, without their [m + n, m + n] matrix.
 
     The equal points have the distance ``apart`` from each other and D >= ``apart`` from another
-    point; D depends only on the other point. By the Lance-Williams formula a cluster that is no
-    nearer than ``apart`` to two equal points is no nearer to their union. So Ward's tree joins all
-    equal points before one of them joins another point. They enter the tree as one cluster of n
-    points. The square of its Ward distance from another point is
+    point; D depends only on the other point. By the Lance-Williams formula, a cluster with distance
+    >= ``apart`` to two equal points also has distance >= ``apart`` to their union. So Ward's tree
+    joins all equal points before one of them joins another point. They enter the tree as one
+    cluster of n points. The square of this cluster's Ward distance from another point is
 
         2 n / (n + 1) * (D^2 - apart^2 (n - 1) / (2 n)).
 
@@ -34,16 +34,16 @@ def ward_beside_equals(
         linkage_on: see ``ward``. With ``rows`` the equal points have n equal columns, too.
 
     Returns:
-        [m + 1] int64 labels 0, 1, ...; the last label is for the equal points. If ``clusters``
-        labels would divide the equal points, there are fewer labels. ``ward`` would divide them
-        arbitrarily: they all join at one height, and rounding decides the order.
+        [m + 1] int64 labels 0, 1, ...; the last label is for the equal points. If a cut into
+        ``clusters`` clusters would divide the equal points, there are fewer clusters. (``ward``
+        would divide them arbitrarily: they all join at one height, and rounding decides.)
     """
     if not len(to_equals):
         return np.zeros(1, dtype=np.int64)
     squares, joins_at = _squares(distances, to_equals, apart, number, linkage_on)
     tree = group_tree(squares, np.append(np.ones(len(to_equals)), number))
     labels = np.arange(1, len(squares) + 1)
-    if number > 1:  # points nearer than the equal points have joined before they do
+    if number > 1:  # make all joins that come before the join of the equal points
         labels = fcluster(tree, joins_at * (1 + 1e-9), "distance")
     if labels.max() > clusters:
         labels = fcluster(tree, clusters, "maxclust")

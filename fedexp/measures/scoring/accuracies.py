@@ -1,7 +1,7 @@
 """Personal metrics: how well each client's own model serves that client.
 
-Every personal model is scored once, on the samples that the metrics need (``ScoredSamples``);
-weights over classes turn that one pass into the metrics of FedNH and FedGELA.
+Every personal model is scored once, on the samples that the metrics need (``ScoredSamples``); the
+metrics of FedNH and FedGELA then follow by different weights of the classes.
 """
 
 import math
@@ -24,10 +24,11 @@ def weighted_accuracy(
     """acc_k = sum_c a_k(c) correct_c / sum_c a_k(c) total_c (FedNH, Dai et al., AAAI 2023).
 
     Args:
-        correct_per_class: [K, C] test samples of class c that model k classifies correctly.
-        total_per_class: [C] test samples of class c, or [K, C] of each model.
-        weights: [K, C] a_k(c): the client's class shares for PM(L), their support (0 or 1) for
-            PM(V).
+        correct_per_class: [K, C] number of test samples of class c that model k classifies
+            correctly.
+        total_per_class: number of test samples of class c, [C] or, for each model, [K, C].
+        weights: [K, C] a_k(c). FedNH's PM(L): the client's class shares. FedNH's PM(V): 1 for
+            classes that the client holds, else 0.
 
     Returns:
         [K] fractions in [0, 1], float64; NaN if the weighted classes have no test samples.
@@ -59,13 +60,13 @@ def personal_accuracies(
 ) -> list[dict[str, float]]:
     """Each client's accuracies of the kinds in ``samples.metrics``.
 
-    ``uniform``: FedNH's PM(V), every class that the client holds has the same weight. ``local``:
-    FedNH's PM(L), classes are weighted as in the client's training data. ``test_split``: FedGELA's
-    PA, on the client's own test split. ``whole``: on the whole test split, which is FedGELA's GA of
-    methods without a global model. A kind that the client's data cannot measure is absent. If only
-    a subset of the test split is scored, all kinds but ``test_split`` are estimates for the whole.
-    If clients see images in different ways, the recalls of the classes in ``uniform`` and ``local``
-    are measured on the client's own test split; classes without a sample there are left out.
+    ``uniform``: FedNH's PM(V); every class that the client holds has the same weight. ``local``:
+    FedNH's PM(L); classes are weighted as in the client's training data. ``test_split``: FedGELA's
+    PA, on the client's own test split. ``whole``: on the whole test split; for methods without a
+    global model this is FedGELA's GA. A kind that the client's data cannot measure is absent. If
+    only a subset of the test split is scored, all kinds except ``test_split`` are estimates. With
+    ``partition.shift``, the recalls of the classes in ``uniform`` and ``local`` are measured on the
+    client's own test split; classes without a sample there are left out.
 
     Args:
         correct: [K, n] ``Predictions.correct`` of each model.
@@ -106,7 +107,7 @@ def spreads(clients: Sequence[Mapping[str, float]], names: str) -> dict[str, flo
 
     Args:
         clients: each client's ``personal_accuracies``.
-        names: such as ``personal/{}_{}``, for the names of the statistic and of the kind.
+        names: a pattern such as ``personal/{}_{}``; statistic and kind fill the braces.
     """
     metrics: dict[str, float] = {}
     for kind in KINDS:
@@ -121,8 +122,8 @@ def personal_metrics(clients: Sequence[Mapping[str, float]]) -> dict[str, float]
     """The ``personal/*`` metrics of a round from each client's ``personal_accuracies``.
 
     ``personal/accuracy_<kind>``, ``personal/std_<kind>`` and ``personal/worst_decile_<kind>`` for
-    each kind; ``personal/std`` and ``personal/worst_decile`` without a kind are of ``local``, the
-    accuracy on data like the client's own.
+    each kind. ``personal/std`` and ``personal/worst_decile`` without a kind belong to the kind
+    ``local``, the accuracy on data like the client's own.
     """
     metrics = spreads(clients, "personal/{}_{}")
     for name in ("std", "worst_decile"):
@@ -143,7 +144,7 @@ def standard_errors(
     Args:
         correct: [K, s] whether each model classified each sample of ``samples.share`` correctly.
         samples: the test samples that were scored.
-        class_counts: [K, C] of each model's client.
+        class_counts: [K, C] class counts of each model's client.
     """
     labels = samples.labels[samples.share]
     errors = {}
@@ -163,13 +164,14 @@ def standard_errors(
 def stratified_error(values: Tensor, labels: Tensor, totals: Tensor) -> float:
     """Standard error of the sum over classes of the mean of ``values``, a stratified sample.
 
-    sqrt(sum_c (1 - n_c / N_c) s_c^2 / n_c), s_c^2 the sample variance in class c: the sample is
-    drawn without replacement from a finite population (Cochran, Sampling Techniques, Eq. 5.7).
+    sqrt(sum_c (1 - n_c / N_c) s_c^2 / n_c), s_c^2 the sample variance in class c. The sample is
+    drawn without replacement from a finite set (Cochran, Sampling Techniques, Eq. 5.7).
 
     Args:
         values: [s].
-        labels: [s] class of each; n_c of class c, at least two of them unless N_c is 1 or 0.
-        totals: [C] N_c, samples of each class in the population.
+        labels: [s] class of each value; n_c values are of class c, at least two unless N_c is 1
+            or 0.
+        totals: [C] N_c, the number of samples of class c in the finite set.
     """
     variance = 0.0
     for label, total in enumerate(totals.tolist()):

@@ -17,9 +17,9 @@ class Selection:
     """Samples of the test split, on which a personal model is scored.
 
     Attributes:
-        index: [m] their positions, each one once.
-        averaged: the loss and the class vectors are means over this number of first samples; with 0
-            there are no loss and no class vectors.
+        index: [m] positions of the samples, all different.
+        averaged: the loss and the class vectors are means over the first ``averaged`` samples; with
+            0 there are no loss and no class vectors.
     """
 
     index: Tensor
@@ -32,7 +32,7 @@ Select = Callable[[ClientData], Selection | None]
 
 @dataclass(frozen=True)
 class Predictions:
-    """One model on n samples: every accuracy and angle is computed from this.
+    """One model's predictions on n samples; every accuracy and angle is computed from them.
 
     Attributes:
         correct: [n] bool: whether each sample was classified correctly; False if it was not scored.
@@ -40,8 +40,8 @@ class Predictions:
         class_vectors: [C, d] tensors on the CPU: ``feature``, the mean z of each class (zero for a
             class without samples); ``head_feature``, the mean normalised z, if the head normalises;
             ``classifier``, the head's vectors, if it has any.
-        validation: of a personal model, [m_k] bool: whether each sample that its client holds out
-            for validation was classified correctly.
+        validation: [m_k] bool, for a personal model: whether each validation sample of its client
+            was classified correctly.
         head_correct: [n] bool: like ``correct``, for the head's own logits; None if they are not
             scored separately.
     """
@@ -58,7 +58,10 @@ class Predictions:
         return {names.format("accuracy"): accuracy, names.format("loss"): self.loss}
 
     def within(self, size: int, index: Tensor) -> "Predictions":
-        """Predictions of ``size`` samples: number i moves to ``index[i]``; padding is dropped."""
+        """Predictions of ``size`` samples: prediction i moves to position ``index[i]``.
+
+        Padding is dropped.
+        """
         places = index.cpu()
 
         def spread(flags: Tensor) -> Tensor:

@@ -29,12 +29,12 @@ class ScoredSamples:
         metrics: kinds of metrics, ``measure.personal.kinds``.
         size: size of the scored subset, ``measure.personal.samples``; None: the whole test split.
         own: whether a model is scored on its client's own test split only, because the clients'
-            images are shifted differently. Then ``metrics`` has none of ``NEED_ALL``.
+            images are shifted differently. Then ``metrics`` has no kind of ``NEED_ALL``.
 
     Attributes:
-        metrics, size: as given.
-        labels: [n] of the test split.
-        totals: [C] samples of each class in it.
+        metrics, size: the arguments.
+        labels: [n] labels of the test split.
+        totals: [C] number of samples of each class in the test split.
         is_estimate: whether only a subset of the test split is scored.
         share: [s] sorted positions of this subset, by default of all samples. The subset is
             stratified, with at least two samples of each class; it depends only on the run's seed.
@@ -76,13 +76,13 @@ class ScoredSamples:
     def hits(self, correct: Tensor, clients: Sequence[ClientData]) -> tuple[Tensor, Tensor]:
         """(hits [K, C], totals [C] or [K, C]), float64: recall of a class = hits / totals.
 
-        Hits are the test samples of each class that each model got right. If only a subset was
-        scored, they are an estimate. With ``own`` they are the recalls on the client's own test
-        split times the totals; totals are 0 for classes without a sample there.
+        Hits are the numbers of test samples of each class that each model classified correctly. If
+        only a subset was scored, hits are estimates. With ``own``, hits are the recalls on the
+        client's own test split times the totals; totals are 0 for classes without a sample there.
 
         Args:
-            correct: [K, n] of all samples.
-            clients: of the K models.
+            correct: [K, n] whether each model classified each test sample correctly.
+            clients: the clients of the K models.
         """
         if self.own:
             rows = zip(correct, (each.test_index.cpu() for each in clients), strict=True)
@@ -96,7 +96,7 @@ class ScoredSamples:
         return counted * (self.totals.double() / drawn.clamp(min=1)), self.totals.double()
 
     def _recalls(self, correct: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """``hits`` of one model by its recalls on the samples with these ``labels`` [m]."""
+        """``hits`` of one model, from its recalls on the samples with these ``labels`` [m]."""
         classes = len(self.totals)
         drawn = torch.bincount(labels, minlength=classes)
         recalls = torch.bincount(labels[correct], minlength=classes) / drawn.clamp(min=1).double()
@@ -104,9 +104,9 @@ class ScoredSamples:
 
 
 def _draw(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
-    """Sorted positions of a stratified sample of ``size`` of ``labels`` [n]."""
+    """Sorted positions of a stratified sample of ``size`` elements of ``labels`` [n]."""
     sizes = np.bincount(labels)
-    least = np.minimum(2, sizes)  # a variance needs two
+    least = np.minimum(2, sizes)  # a variance needs two samples
     if not least.sum() <= size <= len(labels):
         raise InputError(
             f"measure.personal.samples={size}: should be between {least.sum()} (two of each "

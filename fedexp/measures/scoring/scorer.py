@@ -17,7 +17,7 @@ from fedexp.measures.scoring.stacked_scores import StackedScores
 
 
 class Scorer:
-    """Scores models under the resident module.
+    """Scores the resident module, or the models of a stack.
 
     Args:
         resources: the objects that the engine works with, except the store.
@@ -33,7 +33,10 @@ class Scorer:
 
     @torch.inference_mode()
     def predict(self, personal: bool, samples: Samples | Subset | None = None) -> Predictions:
-        """The resident module, as a personal or the global model, on the test split or others."""
+        """Predictions of the resident module on ``samples``; None: on the test split.
+
+        ``personal``: whether the module holds a personal model, not the global model.
+        """
         samples = self._resources.data.test if samples is None else samples
         labels, z, logits = scored_rows(samples.targets, *self._outputs(personal, samples))
         return score(z, logits, labels, self._resources.module.head)
@@ -58,7 +61,7 @@ class Scorer:
     def score_stack(
         self, stack: Stack, clients: Sequence[int], selections: Sequence[Selection | None]
     ) -> Iterator[tuple[int, Predictions]]:
-        """(client, predictions) of each row of the stack, the personal model of that client."""
+        """(client, predictions) of each row of the stack; a row is the client's personal model."""
         size = self.stack_size()
         for start in range(0, len(clients), size):
             rows = slice(start, start + size)

@@ -22,7 +22,7 @@ class Scoring:
     """Loads models into an engine's resident module and scores them.
 
     Args:
-        engine: tunes personal models where the method does; its resident module runs the models.
+        engine: tunes personal models if the method does; its resident module runs the models.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -40,16 +40,19 @@ class Scoring:
     def score_global(
         self, message: Message, samples: Samples | Subset | None = None
     ) -> Predictions | None:
-        """The global model on ``samples``, or the test split; None without a global model."""
+        """The global model's predictions on ``samples``; None without a global model.
+
+        Without ``samples`` on the test split.
+        """
         if not self.resources.personalization.has_global:
             return None
         self.resources.load_global(message)
         return self.scorer.predict(personal=False, samples=samples)
 
     def of_newcomers(self, clients: Mapping[int, ClientData]) -> "Scoring":
-        """Scores models of clients that have never taken part; they keep nothing.
+        """A scoring of clients that have never taken part; they keep no state.
 
-        ``clients``: client -> its data; no other client can be scored.
+        ``clients``: client -> its data; only these clients can be scored.
         """
         engine, data = copy(self.engine), copy(self.resources.data)
         data.clients = cast(Sequence[ClientData], clients)
@@ -65,14 +68,14 @@ class Scoring:
     ) -> Iterator[tuple[int, Predictions]]:
         """(client, predictions) of personal models on the test split, in any order.
 
-        If clients hold out samples for validation, each model is also scored on its client's. The
-        resident module holds a client's model when its predictions are yielded.
+        If clients have validation samples, each model is also scored on its client's validation
+        samples. The resident module holds a client's model when its predictions are yielded.
 
         Args:
             message: a round's global model.
-            tune: whether models are tuned first, where the method tunes; otherwise the models
-                before tuning are scored.
-            select: the samples of the test split for each client's model.
+            tune: whether models are tuned first, if the method tunes; otherwise the models before
+                tuning are scored.
+            select: client -> the samples of the test split for its model.
             of: the clients; None: all clients with a personal model.
         """
         resources = self.resources

@@ -89,7 +89,7 @@ class StackedScores:
                 yield self._on_same.rows(stack.state, inputs)
 
     def _selected(self, stack: Stack, index: Tensor) -> Iterator[Outputs]:
-        """Outputs [K, B, ...] of batch after batch of each row's own samples, ``index`` [K, n]."""
+        """Yield the outputs [K, B, ...] of each batch of each row's samples, ``index`` [K, n]."""
         test, size = self.resources.data.test, self.resources.eval_batch_size
         for chunk in torch.split(index, size, dim=1):
             ((inputs, _),) = test.batches(chunk.numel(), chunk.flatten())
@@ -102,7 +102,7 @@ class StackedScores:
         return outputs_of_head(self.resources.module.head, z, score_head)
 
     def _works(self) -> bool:
-        """Whether a stack of two copies of the model has the model's outputs, without warnings.
+        """Whether a stack of two copies of the model gives the model's outputs, without warnings.
 
         A model may have layers or control flow that cannot be stacked.
         """
@@ -154,6 +154,6 @@ class StackedScores:
 
 
 def _padded(selections: Sequence[Selection]) -> Tensor:
-    """The samples of each [K, n], padded with sample 0; n is at least one."""
+    """The samples of each selection, [K, n], padded with sample 0; n is at least one."""
     index = pad_sequence([each.index for each in selections], batch_first=True)
     return index if index.numel() else index.new_zeros(len(index), 1)
