@@ -114,11 +114,16 @@ def _node(option: Option) -> dict[str, Any]:
 
 
 def _files(option: Option) -> Iterator[DictConfig]:
-    """The nodes of the options that it starts from, then its own."""
+    """The nodes of the options that it starts from or holds under a key, then its own."""
     for base in option.bases:
         yield from _files(find(option.group, base))
     file = OmegaConf.load(CONF / option.group / f"{option.name}.yaml")
     assert isinstance(file, DictConfig)
+    for entry in file.get("defaults", []):
+        place, name = next(iter(entry.items())) if isinstance(entry, DictConfig) else ("", "")
+        group, _, key = place.removeprefix("/").partition("@")
+        if key and not key.startswith("_"):
+            yield from (OmegaConf.create({key: node}) for node in _files(find(group, name)))
     yield file.get(option.group, file)  # a file for the whole config names its group
 
 
