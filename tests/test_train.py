@@ -28,7 +28,7 @@ def python(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_help_shows_groups_and_examples(tmp_path: Path) -> None:
     done = fedexp("--help", folder=tmp_path)
     assert done.returncode == 0
-    assert "\naggregator: adagrad, adam, centered_clipping" in done.stdout
+    assert "\naggregator: adagrad, adam, agnostic" in done.stdout
     assert "\nexperiment/fednh: cifar100_dir03, " in done.stdout
     assert "\nmethod" not in done.stdout
     assert "\nhydra" not in done.stdout

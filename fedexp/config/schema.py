@@ -32,7 +32,7 @@ Steps = Annotated[int, Field(gt=0, le=1_000_000)]
 def _local_epochs(value: Any) -> float | list[int]:
     """A number of epochs, or the least and the most of a range of whole numbers."""
     if type(value) in (int, float) and 0 < value <= 10_000:
-        return float(value)
+        return value  # type: ignore[no-any-return]  # 1 stays 1, also in saved configs
     is_range = isinstance(value, list) and [type(each) for each in value] == [int, int]
     if is_range and 0 < value[0] <= value[1] <= 10_000:
         return list(value)
