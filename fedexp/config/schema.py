@@ -81,7 +81,7 @@ class Clients(Group):
 class Local(Group):
     """Local training."""
 
-    epochs: Annotated[float | list[int], PlainValidator(_local_epochs)]
+    epochs: Annotated[int | float | list[int], PlainValidator(_local_epochs)]
     steps: Steps | None
     batch_size: PositiveInt
     grad_clip: PositiveFloat | None
