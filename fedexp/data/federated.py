@@ -145,21 +145,22 @@ class FederatedData:
         self.augment = augmentation(augment, fill)
         self.seed = seed
         labels, classes = dataset.train.labels.numpy(), dataset.description.num_classes
+        counts = torch.from_numpy(class_counts(labels, train_indices, classes))
+        indices = list(zip(train_indices, test_indices, validation_indices, strict=True))
 
-        def client_data(client: int, *indices: np.ndarray) -> ClientData:
-            counts = torch.from_numpy(class_counts(labels, indices[:1], classes)[0])
-            train, test, validation = (torch.from_numpy(index).to(device) for index in indices)
+        def client_data(client: int, counts: Tensor) -> ClientData:
+            train, test, validation = (
+                torch.from_numpy(index).to(device) for index in indices[client]
+            )
             return ClientData(
                 client, counts.to(device), train, test, self, validation_index=validation
             )
 
-        each = list(zip(train_indices, test_indices, validation_indices, strict=True))
-        self.held_out_clients = {client: client_data(client, *each[client]) for client in held_out}
-        self.clients = [
-            client_data(client, *((nothing,) * 3 if client in self.held_out_clients else indices))
-            for client, indices in enumerate(each)
-        ]
-        self.class_counts = torch.stack([client.class_counts.cpu() for client in self.clients])
+        self.class_counts = counts.clone()
+        self.held_out_clients = {client: client_data(client, counts[client]) for client in held_out}
+        for client in held_out:
+            self.class_counts[client], indices[client] = 0, (nothing, nothing, nothing)
+        self.clients = [client_data(*each) for each in enumerate(self.class_counts)]
         validation = torch.cat([client.validation_index for client in self.clients])
         self.validation = Subset(self.train, validation)
 

@@ -68,7 +68,7 @@ class HeldOut(Measure):
 
     def setup(self, setting: Setting, resources: Resources) -> None:
         """Find the test samples that are scored."""
-        if self._has_kinds:
+        if self._has_kinds and resources.data.held_out_clients:
             self._samples = ScoredSamples(resources.data, self.kinds, None)
 
     def due(self, round: int, rounds: int) -> bool:

@@ -44,6 +44,7 @@ PARTS = [
     *([f"algorithm={each}"] for each in ("fedper", "fedrep", "fedbabu", "fedrod", "ditto")),
     *(["algorithm=fedproto"], ["personalization=finetune"], ["personalization=local"]),
     *(["algorithm=fedavg"], ["algorithm=fedcda"], ["local.grad_clip=1"]),
+    *(["local.steps=5"], ["local.epochs=1.5"], ["local.epochs=[1,3]"]),
     ["optimizer=adam"],
     ["faults=unreliable", "faults.nan=0.5", "faults.straggle=0.5"],
 ]
