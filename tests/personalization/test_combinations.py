@@ -25,6 +25,10 @@ REFUSED = {
         for name in PERSONAL
     },
     **{
+        (name, "aggregator=fltrust"): "aggregator=fltrust: the server trains the whole model"
+        for name in ("local", "fedper")
+    },
+    **{
         ("local", f"sampler={name}"): "sampler: compares clients by .* no parameter is shared"
         for name in options("sampler")
         if name.startswith("divfl") or name in ("clustered", "clustered_hics")
