@@ -6,18 +6,18 @@ import signal
 
 
 class InputError(ValueError):
-    """A config value, a file or a combination that cannot work.
+    """A config value, a file or a combination of settings that cannot work.
 
-    Its message is one line that names the key or file, its value and what is allowed. The command
-    line prints that line and exits with code 1; from Python it is an ordinary ``ValueError``.
+    The message is one line: the key or file, its value, and the allowed values. The command line
+    prints this line and exits with code 1. In Python the error is an ordinary ``ValueError``.
     """
 
 
 class Interrupted(KeyboardInterrupt):
-    """The run was asked to stop, and everything it has done is saved.
+    """The run stopped at a signal, such as Ctrl-C; all finished rounds are saved.
 
     Attributes:
-        signal: the signal that asked for it.
+        signal: the signal.
     """
 
     def __init__(self, signal: signal.Signals) -> None:

@@ -25,14 +25,14 @@ class Federation:
     """A server and its clients; each process of a run has its own ``Federation``.
 
     Args:
-        server: holds the global weights.
+        server: holds the global weights and merges the updates.
         sampler: chooses the cohorts.
         engine: trains clients.
         quarantine: refuses updates and merged weights that are not finite.
         measures: the measures of the run.
         tracker: gets the record of every round.
-        ranks: the processes.
-        placement: which process trains which client.
+        ranks: the processes of the run.
+        placement: decides which process trains which client.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Federation:
 
     @property
     def module(self) -> ClientModule:
-        """The resident module, which every client's weights are copied into."""
+        """The resident module: every client's weights are copied into it for the client's turn."""
         return self.engine.resources.module
 
     @property
@@ -72,10 +72,10 @@ class Federation:
         """Train up to round ``rounds``.
 
         Args:
-            rounds: T.
-            done: number of rounds already trained, whose results are in the server and the store.
-            stops_after: called after every round with its number: may save it, after
-                ``log_pending``, and says whether training ends there.
+            rounds: T, the number of rounds.
+            done: number of rounds already trained; their results are in the server and the store.
+            stops_after: called with each round's number after the round; returns whether training
+                ends there. It may save a checkpoint, after a call of ``log_pending``.
 
         Returns:
             The number of the last round.
@@ -97,7 +97,7 @@ class Federation:
         return _record(self.start_round(round))
 
     def start_round(self, round: int) -> Pending:
-        """Run one round; with ``evaluation.overlap`` return before its evaluation ends."""
+        """Run one round; with ``evaluation.overlap`` the evaluation may end after the return."""
         message = self.server.broadcast(round)
         self.measures.begin_round(message)
         for update in self.accepted(self.engine.train(self.select(message), message)):
@@ -109,9 +109,9 @@ class Federation:
         return self.evaluate(self.server.broadcast(round))
 
     def select(self, message: Message) -> Sequence[int]:
-        """This process's share of the cohort, without the clients that drop out.
+        """Choose the cohort; return this process's clients in it, without clients that drop out.
 
-        The sampler first gets the answers of the clients that it asks.
+        A sampler may ask some clients for values first; it gets their answers before it chooses.
         """
         exchange, faults = self.measures.exchange, self.engine.resources.faults
         asked = self.sampler.candidates(message.round)
@@ -122,7 +122,7 @@ class Federation:
         return self.placement.bring([c for c in cohort if not faults.drops_out(message.round, c)])
 
     def accepted(self, updates: Iterable[Update]) -> Iterator[Update]:
-        """Pass on each update that the quarantine accepts, after the attacks of clients."""
+        """Yield each update that the quarantine accepts; attackers may change updates before."""
         exchange, faults = self.measures.exchange, self.engine.resources.faults
         self.quarantine.begin_round()
         arrivals = exchange.count_arrivals(self.placement.timed(updates))
@@ -131,18 +131,18 @@ class Federation:
                 yield update
 
     def evaluate(self, message: Message) -> Pending:
-        """The results of the measures after the round; ``message`` has the new global model."""
+        """Start the measures after a round; ``message`` holds the new global model."""
         if self.measures.scores_personal(message.round):
             self.placement.even_out()
         return self.measures.after(message, self.server, self.quarantine.clients)
 
     def log_pending(self, leave: int = 0) -> None:
-        """Log the finished rounds in order, and wait until at most ``leave`` are left."""
+        """Log the evaluated rounds in order; wait until at most ``leave`` rounds are not logged."""
         while self._pending and (len(self._pending) > leave or self._pending[0].is_complete):
             self.tracker.log(_record(self._pending.popleft()))
 
     def global_model(self, round: int) -> ClientModule:
-        """The resident module as the global model after this round, in eval mode."""
+        """Load the global model after this round into the resident module, in eval mode."""
         return self.engine.resources.load_global(self.server.broadcast(round)).eval()
 
 

@@ -11,13 +11,13 @@ from fedexp.config.composed import to_dict
 
 
 def main() -> None:
-    """The ``fedexp-partition`` command; it takes the overrides that ``fedexp`` takes."""
+    """The ``fedexp-partition`` command; it takes all overrides of ``fedexp``."""
     run_command(job)
 
 
 @hydra_api.command(config_folder())
 def job(cfg: DictConfig) -> None:
-    """Write ``partition.png`` and ``partition.csv``, and print the table and both paths."""
+    """Write ``partition.png`` and ``partition.csv``; print the table and both files' paths."""
     from fedexp.config.schema import validate
 
     hydra_config = HydraConfig.get()

@@ -1,7 +1,7 @@
-"""The entry: compose, validate, build, run.
+"""The ``fedexp`` command: it composes and checks the config, builds the experiment and runs it.
 
-Only what Hydra needs is imported at the top, so that ``--help``, ``--cfg job`` and completion are
-quick; torch and the rest are imported by the job.
+The top of the file imports only modules that Hydra needs, so ``--help``, ``--cfg job`` and
+completion are quick. The job itself imports PyTorch and the other modules.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def main() -> None:
 
 @hydra_api.command(config_folder())
 def job(cfg: DictConfig) -> float:
-    """One job. Returns the objective, for Hydra's optimising sweepers.
+    """Run one job. Returns the ``objective``, the value that Hydra's sweepers optimise.
 
-    A job of a sweep that fails logs the error and returns NaN; the other jobs go on, and the sweep
-    ends with exit code 1.
+    If a job of a sweep fails, it logs the error and returns NaN. The other jobs go on, and the
+    sweep ends with exit code 1.
     """
     hydra_config = HydraConfig.get()
     folder = Path(hydra_config.runtime.output_dir)
@@ -65,7 +65,7 @@ def job(cfg: DictConfig) -> float:
         sweep = Path(hydra_config.sweep.dir)
         with exit_on_interrupt(sweep), unblock_interrupts():
             return _run_job(cfg, folder, overrides, choices, sweep_name(sweep))
-    except KeyboardInterrupt:  # in a worker, whose parent waits for the other jobs
+    except KeyboardInterrupt:  # in a worker of a sweep: its parent waits for the other jobs
         record_interrupt()
     except InputError as error:
         LOGGER.error("%s failed: %s", " ".join(overrides), error)
@@ -81,10 +81,10 @@ def _run_job(
     choices: Mapping[str, str | None],
     sweep: str | None = None,
 ) -> float:
-    """Run the job, unless it resumes a finished run; print its report and return its objective."""
+    """Run the job, print its report and return its objective; a finished run is not run again."""
     from fedexp.config.schema import validate
 
-    config = validate(to_dict(cfg, overrides))  # before torch is imported: finds most errors
+    config = validate(to_dict(cfg, overrides))  # finds most errors before PyTorch is imported
     summary = run_folder.finished_summary(folder) if config.resume else None
     stopped = None
     if summary and summary["rounds"] == config.rounds:
@@ -117,17 +117,17 @@ def _headline(config: Config, choices: Mapping[str, str | None]) -> str:
 
 
 def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> RunResult:
-    """Run one experiment from Python, as the command line would.
+    """Run one experiment from Python, as the ``fedexp`` command does.
 
     Args:
         overrides: the words after ``fedexp`` on the command line, for example ["rounds=5"].
-        config_dir: a folder with config groups of your own, as ``--config-dir``.
+        config_dir: a folder with your own config groups, like ``--config-dir``.
 
     Returns:
-        The run's folder, its metrics as a pandas frame, its summary and the final model.
+        The run's folder, metrics (a pandas DataFrame), summary and final model.
 
     Raises:
-        InputError: an unknown key or option, a value, a file or a combination that cannot work.
+        InputError: a key or option is unknown, or a value, a file or a combination cannot work.
     """
     from fedexp.config.schema import validate
 
@@ -146,7 +146,7 @@ def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> 
 
 
 def compose(overrides: Sequence[str], config_dir: str | Path | None = None) -> DictConfig:
-    """The config of a run, with Hydra's node, not checked yet; see ``run``. Raises InputError."""
+    """The unchecked config of a run, with Hydra's own keys; see ``run``. Raises InputError."""
     found = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
     with one_line(overrides, Path(config_folder())), hydra_api.initialize(config_folder()):
         return hydra.compose("config", [*found, *overrides], return_hydra_config=True)
@@ -170,7 +170,7 @@ def _execute(
 
 
 if __name__ == "__main__":
-    # By its importable name, so that a sweep's worker processes can find it.
+    # ``main`` comes from ``fedexp.train``, not ``__main__``, so a sweep's workers can import it.
     from fedexp.train import main as command
 
     command()

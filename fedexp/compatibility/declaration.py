@@ -15,12 +15,12 @@ class Declaration:
     """The traits of one component, and the traits of others that it needs, forbids or discourages.
 
     Attributes:
-        key: its name in the errors of others, such as "head" or "engine.compile=true".
-        traits: its properties; other components may need or forbid them.
-        needs: trait -> the error if no other component has it.
-        forbids: trait -> the error if another component has it; ``{other}`` in it stands for the
-            key of the first that has it.
-        discourages: trait -> the warning if another component has it.
+        key: the component's name in error lines, such as "head" or "engine.compile=true".
+        traits: the component's properties; other components may need or forbid them.
+        needs: trait -> the error if no other component has the trait.
+        forbids: trait -> the error if another component has the trait; ``{other}`` in the error
+            stands for the key of the first such component.
+        discourages: trait -> the warning if another component has the trait.
     """
 
     key: str
@@ -31,13 +31,13 @@ class Declaration:
 
 
 def declared(key: str, component: object) -> Declaration:
-    """The declaration of a component, from its attributes ``traits``, ``needs`` and so on."""
+    """The declaration of a component, from the component's attributes ``traits``, ``needs``, ..."""
     names = ("traits", "needs", "forbids", "discourages")
     return Declaration(key, **{n: getattr(component, n) for n in names if hasattr(component, n)})
 
 
 def needed(subject: str, trait: str, lacking: str, advice: str) -> dict[str, str]:
-    """One entry of ``needs``: ``subject`` needs the trait, and ``lacking`` does not have it."""
+    """One entry of ``needs``: ``subject`` needs the trait; the error names what is ``lacking``."""
     return {trait: f"{subject}: needs {trait}, which {lacking} lacks; {advice}"}
 
 

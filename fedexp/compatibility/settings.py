@@ -19,10 +19,10 @@ from fedexp.config.schema import Config, Engine
 
 
 def declared_settings(config: Config) -> Iterator[Declaration]:
-    """The declarations of settings that concern other settings, the model or the method.
+    """The declarations of settings that may conflict with other settings, the model or the method.
 
-    Each declaration names one setting, the traits of the setting, and the traits of other
-    components that the setting needs or forbids.
+    Each declaration has one setting's key, its traits, and the traits of other components that the
+    setting needs or forbids.
     """
     yield from _of_engine(config.engine)
     model, keeps = config.model, config.local.keep_optimizer
@@ -57,7 +57,7 @@ def declared_data_settings(config: Config, dataset: str) -> Iterator[Declaration
     """
     data, partition = config.data, config.partition
     whole, classes = Need.ALL_CLIENTS, Need.CLASS_LABELS
-    # Key, its value, the value that needs nothing, and the needs of any other value.
+    # Key, configured value, the value that needs nothing, and the needs of every other value.
     table: list[tuple[str, object, object, tuple[Need, ...]]] = [
         ("clients.held_out", config.clients.held_out, 0, (whole,)),
         ("data.subset", data.subset, None, (whole,)),

@@ -1,13 +1,13 @@
-"""Traits: properties that some components have and others need, forbid or discourage.
+"""Traits: properties that some components have and other components need, forbid or discourage.
 
-A trait is any string. fedexp's own components declare these; yours may declare and need others.
+A trait is any string. fedexp's components use the traits below; your own may use further traits.
 """
 
 from enum import StrEnum
 
 
 class Need(StrEnum):
-    """A property of the data or of the method, worded to follow "needs"."""
+    """A property of the data or of the method; in an error line its words follow "needs"."""
 
     GLOBAL_MODEL = "a global model"
     CLASS_LABELS = "one class for each sample"
@@ -16,7 +16,7 @@ class Need(StrEnum):
     IMAGES = "images"
 
 
-# Of parts.
+# Traits of parts.
 ADDS_DRIFT = "adds the mean drift of the clients to the global model"
 CLASS_PROTOTYPES = "sends class prototypes"
 DRAWS_BY_SIZE = "draws clients with odds proportional to their samples"
@@ -38,14 +38,14 @@ TUNED_CLASSIFIER = "has a classifier that is trained in tuning only"
 UNIFORM_COHORTS = "draws cohorts uniformly, whatever is known of the clients"
 UNTRAINED_CLASSIFIER = "scores the global model with a classifier that no client trains"
 
-# Of models and optimizers.
+# Traits of models and optimizers.
 BATCH_NORM = "is a BatchNorm layer with running statistics"
 DIFFERENT_NETWORKS = "has different networks for different clients"
 ELEMENTWISE = "updates each element by itself"
 RECURRENT = "is a recurrent layer of PyTorch"
 STOCHASTIC_DEPTH = "leaves out layers at random"
 
-# Of settings.
+# Traits of settings.
 COMPILED = "compiles the training step"
 GIVEN_WEIGHTS = "takes the backbone's weights from a file"
 KEEPS_MOMENTUM = "keeps the local optimizer's momentum over rounds"

@@ -1,8 +1,9 @@
 """Checked construction of objects from config nodes.
 
-A node with ``_target_`` (a head, a partition, a reader, ...) is checked before its target is
-called. The target must make the right kind of object, so a config cannot call just any function.
-The arguments must fit its signature, so a new part brings its own schema in its own file.
+A config node is a group of keys. Its key ``_target_`` names a class or function, the target, and
+its other keys are the target's arguments. Two checks precede the call. The target must make the
+right kind of object, so a config cannot call just any function. The arguments must fit the target's
+signature, so a new part needs no other schema.
 """
 
 import inspect
@@ -48,7 +49,7 @@ def build(
         node: ``_target_`` and its arguments.
         kind: the class of the result; see ``locate_kind``.
         supplied: names of arguments that the caller will pass later; if there are any, the result
-            is a partial of the target.
+            is a ``functools.partial`` of the target.
         types: argument -> type that replaces the target's own annotation.
     """
     node = dict(node)
@@ -58,10 +59,10 @@ def build(
 
 
 def locate_kind(key: str, name: Any, kind: type) -> Callable[..., Any]:
-    """The class or function with this dotted name, after a check of its kind; it is not called.
+    """Find the class or function with this dotted name, and check what it makes, without a call.
 
-    A class must be a subclass of ``kind``. A function must be annotated to return one. Raises
-    InputError.
+    A class must be a subclass of ``kind``. A function must be annotated to return a ``kind``.
+    Raises InputError.
     """
     target = locate(key, name)
     if not _makes(target, kind):
@@ -74,7 +75,7 @@ def locate_kind(key: str, name: Any, kind: type) -> Callable[..., Any]:
 
 
 def _makes(target: Callable[..., Any], kind: type) -> bool:
-    """Whether the target is a subclass of ``kind``, or a function annotated to return one."""
+    """Whether the target is a subclass of ``kind``, or its return annotation is."""
     if inspect.isclass(target):
         return issubclass(target, kind)
     try:
@@ -113,7 +114,7 @@ def locate(key: str, name: Any) -> Callable[..., Any]:
 def _where_python_looks(module: str, error: Exception) -> str:
     """Advice about a missing module that may lie in the current folder.
 
-    A command installed by pip does not look there; ``python -m`` does.
+    ``python -m`` imports from the current folder; a command installed by pip does not.
     """
     is_absent = isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]
     if not is_absent or Path.cwd() in {Path(each).resolve() for each in sys.path}:
@@ -122,7 +123,7 @@ def _where_python_looks(module: str, error: Exception) -> str:
 
 
 def argument_names(target: Callable[..., Any]) -> set[str]:
-    """The names of a target's arguments, and ``_target_``."""
+    """The names of a target's arguments, and the name ``_target_``."""
     parameters = inspect.signature(target).parameters.values()
     return {"_target_", *(each.name for each in parameters)}
 
@@ -136,7 +137,7 @@ def _arguments(
     source = target.__init__ if inspect.isclass(target) else target
     try:
         hints = typing.get_type_hints(source, include_extras=True)
-    except NameError:  # a library's annotations that exist for type checkers only
+    except NameError:  # some libraries import their annotated types for type checkers only
         hints = {}
     hints |= types
     fields: dict[str, Any] = {
@@ -151,7 +152,7 @@ def _arguments(
 
 
 def check(model: type[_Model], values: dict[str, Any], prefix: str) -> _Model:
-    """``values`` as a ``model``. Raises InputError, one line that names ``prefix`` and the key."""
+    """Check ``values`` and make a ``model``. Raises InputError, which names ``prefix`` and key."""
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -159,10 +160,10 @@ def check(model: type[_Model], values: dict[str, Any], prefix: str) -> _Model:
 
 
 def _one_line(error: ValidationError, model: type[BaseModel], prefix: str) -> str:
-    """The error line of one problem; a misspelt key comes first, as it explains a missing one."""
+    """The error line of one problem; an unknown key goes first: it may explain a missing key."""
     problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
     cause = problem.get("ctx", {}).get("error")
-    if isinstance(cause, InputError):  # of a validator that checks a node inside the node
+    if isinstance(cause, InputError):  # raised by a validator for a node inside this node
         return str(cause)
     key = prefix + ".".join(map(str, problem["loc"]))
     if problem["type"] == "extra_forbidden":
@@ -185,7 +186,7 @@ def _one_line(error: ValidationError, model: type[BaseModel], prefix: str) -> st
 
 
 def _fields(model: Any, place: Sequence[int | str]) -> Iterable[str]:
-    """The keys of the group at this place of a config, or of a dict of groups."""
+    """The keys of the group of keys at this place of a config; the group may be in a dict."""
     for step in place:
         is_dict = not hasattr(model, "model_fields")
         model = typing.get_args(model)[-1] if is_dict else model.model_fields[str(step)].annotation

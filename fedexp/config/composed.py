@@ -1,8 +1,8 @@
 """The config that Hydra composed, as plain dictionaries.
 
-A preset's value is dropped if the option chosen on the command line does not have its key: for
-example, ``algorithm=scaffold`` may set ``optimizer.momentum``, which ``optimizer=adam`` does not
-have. A key from the command line is never dropped, so a mistyped key is still an error.
+A preset may set a key that the option on the command line does not have. Its value is then dropped:
+for example, ``algorithm=scaffold`` may set ``optimizer.momentum``, and ``optimizer=adam`` has no
+momentum. A key from the command line is never dropped, so a mistyped key is still an error.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ from fedexp.errors import InputError
 
 
 def to_dict(cfg: DictConfig, overrides: Sequence[str]) -> dict[str, Any]:
-    """The config as nested dictionaries, without dropped values of presets.
+    """The config as nested dictionaries; preset values without a matching key are dropped.
 
     Args:
         cfg: the composed config.
@@ -33,13 +33,13 @@ def to_dict(cfg: DictConfig, overrides: Sequence[str]) -> dict[str, Any]:
         missing = sorted(OmegaConf.missing_keys(cfg))
         form = " ".join(f"{key}=VALUE" for key in missing)
         raise InputError(f"{', '.join(missing)}: must be given, as {form}") from None
-    except OmegaConfBaseException as error:  # an interpolation of an unknown key
+    except OmegaConfBaseException as error:  # for example, "${...}" with an unknown key
         raise InputError(f"{error.full_key}: {str(error).splitlines()[0]}") from error
     return _give_way({str(key): value for key, value in values.items()}, overrides)
 
 
 def _give_way(values: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """Drop keys that only a preset sets and the chosen option does not have."""
+    """Drop each key that only a preset sets, if the option on the command line lacks the key."""
     typed = [override_key(override) for override in overrides]
     result = dict(values)
     for group in typed:
@@ -53,7 +53,7 @@ def _without_strays(group: str, node: Mapping[str, Any], typed: Iterable[str]) -
     """The group's node without unknown keys, except keys from the command line."""
     try:
         known = argument_names(locate(group, node["_target_"])) | common_keys(group)
-    except InputError:  # the check of the whole config reports the reason
+    except InputError:  # the later check of the whole config raises it again
         return dict(node)
     kept = {key.removeprefix(f"{group}.").partition(".")[0] for key in typed}
     return {key: value for key, value in node.items() if key in known or key in kept}

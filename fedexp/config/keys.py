@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 RECORDS = ("tracking", "checkpoint", "limits", "resume")
-"""Keys for records, checkpoints and the end of a run; they never change results."""
+"""Keys for records, checkpoints and the end of a run; they never change a round's results."""
 
 COSTS = ("engine", "clients.ram_gib", "data.cache")
 """Keys for speed and storage; they change results at most by rounding."""
@@ -26,7 +26,7 @@ def is_below(key: str, groups: Iterable[str]) -> bool:
 
 
 def may_change(key: str) -> bool:
-    """Whether a resumed run may change this key: its length, records or costs."""
+    """Whether a resumed run may change this key: ``rounds``, or a key in RECORDS or COSTS."""
     return is_below(key, ("rounds", *RECORDS, *COSTS))
 
 
@@ -42,7 +42,7 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """``key=old value`` of each key that differs although it must not; see ``may_change``."""
+    """``key=old value`` for each key that changed although ``may_change`` forbids the change."""
     before, now = flatten(old), flatten(new)
     return [
         f"{key}={before.get(key, '(nothing)')}"

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Launch:
-    """How a run was started, for the record.
+    """How a run was started; it is saved with the run.
 
     Attributes:
         overrides: the overrides on the command line.
-        choices: group -> option, for example ``{"algorithm": "fedavg"}``.
-        sweep: the name of the run's sweep, if it is a job of one.
+        choices: config group -> chosen option, for example ``{"algorithm": "fedavg"}``.
+        sweep: the name of the sweep that the run belongs to; None for a single run.
     """
 
     overrides: list[str]

@@ -15,10 +15,10 @@ _MOVED = {
     "tracking.projection": "measure.features.projection",
     "tracking.loss_surface": "measure.loss_surface",
 }
-"""Old key -> new key; also applies to the keys below it."""
+"""Old key -> new key; an entry also renames all keys below the old key."""
 
 _ADDED = ("features", "loss_surface", "membership")
-"""Measures that have keys only where they are switched on."""
+"""Measures that are off by default; ``+measure=NAME`` adds their keys to the config."""
 
 _OTHERS = {
     "evaluation.personal": "is now measure.personal.of; ~measure.personal switches it off",
@@ -31,7 +31,7 @@ _OTHERS = {
 
 
 def renamed(key: str) -> str | None:
-    """The words that follow an old key in its error line; None if the key is not an old one.
+    """The end of the error line for an old key; None for any other key.
 
     ``renamed("evaluation.every")`` is ``is now measure.global.every``.
     """

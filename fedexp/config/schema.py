@@ -1,8 +1,8 @@
 """The schema of a config: types and ranges, checked before anything is loaded.
 
-The fixed keys (``rounds``, ``clients.*``, ...) are the pydantic models below. A node with
-``_target_`` is checked when it is built (``fedexp.config.build``). Defaults are only in the YAML
-files.
+The pydantic models below check the fixed keys (``rounds``, ``clients.*``, ...). The arguments of a
+``_target_`` are checked when its object is built (``fedexp.config.build``). Only the YAML files
+have defaults.
 """
 
 import math
@@ -22,7 +22,7 @@ from pydantic import (
 from fedexp.config.build import STRICT, Node, check
 from fedexp.errors import InputError
 
-# The upper bounds, far above any experiment, reject typing errors that would fill the memory.
+# The upper bounds are far above any experiment. They reject typing errors that would fill the RAM.
 Rounds = Annotated[int, Field(gt=0, le=1_000_000)]
 Population = Annotated[int, Field(gt=0, le=1_000_000)]
 Epochs = Annotated[float, Field(gt=0, le=10_000)]
@@ -30,7 +30,7 @@ Steps = Annotated[int, Field(gt=0, le=1_000_000)]
 
 
 def _local_epochs(value: Any) -> float | list[int]:
-    """A number of epochs, or the least and the most of a range of whole numbers."""
+    """Check ``local.epochs``: one number, or the smallest and largest integer of a range."""
     if type(value) in (int, float) and 0 < value <= 10_000:
         return value  # type: ignore[no-any-return]  # 1 stays 1, also in saved configs
     is_range = isinstance(value, list) and [type(each) for each in value] == [int, int]
@@ -42,7 +42,7 @@ def _local_epochs(value: Any) -> float | list[int]:
 
 
 def share_of(count: int, share: float) -> int:
-    """The whole number that is nearest to this share of ``count``."""
+    """``share`` (0 to 1) of ``count``, rounded to a whole number."""
     return math.floor(count * share + 0.5)
 
 
@@ -61,7 +61,7 @@ class Clients(Group):
     ram_gib: PositiveFloat
 
     def check(self) -> None:
-        """Raise InputError if the cohort, or the clients that are held out, do not fit."""
+        """Raise InputError if the cohort or the number of held-out clients does not fit."""
         held_out = share_of(self.count, self.held_out)
         if self.held_out and not held_out:
             raise InputError(
@@ -89,13 +89,13 @@ class Local(Group):
 
 
 class Common(BaseModel):
-    """The keys common to all options of a group; other keys are arguments of ``_target_``."""
+    """The keys that all options of a config group have; other keys are ``_target_``'s arguments."""
 
     model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
 
     @property
     def node(self) -> Node:
-        """The keys that are not common to all options: ``_target_`` and its arguments."""
+        """The option's other keys: ``_target_`` and its arguments."""
         return dict(self.model_extra or {})
 
 
@@ -111,7 +111,7 @@ class Data(Common):
 
 
 class FeatureShift(Group):
-    """Each client's transformation of the images; see ``fedexp.data.feature_shift``."""
+    """How each client's images are transformed; see ``fedexp.data.feature_shift``."""
 
     kinds: list[Literal["rotation", "colour", "blur"]]
     strength: Annotated[float, Field(ge=0, le=1)]
@@ -126,7 +126,7 @@ class Partition(Common):
 
 
 Init = Literal["default", "layer_default", "xavier_relu", "kaiming_fan_out"]
-"""Initial weights; see ``fedexp.models.init``."""
+"""Rules for initial weights; see ``fedexp.models.init``."""
 
 
 class LoRA(Group):
@@ -209,7 +209,7 @@ class Wandb(Group):
 
 
 class TrackerOption(Common):
-    """The keys of every entry of ``tracking.trackers``; they are optional."""
+    """The optional keys of every entry of ``tracking.trackers``."""
 
     enabled: bool = True
 
@@ -256,12 +256,12 @@ class Config(Group):
 
     @property
     def targets(self) -> list[float]:
-        """Accuracies of the global model; the first round that reaches each one is recorded."""
+        """Target accuracies of the global model; a run records when it first reaches each one."""
         return list((self.measure.get("global") or {}).get("targets", ()))
 
 
 def common_keys(group: str) -> set[str]:
-    """The keys that every option of a config group has, apart from arguments of ``_target_``."""
+    """The keys that every option of a config group has; ``_target_``'s arguments do not count."""
     field = Config.model_fields.get(group)
     model = field.annotation if field else None
     if isinstance(model, type) and issubclass(model, Common):

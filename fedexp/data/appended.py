@@ -12,7 +12,7 @@ from fedexp.data.federated import ClientData
 
 
 class AppendedBatches(LocalBatches):
-    """A client's batches with extra samples at their ends.
+    """A client's batches, each with some extra samples appended.
 
     In every epoch the appended samples are shuffled and spread evenly over the batches. Each sample
     is used once per epoch, and the number of steps does not change. Appended samples are not
@@ -35,7 +35,7 @@ class AppendedBatches(LocalBatches):
 
     @property
     def shares_samples(self) -> bool:
-        """False: the appended samples are of this client."""
+        """False: the appended samples belong to this client only."""
         return False
 
     def __len__(self) -> int:
@@ -72,7 +72,7 @@ class AppendedData(ClientData):
         self._appended = inputs, labels, order
 
     def steps(self, planned: int) -> int:
-        """As without the appended samples."""
+        """The client's steps; appended samples do not change the number."""
         return self._steps(planned)
 
     def local_batches(self, round: int, batch_size: int) -> AppendedBatches:

@@ -30,7 +30,7 @@ def crop(
     Args:
         images: the batch.
         generator: draws the places.
-        padding: pixels of padding on each side, which is the largest shift.
+        padding: pixels of padding on each side; an image moves by at most this many pixels.
         fill: [C] padding value of each channel, or [1] for all; None for black (0).
     """
     batch, _, height, width = images.shape
@@ -42,7 +42,7 @@ def crop(
     rows = to_device(offset[0] + torch.arange(height), images.device)
     columns = to_device(offset[1] + torch.arange(width), images.device)
     sample = torch.arange(batch, device=images.device)
-    # Indexing with tensors around a slice moves the sliced axis (the channels) to the end.
+    # PyTorch's indexing moves the sliced axis (the channels) to the end: [B, H, W, C].
     shifted = padded[sample[:, None, None], :, rows[:, :, None], columns[:, None, :]]
     return shifted.permute(0, 3, 1, 2)
 
@@ -98,7 +98,7 @@ MEAN_PADDED: dict[str, Callable[..., Tensor]] = {
 
 
 def augmentation(name: str, fill: Tensor) -> Augmentation | None:
-    """The augmentation with this name, None for ``none``.
+    """The augmentation with this name; None for the name ``none``.
 
     Args:
         name: a key of ``AUGMENTATIONS`` or ``MEAN_PADDED``.

@@ -18,8 +18,8 @@ from fedexp.data.samples import Samples
 class LocalBatches(IterableDataset[Batch]):
     """One client's shuffled batches in one round; each iteration is the next epoch.
 
-    A shorter last batch is kept. This is also a torch dataset: ``DataLoader(batches,
-    batch_size=None)`` feeds a stock Trainer with exactly these batches.
+    A shorter last batch is kept. The class is also a PyTorch dataset: ``DataLoader(batches,
+    batch_size=None)`` feeds exactly these batches to Lightning's own Trainer.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class LocalBatches(IterableDataset[Batch]):
 
     @property
     def shares_samples(self) -> bool:
-        """Whether ``samples`` holds all samples and may be shared by clients."""
+        """Whether clients may share ``samples``: every sample of the batches is in it."""
         return self.samples.is_shared
 
     def __len__(self) -> int:
@@ -51,12 +51,12 @@ class LocalBatches(IterableDataset[Batch]):
         return max(1, math.floor(epochs * len(self) + 0.5))
 
     def next_chunks(self, steps: int) -> Iterator[Tensor]:
-        """``chunks`` of the next ``steps`` batches: of whole epochs, then of a part of one."""
+        """``chunks`` of the next ``steps`` batches: whole epochs, then a part of the next epoch."""
         epochs = range(-(-steps // len(self)))
         return islice(chain.from_iterable(self.chunks() for _ in epochs), steps)
 
     def gather(self, index: Tensor) -> Batch:
-        """The batch of the samples at ``index`` [B], one of ``chunks``."""
+        """The batch of the samples at ``index`` [B]; ``index`` is one of ``chunks``."""
         return self.samples.gather(index, self.augmented)
 
     def augmented(self, inputs: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ class LocalBatches(IterableDataset[Batch]):
         return inputs if self.augment is None else self.augment(inputs, self.draws)
 
     def chunks(self) -> Sequence[Tensor]:
-        """Positions of each batch's samples in the next epoch, [B]; the last may be shorter."""
+        """For each batch of the next epoch, the positions [B] of its samples."""
         permutation = torch.randperm(len(self.index), generator=self.order)
         return torch.split(self.index[to_device(permutation, self.index.device)], self.batch_size)
 
@@ -72,9 +72,9 @@ class LocalBatches(IterableDataset[Batch]):
 def joined(clients: Sequence[LocalBatches]) -> Sequence[LocalBatches]:
     """Copy the clients' samples into one ``Samples``, so that one gather makes all their batches.
 
-    Returns copies of the batches; their samples are the samples of all clients, one client after
-    another. A copy shares its generators with the original. If the clients share their samples
-    already, or if one of them cannot, the originals are returned.
+    Returns copies of the batches; each copy holds the samples of all clients, one client after
+    another. A copy shares its generators with the original. The originals are returned if the
+    clients share their samples already, or if one client cannot share (``shares_samples``).
     """
     inputs = clients[0].samples.inputs
     if not all(c.shares_samples for c in clients) or all(

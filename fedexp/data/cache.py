@@ -30,11 +30,11 @@ Images = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 """A uint8 array."""
 
 MAP_ABOVE = 2**30
-"""Larger image files (in bytes, 1 GiB) are memory-mapped; others are read into memory."""
+"""Image files of more bytes (1 GiB) are memory-mapped; smaller files are read into memory."""
 
 
 def fingerprint(*parts: object) -> str:
-    """A hash of values: arrays by dtype, shape and content, others by their repr."""
+    """A hash of values: of arrays' dtype, shape and content, and of other values' ``repr``."""
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         if isinstance(part, np.ndarray):
@@ -56,7 +56,7 @@ def cached_arrays(
         path: a ``.npz`` file; its folders are created.
         names: names of the arrays.
         compute: computes arrays with these names.
-        fits: checks arrays from the file; if it fails, the file counts as damaged.
+        fits: whether arrays from the file are usable; if not, the file counts as damaged.
 
     Raises:
         InputError: the file cannot be written.
@@ -116,9 +116,9 @@ def cached_images(
         path: a ``.npy`` file; its folders are created.
         shape: a file with another shape counts as damaged.
         fill: writes every element of a given array.
-        map_above: memory-map larger files (in bytes) for filling and loading, so that they may
-            exceed the memory. A loaded array is mapped copy-on-write: changes of the array do not
-            reach the file.
+        map_above: files of more bytes are memory-mapped for filling and loading, so they may exceed
+            the memory. A loaded array is mapped copy-on-write: changes of the array do not reach
+            the file.
 
     Raises:
         InputError: the file cannot be written, or the disk has too little space.
@@ -173,7 +173,7 @@ def _writing(path: Path) -> Iterator[Path]:
     """A locked temporary path for the content of ``path``. Raises InputError if writing fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # The lock ends after the file is renamed: then no other process takes it for abandoned.
+        # The lock lasts until the file is renamed, so no other process removes it as abandoned.
         with ExitStack() as lock, atomic_path(path) as temporary:
             file = lock.enter_context(temporary.open("wb"))
             if try_lock(file) is None:

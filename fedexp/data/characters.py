@@ -1,4 +1,4 @@
-"""Text as sequences of character ids with their next characters."""
+"""Text as sequences of character ids, with the next characters as classes."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from fedexp.core.description import Description
 from fedexp.core.token_rows import IGNORED
 
 SequenceLength = Annotated[int, Field(gt=0, le=100_000)]
-"""Characters or tokens of a sequence; a larger number is a typo."""
+"""Number of characters or tokens in a sequence; a larger number is a typing error."""
 
 _SPOKEN = {"\n": "newline", " ": "space", "\t": "tab"}
 """Names of invisible characters."""
@@ -32,9 +32,9 @@ class Alphabet:
         return len(self.letters)
 
     def encode(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-        """The id of each character, [n] int16, and whether it is known, [n] bool.
+        """The id of each character, [n] int16, and whether the alphabet has it, [n] bool.
 
-        An unknown character has the id of the last letter.
+        A character outside the alphabet gets the id of the last letter.
         """
         points = _code_points(text)
         place = np.searchsorted(self._points, points).clip(max=len(self) - 1)
@@ -64,7 +64,7 @@ def windows(ids: np.ndarray, length: int, stride: int) -> tuple[np.ndarray, np.n
 def each_next(sequences: np.ndarray, following: np.ndarray, stride: int) -> np.ndarray:
     """Targets [m, length] int64: the next character of every position in ``windows`` of one text.
 
-    Each character is a target once: later windows ignore targets of earlier windows.
+    Each character is a target once: a window has ``IGNORED`` for targets of earlier windows.
 
     Args:
         sequences: [m, length] from ``windows``.
@@ -77,7 +77,7 @@ def each_next(sequences: np.ndarray, following: np.ndarray, stride: int) -> np.n
 
 
 def overlapping(length: int, stride: int) -> int:
-    """Number of later windows that share a character with a window or its next character."""
+    """For one window and its next character, how many later windows share a character with them."""
     return length // stride
 
 

@@ -1,4 +1,4 @@
-"""The class names of CIFAR-100; torchvision has them only after the download."""
+"""The class names of CIFAR-100; torchvision knows the names only after the download."""
 
 _GROUPS = {
     "aquatic mammals": "beaver dolphin otter seal whale",

@@ -10,10 +10,10 @@ from fedexp.data.named_columns import refuse_missing, row_of
 from fedexp.errors import InputError
 
 LARGEST = 2**53
-"""The largest whole number up to which every whole number is a float64."""
+"""Up to this whole number, float64 holds every whole number exactly."""
 
 Classes = tuple[tuple[str, ...], list[np.ndarray]]
-"""C names, and the labels of each column, [n] int64 from 0 to C-1."""
+"""The names of C classes, and the labels of each column: [n] int64 from 0 to C-1."""
 
 
 def encode_classes(keys: Sequence[str], columns: Sequence[pd.Series]) -> Classes:
@@ -22,7 +22,7 @@ def encode_classes(keys: Sequence[str], columns: Sequence[pd.Series]) -> Classes
     Classes are in numerical or alphabetical order.
 
     Args:
-        keys: the config key with its value and the place of each column, for messages
+        keys: for each column, the config key, its value and the column's file, for messages
             ("data.target=species: train.csv").
         columns: the targets of each split, [n].
 
@@ -53,7 +53,7 @@ def _numbered(columns: Sequence[pd.Series]) -> Classes:
 
 
 def _check_whole(key: str, column: pd.Series) -> None:
-    """Raise InputError if a float is no class, or too large to differ from its neighbour."""
+    """Raise InputError if a float is not a whole number, or is too large to be exact."""
     broken = (column != np.floor(column)) | (column.abs() > LARGEST)
     if broken.any():
         raise InputError(
@@ -63,7 +63,7 @@ def _check_whole(key: str, column: pd.Series) -> None:
 
 
 def encode_users(key: str, column: pd.Series) -> np.ndarray:
-    """Convert a column [n] of users to text. Raises InputError if one is missing."""
+    """Convert a column [n] of users to text. Raises InputError if a user is missing."""
     refuse_missing(key, column)
     return np.array([name_of(value) for value in column])
 

@@ -20,7 +20,7 @@ SUPPLIED = ("labels", "users", "num_samples", "num_clients", "seed")
 
 
 def declared_partition(function: Callable[..., object], dataset: str) -> Declaration:
-    """The needs of a partition function; ``dataset`` is the name in errors.
+    """The traits that a partition function needs of the data; errors name the ``dataset``.
 
     A function with the argument ``labels`` needs classes. Every function except ``natural`` needs
     the samples of all clients at once.
@@ -52,7 +52,8 @@ def partition_indices(
         num_clients: N.
         seed: seed of the run.
         cache: partitions are kept in ``cache/partitions``; None keeps nothing.
-        long_tail: imbalance ratio to which classes are thinned out first; None keeps all samples.
+        long_tail: before the partition, thin out classes to this size ratio of the first class to
+            the last (``partitions.long_tail``); None keeps all samples.
 
     Returns:
         For each client, its sorted int64 indices into ``labels``.
@@ -81,7 +82,7 @@ def partition_indices(
 
 
 def _code(source: Path) -> list[bytes]:
-    """The source code of a partition: after an edit, files of the old code are not used."""
+    """A partition's source code, for the file name: edited code does not read the old files."""
     own = Path(partitions.__file__).parent.glob("*.py")
     return [path.read_bytes() for path in (source, Path(split.__file__), *sorted(own))]
 
@@ -94,7 +95,7 @@ def _partition(
     seed: int,
     rho: float | None,
 ) -> list[np.ndarray]:
-    """Thin out the classes, partition the rest, and map the indices back."""
+    """Thin out the classes, and partition the kept samples; the indices are into all ``labels``."""
     kept = np.arange(len(labels)) if rho is None else partitions.long_tail(labels, rho, seed)
     supplied = {
         "labels": labels[kept],

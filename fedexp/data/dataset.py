@@ -1,4 +1,4 @@
-"""A dataset as a few tensors, and the base class of the readers that load one."""
+"""A dataset as a few tensors, and the base class of readers, which load datasets."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ from fedexp.data.preparations.tokens import Tokens
 from fedexp.errors import InputError
 
 TOKEN_TYPES = (torch.int16, torch.int32, torch.int64)
-"""Types of token ids; uint8 is the type of images."""
+"""Types of token ids; uint8 always means images."""
 
 
 Means = tuple[Annotated[float, Field(ge=0, le=1)], ...]
-"""Mean of each image channel; inputs are in [0, 1]."""
+"""Mean of each image channel, for pixels in [0, 1]."""
 
 Deviations = tuple[Annotated[float, Field(ge=1e-6, le=1)], ...]
-"""Standard deviation of each image channel, likewise."""
+"""Standard deviation of each image channel, for pixels in [0, 1]."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class Split:
     Attributes:
         inputs: [n, *input_shape]: uint8 images, normalised floats, or token ids as int16, int32 or
             int64.
-        labels: [n] int64 class of each sample; with ``targets`` the class of its last scored token.
+        labels: [n] int64 class of each sample; with ``targets``, of the sample's last scored token.
         users: [n] user of each sample (for the natural partition), or None.
-        overlap: the number of following samples of the same user that may share content with a
-            sample (text windows); 0 if samples share nothing.
+        overlap: how many of the user's next samples may share content with a sample, as overlapping
+            windows of text do; 0 if samples share nothing.
         targets: [n, L] int64 class of each token of a sequence, ``IGNORED`` for tokens that are not
             scored; None if a sample has one class, its label.
     """
@@ -56,13 +56,13 @@ class Split:
         return len(self.labels)
 
     def take(self, index: np.ndarray | slice) -> "Split":
-        """The samples at ``index``, in that order; a slice copies nothing."""
+        """The samples at ``index``, in the order of ``index``; a slice copies nothing."""
         users = None if self.users is None else self.users[index]
         targets = None if self.targets is None else self.targets[index]
         return Split(self.inputs[index], self.labels[index], users, self.overlap, targets)
 
     def cut(self, position: int) -> "tuple[Split, Split]":
-        """The samples before ``position`` and the others; nothing is copied."""
+        """The samples before ``position``, and the samples from it on; nothing is copied."""
         return self.take(slice(position)), self.take(slice(position, None))
 
 
@@ -74,11 +74,11 @@ class Dataset:
         description: shape and names.
         train: the training split.
         test: the test split.
-        mean: mean of each channel, which normalises uint8 images; empty if not images.
-        std: standard deviation of each channel, likewise.
+        mean: mean of each channel, for the normalisation of uint8 images; empty if not images.
+        std: standard deviation of each channel, for the normalisation; empty if not images.
         fit: how image files got their size.
-        raw: how raw inputs become the inputs of the splits; None if nothing was done to them, apart
-            from decoding images.
+        raw: how raw inputs became the inputs of the splits; None if images were only decoded and
+            other inputs are unchanged.
 
     Raises:
         InputError: a split is empty or does not fit the description.
@@ -125,7 +125,7 @@ def check_constants(mean: Means | None, std: Deviations | None, channels: int) -
 
 
 def _misfit(split: Split, about: Description, allowed: range) -> str | None:
-    """The problem of a split whose labels must be ``allowed``; None if it fits."""
+    """The problem of a split, whose labels must be in ``allowed``; None if the split fits."""
     inputs, labels = split.inputs, split.labels
     if len(inputs) != len(labels):
         return f"has {len(inputs)} inputs and {len(labels)} labels"
@@ -147,7 +147,7 @@ def _misfit(split: Split, about: Description, allowed: range) -> str | None:
 
 
 def _misfit_of_targets(split: Split, about: Description) -> str | None:
-    """The problem of the targets of tokens; None if they fit."""
+    """The problem of the tokens' targets; None if the targets fit."""
     targets = split.targets
     if (targets is not None) != about.per_token:
         return "has no targets of tokens" if about.per_token else "has targets of tokens"
@@ -168,7 +168,7 @@ def _misfit_of_targets(split: Split, about: Description) -> str | None:
 
 
 def _misfit_of_type(inputs: Tensor, vocabulary: int) -> str | None:
-    """The problem of the type of the inputs or of the token ids; None if they fit."""
+    """The problem of the inputs' type or of the token ids; None if both fit."""
     if not vocabulary:
         allowed = inputs.dtype == torch.uint8 or inputs.is_floating_point()
         return None if allowed else f"has inputs of {inputs.dtype}, but no vocabulary of tokens"
@@ -181,21 +181,21 @@ def _misfit_of_type(inputs: Tensor, vocabulary: int) -> str | None:
 
 
 class Describer(ABC):
-    """Describes a dataset without loading it. Its YAML keys are the constructor's arguments.
+    """Describes a dataset without loading it. The constructor's arguments are keys in the YAML.
 
     Attributes:
-        traits: properties that hold of all datasets of this kind; see ``fedexp.compatibility``.
+        traits: properties of all datasets of this kind; see ``fedexp.compatibility``.
     """
 
     traits: ClassVar[frozenset[str]] = frozenset({Need.ALL_CLIENTS})
 
     @abstractmethod
     def describe(self) -> Description:
-        """Shape and classes, without decoding. Raises InputError if a file is missing."""
+        """Shape and classes; decodes no samples. Raises InputError if a file is missing."""
 
 
 class Source(Describer):
-    """A reader: describes a dataset, then loads it. It writes nothing below ``root``."""
+    """A reader: it describes a dataset, then loads it. It writes nothing below ``root``."""
 
     @abstractmethod
     def load(self, cache: Path) -> Dataset:

@@ -16,7 +16,7 @@ from fedexp.state.run_folder import DATA
 
 @dataclass
 class Described(Describer):
-    """A dataset of which only the description is left."""
+    """A dataset without its samples: only the description is left."""
 
     description: Description
 
@@ -32,7 +32,7 @@ def write_description(folder: Path, about: Description, preparation: Preparation
 
 
 def read_description(folder: Path) -> tuple[Description, Preparation]:
-    """Inverse of ``write_description``.
+    """Read the file that ``write_description`` wrote.
 
     Raises:
         InputError: there is no such file, or it is damaged.

@@ -13,7 +13,7 @@ from fedexp.data.preparations.numbers import Numbers
 
 TEST_FRACTION = 0.2
 SPLIT_SEED = 0
-"""Fixed: the split does not depend on the run's seed."""
+"""Seed of the split into training and test samples, for every run."""
 
 
 class Digits(Source):

@@ -1,4 +1,4 @@
-"""A population whose clients are drawn on demand and not kept."""
+"""A population whose clients' samples are drawn on demand, and dropped after use."""
 
 from abc import abstractmethod
 from collections import OrderedDict
@@ -21,19 +21,19 @@ from fedexp.data.train_test import TestFraction
 from fedexp.errors import InputError
 
 _KEPT_BYTES = 2**27
-"""Bytes of clients to keep (128 MiB), so that a round draws each client of its cohort once."""
+"""Bytes of drawn samples to keep (128 MiB), so that a round draws each of its clients once."""
 
 
 @dataclass
 class DrawnSource(Describer):
-    """A rule that draws any client of a population of any size.
+    """A rule that draws the samples of any client, in a population of any size.
 
-    A client's samples depend only on its number, so that it can be drawn again at any time.
+    A client's samples depend only on the client's number, so they can be drawn again at any time.
 
     Args:
         test_fraction: share of each client's samples for testing: at least one sample, not all.
-        test_clients: number of clients, evenly spaced, whose test samples make up the test split
-            and whose classes are counted at the start.
+        test_clients: number of clients with test samples in the test split. These clients are
+            evenly spaced, and their class counts are known from the start.
     """
 
     traits: ClassVar[frozenset[str]] = frozenset()  # the clients are never in memory at once
@@ -58,9 +58,10 @@ class DrawnSource(Describer):
 class DrawnData(FederatedData):
     """A population whose clients' samples are drawn on demand.
 
-    ``clients[k].population`` is a copy of this object whose ``train`` holds the samples of client
-    k only. Only the sizes of all clients are known. A client
-    has a test split only if it is one of ``counted``. The test samples of the others are not used.
+    At the start, only the clients' sizes and the class counts of the clients in ``counted`` are
+    known. Only the clients in ``counted`` have a test split; other clients' test samples are not
+    used. ``clients[k].population`` is a copy of this object; the copy's ``train`` holds only the
+    samples of client k.
 
     Args:
         source: draws the clients.
@@ -106,12 +107,12 @@ class DrawnData(FederatedData):
 
     @property
     def counted(self) -> Tensor:
-        """[n] int64: the clients with a share of the test split; their classes are counted."""
+        """[n] int64: the clients with test samples and with class counts from the start."""
         return torch.from_numpy(self._counted)
 
     @property
     def class_counts(self) -> Tensor:  # type: ignore[override]
-        """[N, C] class counts. Raises InputError if the classes of some clients are not counted."""
+        """[N, C] class counts. Raises InputError unless all clients are in ``counted``."""
         if len(self._counted) < len(self.clients):
             raise InputError(
                 f"data.test_clients={len(self._counted)}: the class counts of all "
@@ -125,7 +126,7 @@ class DrawnData(FederatedData):
         return self._counted_classes
 
     def classes_of(self, clients: Tensor) -> Tensor:
-        """[n, C] class counts of ``clients`` [n]; clients that are not counted are drawn."""
+        """[n, C] class counts of ``clients`` [n]; clients outside ``counted`` are drawn for it."""
         numbers = clients.cpu().numpy()
         places = np.searchsorted(self._counted, numbers).clip(max=len(self._counted) - 1)
         known = self._counted[places] == numbers
@@ -135,7 +136,7 @@ class DrawnData(FederatedData):
         return counts
 
     def _draw(self, client: int) -> ClientData:
-        """Draw a client with its own samples."""
+        """Draw a client's samples and make its data."""
         size, own = int(self._sizes[client]), copy(self)
         split = self._source.draw(client, int(self._totals[client]))
         split = Split(split.inputs[:size].clone(), split.labels[:size].clone())
@@ -160,12 +161,12 @@ class DrawnData(FederatedData):
 
 
 class DrawnClients(Sequence[ClientData]):
-    """The clients of a population, drawn when accessed; the latest ones are kept up to a bound.
+    """Client -> its data, drawn when accessed; the latest clients are kept up to a bound.
 
     Args:
         count: N.
-        draw: client -> its data, a pure function.
-        kept_bytes: bound of the kept samples; the latest client is always kept.
+        draw: a pure function from a client's number to its data.
+        kept_bytes: largest size of the kept samples; the latest client is always kept.
     """
 
     def __init__(

@@ -27,15 +27,16 @@ UNSEEN_GROUPS: dict[Unseen, tuple[str, ...]] = {
 
 @dataclass
 class FC100(Source):
-    """Oreshkin et al., NeurIPS 2018: 60 base classes for training, 20 unseen ones for testing.
+    """FC100: 60 base classes for training, 20 unseen classes for testing.
 
-    Each class has 600 images, the training and test images of CIFAR-100. The base classes have the
-    labels 0 to 59 in alphabetical order, the unseen ones 60 to 79.
+    The dataset is from Oreshkin et al., NeurIPS 2018. Each class has 600 images, the training and
+    test images of CIFAR-100. In alphabetical order, the base classes have the labels 0 to 59, and
+    the unseen classes the labels 60 to 79.
 
     Args:
         root: torchvision's folder of CIFAR-100; ``~`` is expanded.
         download: download CIFAR-100 into ``root`` if it is not there.
-        unseen: classes of the test split: ``test``, or ``validation`` for choosing settings.
+        unseen: the unseen classes to use: ``test``, or ``validation`` while settings are chosen.
         mean: mean of each channel, inputs in [0, 1]; None for CIFAR-100's usual constants.
         std: standard deviation of each channel, inputs in [0, 1]; None for CIFAR-100's usual
             constants.

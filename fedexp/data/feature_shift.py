@@ -43,17 +43,18 @@ class Shift:
 def draw(
     kinds: Sequence[Kind], strength: float, shape: Sequence[int], generator: Generator
 ) -> Shift:
-    """Draw a client's shift, with uniform u in [-1, 1] and v in [0, 1].
+    """Draw a client's shift, with a new u in [-1, 1] or v in [0, 1] (both uniform) for each value.
 
-    ``rotation``: 180 u strength degrees. ``colour``: for each channel the contrast 4^(u strength)
-    and the brightness u strength / 2; a grey image has one channel. ``blur``: sigma is v strength
-    times an eighth of the shorter side. A kind's draws do not depend on the other kinds.
+    ``rotation``: 180 * u * strength degrees. ``colour``: for each channel the contrast
+    4^(u * strength) and the brightness u * strength / 2; a grey image has one channel. ``blur``:
+    sigma is v * strength times an eighth of the shorter side. A kind's draws do not depend on the
+    other kinds.
 
     Args:
-        kinds: the kinds of shift; others are left out.
-        strength: from 0 (none) to 1.
-        shape: [C, H, W].
-        generator: of the client.
+        kinds: the kinds of shift to apply.
+        strength: from 0 (no shift) to 1.
+        shape: shape of an image, [C, H, W].
+        generator: the client's random generator.
     """
     channels, height, width = shape
     draws = torch.rand(2 + 2 * channels, generator=generator, dtype=torch.float64)
@@ -71,7 +72,7 @@ def rotated(images: Tensor, degrees: float) -> Tensor:
     """Rotate ``images`` [B, C, H, W] about the centre, bilinear; the outside is 0."""
     angle, (height, width) = math.radians(degrees), images.shape[-2:]
     sine, cosine = math.sin(angle), math.cos(angle)
-    # Coordinates run from -1 to 1 on both axes: correct for the ratio of the sides.
+    # affine_grid's coordinates run from -1 to 1 on both axes; height / width corrects for that.
     matrix = [[cosine, -sine * height / width, 0], [sine * width / height, cosine, 0]]
     theta = torch.tensor(matrix, dtype=images.dtype).expand(len(images), 2, 3)
     grid = F.affine_grid(theta, list(images.shape), align_corners=False)
@@ -99,15 +100,15 @@ def shifted(
 ) -> Dataset:
     """Transform each client's training and test images by the shift of the client.
 
-    Every image belongs to at most one client, so its shift is applied once. Images of no client
-    stay as they are. Black and white are the smallest and the largest training value, or 0 and 255
-    of uint8 images. Means and deviations for normalisation do not change.
+    Every image belongs to at most one client, so it is shifted at most once. Images of no client do
+    not change. For uint8 images, black is 0 and white is 255; for other images, black and white are
+    the smallest and the largest training value. The dataset's mean and std do not change.
 
     Args:
-        dataset: of images.
+        dataset: a dataset of images.
         clients: for each client, the positions of its training samples.
         tests: for each client, the positions of its test samples.
-        kinds: the kinds of shift; none gives the dataset itself.
+        kinds: the kinds of shift; if empty, the dataset itself is returned.
         strength: see ``draw``.
         seed: seed of the run; a client's shift depends on it and on the client's number alone.
     """

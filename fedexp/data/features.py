@@ -15,17 +15,17 @@ from fedexp.errors import InputError
 LOGGER = logging.getLogger(__name__)
 
 MOST_CATEGORIES = 1000
-"""Most categories of a column; more different values are probably names or sentences."""
+"""Largest number of a column's categories; more different values are probably names or texts."""
 
 _MANY = 20
-"""More categories than this, in most rows another one, are reported."""
+"""A column with more categories is reported if more than half of its rows have different ones."""
 
 LARGEST = float(np.finfo(np.float32).max)
-"""The largest number of an input."""
+"""The largest number that an input can hold."""
 
 
 def fit_rows(train: pd.DataFrame, categorical: Collection[str], missing: Missing) -> Rows:
-    """How rows are encoded, with the means, deviations and categories of the training rows.
+    """Compute how rows are encoded: means, deviations and categories of the training rows.
 
     A constant column becomes 0.
 
@@ -70,8 +70,8 @@ def standardisation(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean and std of each column of ``values`` [n, m]; NaN does not count.
 
-    A constant column has the std 1 and its value as the mean, so that it becomes 0 exactly. In
-    floats the std of a constant is often not 0: of a hundred times 0.1 it is 1e-17.
+    A constant column gets the std 1 and its value as the mean, so that it becomes exactly 0. Its
+    computed std is often not 0, because of rounding: for a hundred times 0.1 it is 1e-17.
 
     Args:
         values: [n, m], at least one number in each column.

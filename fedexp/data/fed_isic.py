@@ -24,7 +24,7 @@ CLASSES = (
     "vascular lesion",
     "squamous cell carcinoma",
 )
-"""Classes of the targets 0 to 7: MEL, NV, BCC, AK, BKL, DF, VASC, SCC."""
+"""Names of the classes 0 to 7; the ISIC codes are MEL, NV, BCC, AK, BKL, DF, VASC, SCC."""
 
 IMAGES = "ISIC_2019_Training_Input_preprocessed"
 SPLITS = "train_test_split"
@@ -45,11 +45,12 @@ class FedISIC(Source):
     Args:
         root: FLamby's output folder, with ``train_test_split`` and
             ``ISIC_2019_Training_Input_preprocessed``; ``~`` is expanded. Nothing is written there.
-        short_side: pixels of the shorter side, to which every image is first scaled (bilinear).
-        image_size: height and width of the centred square that is then cropped.
+        short_side: every image is first scaled (bilinear) until its shorter side has this many
+            pixels.
+        image_size: height and width of the square that is then cropped from the image's centre.
         split: ``within``: FLamby's split of each centre; ``users``: whole centres for testing.
-        test_fraction: with ``users``, share of the centres for testing.
-        split_seed: seed of the draw of centres; independent of the run's seed.
+        test_fraction: with ``split=users``, share of the centres for testing.
+        split_seed: with ``split=users``, seed of the draw; independent of the run's seed.
         mean: mean of each channel, inputs in [0, 1].
         std: standard deviation of each channel, inputs in [0, 1].
 
@@ -98,7 +99,7 @@ class FedISIC(Source):
 
     @cached_property
     def _rows(self) -> list[dict[str, str]]:
-        """The listed images in their order, training images first."""
+        """The rows of the list of images; training images come first."""
         file = self.root / SPLITS
         if absent := [path for path in (file, self.root / IMAGES) if not path.exists()]:
             raise InputError(f"data.root={self.root}: there is no {absent[0]}; {_BY_HAND}")
@@ -116,7 +117,7 @@ class FedISIC(Source):
 
 
 def _misfit(row: dict[str, str]) -> str | None:
-    """The problem of a line of the list; None if it fits."""
+    """The problem of one row of the list of images; None if the row fits."""
     if absent := [name for name in _COLUMNS if not row.get(name)]:
         return f"has no {absent[0]}"
     if row["fold"] not in ("train", "test"):

@@ -22,14 +22,14 @@ class ClientData:
     """One client's data.
 
     Attributes:
-        client: its number, 0 to N-1.
-        class_counts: [C] training samples of each class; validation samples do not count.
-        train_index: [n_k] positions of its training samples in the training split.
-        test_index: positions of its test samples in the test split; their classes are distributed
-            like its training data.
+        client: the client's number k, 0 to N-1.
+        class_counts: [C] number of training samples of each class, without validation samples.
+        train_index: [n_k] positions of the client's training samples in the training split.
+        test_index: positions of the client's test samples in the test split; the classes have the
+            shares that they have in the client's training data.
         population: the data of all clients; it holds the samples.
-        validation_index: [m_k] positions of its validation samples in the training split; disjoint
-            from ``train_index``.
+        validation_index: [m_k] positions of the client's validation samples in the training split;
+            disjoint from ``train_index``.
     """
 
     client: int
@@ -41,7 +41,7 @@ class ClientData:
 
     @property
     def num_samples(self) -> int:
-        """n_k."""
+        """n_k, the number of training samples."""
         return len(self.train_index)
 
     @property
@@ -62,7 +62,7 @@ class ClientData:
     def inputs(self, positions: Tensor, augment: Generator | None = None) -> Tensor:
         """The inputs [B, *input_shape] at ``positions`` among the client's training samples.
 
-        With a generator, they are augmented as in local training with random draws from it.
+        With a generator, the inputs are augmented as in local training; it makes the random draws.
         """
         chosen, samples = self.population.augment, self.population.train
 
@@ -72,7 +72,7 @@ class ClientData:
         return samples.gather(self.train_index[positions], augmented)[0]
 
     def steps(self, planned: int) -> int:
-        """The client's steps in a round for which ``planned`` are configured; see ``Straggler``."""
+        """The client's steps in a round; ``Straggler`` may change the ``planned`` number."""
         return planned
 
     def local_batches(self, round: int, batch_size: int) -> LocalBatches:
@@ -88,7 +88,7 @@ class ClientData:
         )
 
     def batches(self, batch_size: int, augment: Generator | None = None) -> Iterator[Batch]:
-        """All training samples once, in order; with a generator, augmented (see ``inputs``)."""
+        """All training samples once, in order; a generator augments them (see ``inputs``)."""
         targets = self.population.train.targets[self.train_index]
         for positions in torch.split(torch.arange(len(targets), device=targets.device), batch_size):
             yield self.inputs(positions, augment), targets[positions]
@@ -100,7 +100,7 @@ class FederatedData:
     Args:
         dataset: the samples.
         train_indices: for each client, the positions of its training samples in the training split.
-        test_indices: for each client, its positions in the test split.
+        test_indices: for each client, the positions of its test samples in the test split.
         augment: name of the augmentation of training images (``fedexp.data.augment``).
         seed: seed of the run; batches are keyed by it.
         device: the device of the tensors.
@@ -140,7 +140,7 @@ class FederatedData:
         self.description, self.preparation = dataset.description, dataset.preparation
         self.train = Samples(dataset.train, dataset.mean, dataset.std, device)
         self.test = Samples(dataset.test, dataset.mean, dataset.std, device, keep_normalised=True)
-        # Only uint8 images have a mean; other inputs are normalised, so their mean is zero.
+        # The padding of augmented images. Inputs without a mean are normalised: their mean is 0.
         fill = torch.tensor([round(255 * mean) for mean in dataset.mean] or [0]).to(device)
         self.augment = augmentation(augment, fill)
         self.seed = seed
@@ -171,7 +171,7 @@ class FederatedData:
 
     @property
     def counted(self) -> Tensor:
-        """[n] int64, in order: the clients whose classes are counted at the start; here all."""
+        """[n] int64, in order: the clients with class counts from the start; here all clients."""
         return torch.arange(len(self.clients))
 
     @property
@@ -180,5 +180,5 @@ class FederatedData:
         return self.class_counts
 
     def classes_of(self, clients: Tensor) -> Tensor:
-        """[n, C] class counts of ``clients`` [n]; missing ones are counted now."""
+        """[n, C] class counts of ``clients`` [n]; a population drawn on demand may count now."""
         return self.class_counts[clients]

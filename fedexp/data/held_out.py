@@ -10,11 +10,11 @@ from fedexp.errors import InputError
 
 
 def held_out_clients(clients: Sequence[np.ndarray], share: float, seed: int) -> list[int]:
-    """Draw ``share`` of the clients that have data; their numbers in ascending order.
+    """Draw a share of the clients that have data; return their numbers in ascending order.
 
     Args:
-        clients: each client's training samples.
-        share: at least 0 and below 1; rounded to whole clients.
+        clients: for each client, the positions of its training samples.
+        share: share of the clients, at least 0 and below 1; rounded to whole clients.
         seed: seed of the run.
 
     Raises:

@@ -47,8 +47,9 @@ class HuggingFace(Source):
     """A dataset of the Hugging Face hub, or local files that the library reads.
 
     Images become uint8, lists of integers become token ids, numbers and lists of numbers become
-    float32. Nested lists of one shape are arrays: images if they hold uint8, otherwise float32 as
-    they are. Local folders are never written to; the library has its own cache.
+    float32. Nested lists of one shape are arrays: uint8 arrays are images, other arrays become
+    float32 without standardisation. Local folders are never written to; the library has its own
+    cache.
 
     Args:
         name: a folder written by ``save_to_disk``, a folder or a file with CSV, JSON, Parquet or
@@ -56,12 +57,12 @@ class HuggingFace(Source):
         config: configuration of the dataset, if it has several.
         revision: commit, tag or branch on the hub; None for the newest.
         input: input column, or several columns of numbers.
-        target: column of the class: class labels, text, whole numbers or booleans. For tokens also
-            lists with a class for each token; -100 means that a token is not scored.
+        target: column of the class: class labels, text, whole numbers or booleans. With token
+            inputs it may also hold lists with a class for each token; -100 means: not scored.
         user: column of the user for the natural partition; None if there is none.
         train: training split.
         test: test split; None draws a share of ``train``.
-        test_fraction: share for testing: of each class, or with users see ``split``.
+        test_fraction: share for testing: without users a share of each class, else see ``split``.
         split: ``within``: draw from each user's rows; ``users``: each user is in one split only.
         split_seed: seed of the draw for testing; independent of the run's seed.
         standardize: replace numbers x by (x - mean) / std, with the training rows' mean and std.
@@ -169,7 +170,7 @@ class HuggingFace(Source):
         return {name: splits[name] for name in names}
 
     def _of_each(self, key: str, read: Callable[[str, Any], T]) -> list[T]:
-        """``read(place, split)`` for each used split; ``place`` names key and split in messages."""
+        """``read(place, split)`` of each used split; ``place`` is the key and the split's name."""
         return [read(f"{key}: the split {name}", part) for name, part in self._used_splits.items()]
 
     def _check_columns(self, splits: Mapping[str, Any], names: Sequence[str]) -> None:
@@ -282,7 +283,7 @@ class HuggingFace(Source):
 
     @cached_property
     def _vocabulary(self) -> int:
-        """Number of tokens; the last one is for padding, if any. 0 if the inputs are not tokens."""
+        """Number of token ids, including the padding, which is the last id; 0 for other inputs."""
         if self._kind != "tokens":
             return 0
         highest = max(int(ids.max()) for part in self._sequences for ids in part)
@@ -337,7 +338,7 @@ class HuggingFace(Source):
         return found
 
     def _constants(self, train: np.ndarray) -> Constants:
-        """Mean and std of each image channel: configured or measured; empty if not images."""
+        """Mean and std of each image channel: configured or measured; empty for other inputs."""
         if train.dtype != np.uint8:
             if self.mean is not None or self.std is not None:
                 raise InputError(

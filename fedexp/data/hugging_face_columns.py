@@ -1,4 +1,4 @@
-"""Read columns of a Hugging Face dataset as arrays, and refuse missing values by row."""
+"""Read columns of a Hugging Face dataset as arrays; errors for missing values name the row."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -84,7 +84,7 @@ def _unfold(key: str, lists: Any, start: int, rows: int) -> tuple[np.ndarray, An
 
 
 def _complete(key: str, values: Any, start: int, rows: int) -> np.ndarray:
-    """The values as numpy's; InputError if one is missing or not finite."""
+    """The values as a NumPy array. Raises InputError if a value is missing or not finite."""
     _refuse_nulls(key, values, start, rows)
     numbers: np.ndarray = values.to_numpy(zero_copy_only=False)
     if len(broken := np.flatnonzero(~np.isfinite(numbers))):

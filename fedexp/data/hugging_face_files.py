@@ -23,11 +23,11 @@ _FORMATS = {
 
 
 _UNREADABLE = (OSError, ValueError, LookupError, NotImplementedError)
-"""Errors of the library for missing, damaged and empty files, besides its own."""
+"""Errors of the library for missing, damaged and empty files, besides its own error classes."""
 
 
 def import_datasets(key: str) -> Any:
-    """Import the library. Raises InputError, which names ``key``, if it is not installed."""
+    """Import the library. Raises InputError, with the ``key``, if it is not installed."""
     try:
         import datasets
     except ImportError as error:
@@ -62,8 +62,8 @@ def open_splits(name: str, config: str | None, revision: str | None) -> Mapping[
     """Split -> ``datasets.Dataset``.
 
     Args:
-        name: a folder, a file, or a dataset's name on the hub. A folder is written by
-            ``save_to_disk``, or has data files whose names tell the split.
+        name: a folder, a file, or a dataset's name on the hub. ``save_to_disk`` has written the
+            folder, or the names of its data files tell the split.
         config: name of the dataset's configuration, None for the only one.
         revision: a commit, a tag or a branch on the hub; None for the newest.
 
@@ -74,7 +74,7 @@ def open_splits(name: str, config: str | None, revision: str | None) -> Mapping[
     path = Path(name).expanduser()
     is_local = path.exists()
     if not is_local and (path.is_absolute() or path.suffix in _FORMATS):
-        raise InputError(f"data.name={name}: no such folder or file")  # nor a name on the hub
+        raise InputError(f"data.name={name}: no such folder or file")  # no hub name looks so
     try:
         with quiet():
             if is_local:

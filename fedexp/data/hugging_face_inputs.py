@@ -16,7 +16,7 @@ Kind = Literal["image", "array", "tokens", "numbers"]
 CHANNELS = (1, 3)
 
 MOST_TOKENS = 2**20
-"""Token ids are below this number, several times the vocabulary of a large tokenizer."""
+"""Token ids must be below this number, several times the vocabulary of a large tokenizer."""
 
 
 def kind_of(key: str, feature: Any) -> Kind:
@@ -24,7 +24,7 @@ def kind_of(key: str, feature: Any) -> Kind:
 
     Args:
         key: the config key with the column's name, for messages.
-        feature: its type in the library.
+        feature: the column's type in the library.
 
     Raises:
         InputError: the type is text or another type that cannot be an input.
@@ -58,7 +58,7 @@ def numbers(split: str, part: Any, names: Sequence[str]) -> np.ndarray:
 
 
 def tokens(key: str, part: Any, name: str, length: int | None) -> list[np.ndarray]:
-    """n arrays of token ids, cut to ``length``; without a length all must be equally long.
+    """n arrays of token ids, cut to ``length``; with ``length`` None all must be equally long.
 
     Raises:
         InputError: a sequence is missing or empty, has another length, or holds a negative id or
@@ -101,19 +101,19 @@ def array(key: str, part: Any, name: str) -> np.ndarray:
 
 
 def as_float32(key: str, values: np.ndarray) -> np.ndarray:
-    """The values [n, ...] as float32. Raises InputError, which names a row, if one is too large."""
+    """The values [n, ...] as float32. Raises InputError with the row of a too large value."""
     refuse_too_large(key, np.abs(values.reshape(len(values), -1)).max(axis=1) > LARGEST)
     return values.astype(np.float32)
 
 
 def refuse_too_large(key: str, rows: np.ndarray) -> None:
-    """Raise InputError, which names the first row, if a number of ``rows`` [n] is too large."""
+    """Raise InputError, which names the first such row, if ``rows`` [n] hold too large numbers."""
     if rows.any():
         raise InputError(f"{key} holds a number that is too large in row {rows.argmax()}")
 
 
 def image_shape(key: str, part: Any, name: str, size: int | None) -> tuple[int, ...]:
-    """[channels, height, width] of the first image, or with ``size`` for height and width."""
+    """[channels, height, width] of the first image; ``size`` replaces its height and width."""
     with named_in_errors(f"{key}, row 0"):
         image = part[0][name]
         shape = (image.height, image.width) if size is None else (size, size)

@@ -1,4 +1,4 @@
-"""Targets of tokens from a Hugging Face dataset's column of lists."""
+"""Targets of tokens, from a column of lists in a Hugging Face dataset."""
 
 from collections.abc import Sequence
 
@@ -22,11 +22,11 @@ def of_tokens(
         key: the config key with its value, for messages.
         lists: n arrays of whole numbers.
         sequences: the tokens of each row, cut to ``length``.
-        length: L; longer lists are cut. None: all lists have the same length.
+        length: L; longer lists are cut. None if all lists have the same length.
 
     Raises:
-        InputError: a list differs in length from its tokens, has no scored token, or has another
-            negative number or one of ``MOST_TOKENS`` or more.
+        InputError: a list differs in length from its tokens, has no scored token, or holds a
+            negative number except -100, or a number of ``MOST_TOKENS`` or more.
     """
     rows = [each[:length] for each in lists]
     for row, (classes, ids) in enumerate(zip(rows, sequences, strict=True)):

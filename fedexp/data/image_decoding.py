@@ -1,4 +1,4 @@
-"""Decode image files into one uint8 array with threads, and cache it."""
+"""Decode image files in threads into one uint8 array, and cache the array."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -22,13 +22,13 @@ PROGRESS_ABOVE = 2000
 """Number of images above which a progress bar is shown."""
 
 ImageSize = Annotated[int, Field(gt=0, le=4096)]
-"""Height and width of images in pixels; a larger number is a typo."""
+"""Height and width of images in pixels; a larger number is a typing error."""
 
 CHUNK = 100
-"""Images that a thread decodes in one task."""
+"""Number of images that a thread decodes in one task."""
 
 SMALL = 64 * 64
-"""Images of at most this many pixels get one thread: Python's lock would block further ones."""
+"""Images of at most this many pixels get one thread: Python's lock would block more threads."""
 
 _MODES = {1: "L", 3: "RGB"}
 
@@ -40,7 +40,7 @@ class Fit:
     Attributes:
         kind: ``same``: refuse an image of another size; ``stretch``: resize it to height and width;
             ``centre``: scale it to a shorter side of ``short_side`` pixels, then crop the centre.
-        short_side: for ``centre``; an image with a shorter side of this length is not resampled.
+        short_side: the length for ``centre``; an image that has it already is not resampled.
     """
 
     kind: Literal["same", "stretch", "centre"]
@@ -138,7 +138,7 @@ def _cut_centre(image: Image.Image, width: int, height: int, short_side: int) ->
 def opened(path: Path) -> Iterator[Image.Image]:
     """Open the image. Errors while it is read name its path."""
     with named_in_errors(path):
-        if path.exists() and not path.is_file():  # reading a pipe would wait for a writer
+        if path.exists() and not path.is_file():  # for example a pipe: reading would not end
             raise ValueError("is not a regular file")
         with Image.open(path) as image:
             yield image

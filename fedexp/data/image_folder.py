@@ -31,10 +31,10 @@ class ImageFolder(Source):
         channels: 3 for colour, 1 for grey; every image is converted.
         test_fraction: without a test/ folder, share of each class, or of the users, for testing.
         split: ``within``: draw a share of each class, so a user may be in both splits; ``users``:
-            each user is in one split only, which train/ and test/ must fulfil.
+            each user is in one split only; train/ and test/, if both exist, must comply.
         split_seed: seed of the split for testing.
-        user_pattern: regular expression with one group, searched for in each path relative to
-            ``root`` ("train/cat/anna_01.png"): the group is the user for the natural partition.
+        user_pattern: regular expression with one group, searched in each path relative to ``root``,
+            such as "train/cat/anna_01.png". The group's match is the user.
         mean: mean of each channel, inputs in [0, 1]; None measures it on the training images.
         std: standard deviation of each channel, inputs in [0, 1]; None measures it on the training
             images.
@@ -82,7 +82,7 @@ class ImageFolder(Source):
 
     @cached_property
     def _tree(self) -> ImageTree:
-        """The images; one tree without test/ is split."""
+        """The images; without test/, they are split here."""
         tree = find_images(self.root)
         if tree.num_train < len(tree.paths):
             return tree
@@ -101,7 +101,7 @@ class ImageFolder(Source):
             return image.height, image.width
 
     def _users(self, paths: list[str]) -> np.ndarray | None:
-        """The user of each image, [n] strings; None without a pattern."""
+        """The user of each image, [n] strings; None without ``user_pattern``."""
         if self._pattern is None:
             return None
         matches = [self._pattern.search(path) for path in paths]

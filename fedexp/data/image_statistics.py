@@ -11,7 +11,7 @@ Constants = tuple[tuple[float, ...], tuple[float, ...]]
 def normalisation(
     train: Images, mean: tuple[float, ...] | None, std: tuple[float, ...] | None
 ) -> Constants:
-    """The configured ``mean`` and ``std``; None is measured on ``train`` [n, C, H, W]."""
+    """The configured ``mean`` and ``std``; a None is measured on ``train`` [n, C, H, W]."""
     if mean is not None and std is not None:
         return mean, std
     measured = channel_statistics(train)
@@ -21,7 +21,7 @@ def normalisation(
 def channel_statistics(images: Images) -> Constants:
     """Mean and standard deviation of each channel of uint8 images [n, C, H, W], scaled to [0, 1].
 
-    A constant channel gets the standard deviation 1, because images are divided by it.
+    A constant channel gets the standard deviation 1, so that images can be divided by it.
     """
     counts = np.zeros((images.shape[1], 256), dtype=np.int64)
     for start in range(0, len(images), 1000):  # the images may be larger than the memory

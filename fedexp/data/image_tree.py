@@ -14,13 +14,13 @@ from fedexp.errors import InputError
 
 @dataclass(frozen=True)
 class ImageTree:
-    """The images below a folder; the ``num_train`` training images come first.
+    """The images below a folder; the training images come first.
 
     Attributes:
         classes: C names, sorted, in label order.
         paths: [n] relative to the folder.
         labels: [n] int64.
-        num_train: number of training images; the others are test images. All if there is no test/.
+        num_train: number of training images, all n without test/; the later images are test images.
     """
 
     classes: tuple[str, ...]
@@ -30,7 +30,7 @@ class ImageTree:
 
 
 def find_images(root: Path) -> ImageTree:
-    """The images of train/<class>/ and test/<class>/, or of one tree train/<class>/ or <class>/.
+    """Find the images in train/<class>/ and test/<class>/, or only train/<class>/, or <class>/.
 
     Raises:
         InputError: the folder ``root`` is missing or unreadable, or has another structure.
@@ -79,7 +79,7 @@ def _class_names(folder: Path) -> tuple[str, ...]:
 
 
 def _scan(root: Path, base: Path, classes: tuple[str, ...]) -> tuple[list[str], list[int]]:
-    """Paths relative to root and labels of all images in the class folders of ``base``."""
+    """All images in the class folders of ``base``: paths relative to ``root``, and labels."""
     if unknown := sorted(set(_class_names(base)) - set(classes)):
         raise InputError(f"{base}: has classes that are not in train/: {', '.join(unknown)}")
     paths: list[str] = []
@@ -101,7 +101,7 @@ def images_below(root: Path, folder: Path) -> list[str]:
     found: list[str] = []
     for parent, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
         here = Path(parent).resolve()
-        # Following a link to a parent folder would never end; hidden folders hold a tool's copies.
+        # A link to a parent folder would never end; hidden folders hold copies made by tools.
         folders[:] = [
             name
             for name in folders
@@ -115,7 +115,7 @@ def images_below(root: Path, folder: Path) -> list[str]:
 
 @cache
 def _endings() -> tuple[str, ...]:
-    """The endings of image files. torchvision, which takes seconds to import, names them."""
+    """The endings of image files, from torchvision; its import takes seconds, so it is here."""
     from torchvision.datasets.folder import IMG_EXTENSIONS
 
     endings: tuple[str, ...] = IMG_EXTENSIONS

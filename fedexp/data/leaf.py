@@ -29,7 +29,7 @@ ALPHABET = Alphabet(
 """LEAF's 80 characters, in the order of their ids."""
 
 LENGTH = 80
-"""Characters of a sequence of Shakespeare."""
+"""Number of characters in a sequence of Shakespeare."""
 
 DIGITS_AND_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 """FEMNIST's 62 classes."""
@@ -42,13 +42,13 @@ ARRAYS = tuple(f"{s}_{kind}" for s in ("train", "test") for kind in ("inputs", "
 class Leaf(Source):
     """A LEAF dataset: folders of JSON files with the samples of each user.
 
-    ``root`` holds train/ and test/, split by LEAF, or all_data/, which is split here.
+    ``root`` holds train/ and test/, which LEAF has split, or all_data/, which this class splits.
 
     Args:
         root: LEAF's folder data/<name>/data, or a copy; ``~`` is expanded. Nothing is written.
         test_fraction: for all_data/: share of each user's samples, or of the users, for testing.
         split: ``within``: split each user's samples and leave out users too small for both splits;
-            ``users``: each user is in one split only, which train/ and test/ must fulfil.
+            ``users``: each user is in one split only; train/ and test/, if both exist, must comply.
         split_seed: seed of the split for testing; independent of the run's seed.
 
     Raises:
@@ -137,11 +137,10 @@ class Leaf(Source):
 
 @dataclass
 class Femnist(Leaf):
-    """Handwritten digits and letters of 28x28, 62 classes; some 3,500 writers are the users.
+    """Handwritten digits and letters, 28x28, 62 classes; about 3,500 writers are the users.
 
-    The grey values, multiples of 1/255 in LEAF's files, become uint8. If the files are not
-    yet split (folder all_data/), ``split=within`` draws a share of each writer's samples for
-    testing, as in LEAF.
+    The grey values, multiples of 1/255 in LEAF's files, become uint8. With all_data/,
+    ``split=within`` draws a share of each writer's samples for testing, as LEAF does.
 
     Args:
         root: see ``Leaf``.
@@ -188,9 +187,10 @@ class Femnist(Leaf):
 class Shakespeare(Leaf):
     """Next-character prediction after 80 characters; the roles of the plays are the users.
 
-    LEAF cuts a role's text into all sequences of 80 characters. From all_data/ the last sequences
-    of a role are for testing; the 80 before them overlap with them and are dropped. A character
-    outside LEAF's alphabet gets the id of the last letter, as in LEAF's code.
+    LEAF takes every sequence of 80 characters from a role's text, one for each start. With
+    all_data/ a role's last sequences are for testing. The 80 sequences before them share characters
+    with them and are dropped. A character outside LEAF's alphabet gets the id of the last letter,
+    as in LEAF's code.
 
     Args:
         root: see ``Leaf``.
@@ -203,7 +203,7 @@ class Shakespeare(Leaf):
     about = ALPHABET.describe("shakespeare", LENGTH)
 
     def decode(self, x: Sequence[object], y: Sequence[object]) -> Samples:
-        """Ids, uint8 [m, 80] and int64 [m]."""
+        """Ids of the sequences, uint8 [m, 80], and of the next characters, int64 [m]."""
         if not all(isinstance(each, str) and len(each) == LENGTH for each in x):
             raise ValueError(f"an x of Shakespeare is a text of {LENGTH} characters")
         if not all(isinstance(each, str) and len(each) == 1 for each in y):
@@ -214,7 +214,7 @@ class Shakespeare(Leaf):
         return ids.astype(np.uint8).reshape(-1, LENGTH), labels.astype(np.int64)
 
     def separate(self, samples: int, user: int) -> tuple[np.ndarray, np.ndarray]:
-        """The end is for testing; sequences that overlap with it are dropped."""
+        """The last sequences are for testing; earlier ones that overlap with them are dropped."""
         position = np.arange(samples)
         begin = max(1, int((1 - self.test_fraction) * samples))
         return position[: max(0, begin - LENGTH)], position[begin:]

@@ -14,7 +14,7 @@ Samples = tuple[np.ndarray, np.ndarray]
 """A user's inputs [m, ...] and labels [m]."""
 
 Decode = Callable[[Sequence[Any], Sequence[Any]], Samples]
-"""Turns the "x" and "y" of a user into arrays; raises ValueError if they do not fit."""
+"""Turns a user's entries "x" and "y" into arrays; raises ValueError if they do not fit."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class LeafFiles:
 
     Attributes:
         train: the files of train/, or of all_data/ if LEAF has not split the samples.
-        test: the files of test/, or none.
+        test: the files of test/; empty if LEAF has not split the samples.
     """
 
     train: tuple[Path, ...]
@@ -39,7 +39,7 @@ def find_files(root: Path, name: str) -> LeafFiles:
     """The JSON files in ``root``/train and ``root``/test, otherwise in ``root``/all_data.
 
     Raises:
-        InputError: there are none; the message says how to make them.
+        InputError: there are no files; the message says how to make them.
     """
     train, test, whole = (
         tuple(sorted((root / folder).glob("*.json"))) for folder in ("train", "test", "all_data")

@@ -8,7 +8,7 @@ import pandas as pd
 from fedexp.errors import InputError
 
 _MOST = 50
-"""Most columns listed in a message."""
+"""Largest number of columns that a message lists."""
 
 
 def check_column(key: str, name: str, columns: Sequence[str], where: str) -> None:
@@ -16,7 +16,7 @@ def check_column(key: str, name: str, columns: Sequence[str], where: str) -> Non
 
     Args:
         key: the config key, such as ``data.target``.
-        name: its value.
+        name: the key's value, a column's name.
         columns: names of the existing columns.
         where: place of the columns, such as a path, for the message.
     """
@@ -29,12 +29,12 @@ def check_column(key: str, name: str, columns: Sequence[str], where: str) -> Non
 
 
 def row_of(found: pd.Series) -> str:
-    """Name the first row of which ``found`` [n] is true."""
+    """The number of the first row where ``found`` [n] is true, in words for a message."""
     return f"row {found.idxmax()} (counted from 0)"
 
 
 def refuse_missing(key: str, column: pd.Series) -> None:
-    """Raise InputError, which names ``key`` and a row, if a value of ``column`` [n] is missing."""
+    """Raise InputError, with ``key`` and the row, if a value of ``column`` [n] is missing."""
     if (absent := column.isna()).any():
         raise InputError(
             f"{key} has no value in {absent.sum()} of {len(column)} rows, first in {row_of(absent)}"

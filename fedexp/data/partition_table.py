@@ -9,17 +9,17 @@ from torch import Tensor
 from fedexp.data.federated import FederatedData
 
 _BLOCK = 10_000
-"""Clients written at a time, to bound the memory."""
+"""Number of clients that are written at a time, to bound the memory."""
 
 
 def write_partition(path: Path, data: FederatedData) -> None:
     """Write one row for each client and one column for each class.
 
-    A population drawn on demand has rows only for clients whose classes are counted.
+    For a population drawn on demand, only the clients in ``counted`` have rows.
 
     Args:
         path: the file; overwritten.
-        data: the population; the class names head the columns after ``client``.
+        data: the population. The first column is ``client``; class names head the others.
     """
     with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
         writer = csv.writer(file)
@@ -30,7 +30,7 @@ def write_partition(path: Path, data: FederatedData) -> None:
 
 
 def read_partition(path: Path, clients: int) -> Tensor | None:
-    """Class counts [N, C] of all ``clients``; None if there is no such file with all of them."""
+    """Class counts [N, C] of N = ``clients`` clients; None unless the file has all clients."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             _, *rows = csv.reader(file)

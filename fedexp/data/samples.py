@@ -11,7 +11,7 @@ from fedexp.data.dataset import TOKEN_TYPES, Split
 from fedexp.data.preparations.images import pixel_constants
 
 KEEP_BELOW = 2**29
-"""Largest size of kept normalised images in bytes, 512 MiB; CIFAR's test set takes 117 MiB."""
+"""Normalised images are kept up to this size in bytes (512 MiB); CIFAR's test set has 117 MiB."""
 
 
 class Samples:
@@ -23,11 +23,11 @@ class Samples:
         std: standard deviation of each image channel; empty if not images.
         device: device of the tensors.
         keep_normalised: normalise all images once and keep them for ``batches``, if they take at
-            most ``KEEP_BELOW`` bytes; for a split on which many models are scored.
+            most ``KEEP_BELOW`` bytes. Meant for a split on which many models are scored.
 
     Attributes:
-        is_shared: whether a sample is the same for all clients; then one ``gather`` may make the
-            inputs of several clients' batches.
+        is_shared: whether a position means one sample for all clients; then one ``gather`` may make
+            the inputs of several clients' batches.
     """
 
     is_shared: ClassVar[bool] = True
@@ -87,14 +87,14 @@ class Samples:
     def _normalised(self) -> Tensor:
         """All normalised images. Callers copy batches, because a model may change its input."""
         if self._kept is None:
-            with torch.inference_mode(False):  # passes with gradients use them too
+            with torch.inference_mode(False):  # the images also serve passes with gradients
                 pieces = torch.split(self.inputs, 1000)
                 self._kept = torch.cat([self._prepared(piece) for piece in pieces])
         return self._kept
 
 
 class Subset:
-    """Some samples of a split, for evaluation: without augmentation.
+    """Some samples of a split, for evaluation; they are not augmented.
 
     Args:
         samples: the split.

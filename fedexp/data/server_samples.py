@@ -1,4 +1,4 @@
-"""Samples that a server holds itself, such as a clean root dataset."""
+"""Samples that a server itself holds, such as the trusted root dataset of a robust aggregator."""
 
 import numpy as np
 import torch
@@ -11,13 +11,14 @@ from fedexp.data.federated import FederatedData
 def draw_samples(data: FederatedData, purpose: str, count: int, balanced: bool) -> Batch:
     """Draw training samples of all clients, without replacement and without augmentation.
 
-    They stay with their clients, too.
+    The clients keep the drawn samples, too.
 
     Args:
         data: the population's data.
-        purpose: key of the draw, together with the seed.
-        count: n, their number; all samples if there are fewer.
-        balanced: whether every class has the same number, up to one, as long as it has so many.
+        purpose: a name; the draw depends on it and on the run's seed.
+        count: n, the number of samples; all samples if there are fewer.
+        balanced: whether the classes' numbers of samples differ by at most one; a class that is too
+            small gives all of its samples.
 
     Returns:
         Inputs [n, *input_shape] ready for the model, and targets.
@@ -31,7 +32,7 @@ def draw_samples(data: FederatedData, purpose: str, count: int, balanced: bool) 
 
 
 def _places_in_class(labels: np.ndarray) -> np.ndarray:
-    """[n] how many earlier labels are equal."""
+    """[n] for each label, the number of equal labels before it."""
     by_class = np.argsort(labels, kind="stable")
     sizes = np.bincount(labels)
     starts = np.cumsum(sizes) - sizes

@@ -24,7 +24,7 @@ class Spiral(Source):
 
     Point i = 1..n of arm k = 1..6 is at ``(r sin w, r cos w)`` with noise b,
     ``r = 1 + 9 (i - 1) / (n - 1)`` and ``w = k pi/3 + turn_k (i - 1) / (n - 1) + b``. Arms have
-    n = 3,000 points.
+    n = 3,000 points. ``turn_k`` is the angle by which arm k turns.
 
     The paper's text has ``turn_k = k pi/3`` and b ~ N(0, 1). This noise hides the arms, and even
     without noise the outer ends of arms 1 and 4, 2 and 5, 3 and 6 coincide. The config's defaults,
@@ -33,7 +33,7 @@ class Spiral(Source):
     and 100 test points per class.
 
     Args:
-        noise: noise of the angle in radians: standard deviation, or range of uniform noise.
+        noise: size of the angle's noise in radians: standard deviation, or range if uniform.
         noise_law: ``normal``, b ~ N(0, noise^2), or ``uniform`` in [0, noise).
         turn: ``equal`` (every arm turns by pi/3) or ``proportional`` (arm k turns by k pi/3).
         imbalanced: the arms have 3000, 1500, 750, 375, 187 and 93 training points.

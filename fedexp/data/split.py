@@ -1,4 +1,4 @@
-"""Arithmetic of partitions, test splits, validation splits and subsets: samples dealt by class."""
+"""Deal samples by class: for partitions, test splits, validation splits and subsets."""
 
 from collections.abc import Sequence
 
@@ -9,11 +9,11 @@ from fedexp.errors import InputError
 
 
 def match(labels_test: np.ndarray, counts: np.ndarray, seed: int) -> list[np.ndarray]:
-    """Give every client a test split distributed over classes like its training data.
+    """Give every client a test split with the class shares of its training data.
 
     The test samples of class c go to the clients in proportion to their training samples of class
-    c, each to exactly one client. Classes without a client are left out. If ``labels_test`` and
-    ``counts`` are of users instead of classes, every client gets test samples of its own users.
+    c, each sample to exactly one client. Classes without a client are left out. With users in place
+    of classes in ``labels_test`` and ``counts``, every client gets test samples of its own users.
 
     Args:
         labels_test: [n] class of each test sample.
@@ -36,9 +36,9 @@ def hold_out(
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Hold out a share of each client's samples for validation.
 
-    Client k holds out floor(fraction * n_k) samples, with the proportions of its classes (largest
-    remainder). At least one sample of every class stays for training, so a client with few samples
-    of each class holds out fewer.
+    Client k holds out floor(fraction * n_k) of its n_k samples, with the proportions of its classes
+    (largest remainder). At least one sample of every class stays for training, so a client with few
+    samples of each class holds out fewer samples.
 
     Args:
         labels: [n] class of each sample.
@@ -102,7 +102,7 @@ def apportion(total: int, weights: np.ndarray, generator: np.random.Generator) -
         generator: breaks the ties.
 
     Returns:
-        [N] int64 with sum ``total``, each less than 1 from its exact share.
+        [N] int64 with sum ``total``; each number differs from its exact share by less than 1.
     """
     exact = total * weights / weights.sum()
     counts: np.ndarray = np.floor(exact).astype(np.int64)
@@ -131,8 +131,8 @@ def deal(
 
     Args:
         labels: [n] class of each sample.
-        counts: [N, C] samples of each class for each client; the sum of a column must not exceed
-            the size of the class. No client gets the remaining samples.
+        counts: [N, C] samples of each class for each client; a column's sum must not exceed the
+            size of the class. Samples beyond the sum go to no client.
         generator: draws the samples.
 
     Returns:
@@ -168,7 +168,7 @@ def by_owner(owner: np.ndarray, num_clients: int) -> list[np.ndarray]:
     """Turn the owner of each sample into the samples of each client.
 
     Args:
-        owner: [n] number of each sample's client, or ``num_clients`` for none.
+        owner: [n] number of each sample's client; ``num_clients`` means no client.
         num_clients: N.
 
     Returns:

@@ -14,7 +14,7 @@ from fedexp.data.drawn import DrawnSource
 
 FEATURES, CLASSES = 60, 10
 LARGEST = 2_000_000
-"""Most samples of a client; they take 0.5 GB."""
+"""Largest number of samples of a client; they take 0.5 GB."""
 
 Size = Annotated[int, Field(ge=2, le=LARGEST)]
 Spread = Annotated[float, Field(ge=0, le=1e6)]
@@ -34,12 +34,12 @@ class Synthetic(DrawnSource):
         x ~ N(v_k, Sigma)       Sigma diagonal with Sigma_jj = j^-1.2
         n_k = floor(exp(size_mean + size_std g)) + size_min,  g ~ N(0, 1)
 
-    alpha controls how much the clients' models differ, beta how much their inputs differ. The bias
-    has the mean of the weights, as in the released code. n_k counts training and test samples; the
+    alpha controls how much the clients' models differ, beta how much their inputs differ. W_k and
+    b_k have one mean u_k, as in the released code. n_k counts training and test samples; the
     released code tests on a tenth of them.
 
-    A client's generators depend only on ``seed`` and its number, so that it has the same samples in
-    a population of any size.
+    A client's random generators depend only on ``seed`` and on the client's number, so its samples
+    do not depend on the size of the population.
 
     Args:
         test_fraction: see ``DrawnSource``.
@@ -70,7 +70,7 @@ class Synthetic(DrawnSource):
         return Description("synthetic", (FEATURES,), tuple(map(str, range(CLASSES))))
 
     def totals(self, num_clients: int) -> np.ndarray:
-        """[N] n_k of each client; independent of the number of clients."""
+        """[N] n_k of each client; a client's n_k does not depend on N."""
         draw = numpy_generator(self.seed, "synthetic/sizes")
         sizes = draw.lognormal(self.size_mean, self.size_std, num_clients)
         bound = LARGEST if self.size_max is None else self.size_max

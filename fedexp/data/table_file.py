@@ -17,7 +17,7 @@ _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _PARQUET = (".parquet", ".pq")
 
 _LIKE_A_NUMBER = r"\s*[-+]?[\d.,'_ ]*\d[\d.,'_ ]*(?:[eE][-+]?\d+)?\s*"
-"""Matches numbers, and numbers in a notation that is not read, such as 12,5 or 1 000."""
+"""Matches numbers, also in notations that pandas reads as text, such as 12,5 or 1 000."""
 
 
 def read_table(key: str, path: Path) -> pd.DataFrame:
@@ -46,7 +46,7 @@ def read_table(key: str, path: Path) -> pd.DataFrame:
 
 
 def _read_text(path: Path, separator: str) -> pd.DataFrame:
-    """Read text in UTF-8. Raises ValueError if two columns have one name, which pandas renames."""
+    """Read a UTF-8 file. Raises ValueError if two columns share a name; pandas would rename one."""
 
     form: dict[str, Any] = {"sep": separator, "encoding": "utf-8-sig"}
     names = pd.read_csv(path, header=None, nrows=1, dtype=str, **form).iloc[0].dropna()
@@ -59,7 +59,7 @@ def _read_text(path: Path, separator: str) -> pd.DataFrame:
 
 
 def check_cells(place: str, table: pd.DataFrame, categorical: Collection[str]) -> pd.DataFrame:
-    """Refuse columns of numbers with a cell that is no number or infinite, and unnamed columns.
+    """Refuse unnamed columns, and columns of numbers with a cell that is no number or infinite.
 
     Args:
         place: the key and the path, for the message.
@@ -114,5 +114,5 @@ def _is_mixed(column: pd.Series) -> bool:
     words = column.dropna().astype(str)
     if words.str.fullmatch(_LIKE_A_NUMBER).sum() <= len(words) / 2:
         return False
-    # Text of plain numbers only, from Parquet, is meant as text.
+    # A Parquet column of type text is text, even if every cell is a plain number.
     return column.dtype == object or bool(pd.to_numeric(words, errors="coerce").isna().any())

@@ -27,7 +27,7 @@ from fedexp.data.train_test import (
 from fedexp.errors import InputError
 
 _FEW = 10
-"""So many classes are never questioned."""
+"""Up to this number of classes, a target is never refused as ``many_classes``."""
 
 
 @dataclass
@@ -42,16 +42,16 @@ class Tabular(Source):
         target: column of the class: text, whole numbers or booleans.
         user: column of the user for the natural partition; None if there is none.
         test_path: file of the test rows; None draws them from ``path``.
-        test_fraction: share of the rows to draw: of each class, or with users see ``split``.
+        test_fraction: share to draw for testing: without users of each class, else see ``split``.
         split: ``within``: draw from each user's rows; ``users``: each user is in one split only.
         split_seed: seed of the draw for testing; independent of the run's seed.
         drop: columns to leave out.
-        categorical: columns of numbers that are categories; text columns always are. A column that
-            is not named here, and of which most values are numbers, must hold numbers only.
+        categorical: columns of numbers to treat as categories; text columns always are categories.
+            If most values of any other column are numbers, all must be numbers.
         missing: ``refuse``: an error for a missing value; ``mean``: a missing number becomes the
             training mean, a missing category becomes no category.
-        many_classes: whether a target with as many classes as a fifth of the rows is meant. If not
-            it is refused: it is probably a number to predict, or the name of each row.
+        many_classes: whether to accept a target with more than 10 classes, and one class or more
+            for every 5 rows. Such a column is probably a number to predict, or a name of each row.
 
     Raises:
         InputError: from ``describe``: a file or a column is missing or unusable.

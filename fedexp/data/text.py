@@ -39,9 +39,9 @@ class Text(Source):
         sequence_length: characters of a sequence.
         stride: distance between the beginnings of two sequences.
         targets: ``next``: the target of a sequence is the character after it; ``each``: the target
-            of each character is the next one, and is scored once if sequences overlap.
-        min_samples: fewest training sequences of a role; roles with fewer are left out, and so are
-            roles without a test sequence.
+            of each character is the next character; where sequences overlap, it is scored once.
+        min_samples: smallest number of training sequences of a role; roles with fewer, and roles
+            without a test sequence, are left out.
         split: ``within``: the end of each role's text is for testing; ``users``: a share of the
             roles, drawn at random, is for testing.
         test_fraction: share of each role's characters, or of the roles, for testing.

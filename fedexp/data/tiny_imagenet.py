@@ -15,7 +15,7 @@ from fedexp.data.image_tree import images_below, readable
 from fedexp.errors import InputError
 
 FOLDER = "tiny-imagenet-200"
-"""Folder in the archive."""
+"""Name of the folder in the dataset's archive."""
 
 SIZE = 64
 """Height and width of the images."""
@@ -26,7 +26,7 @@ _BY_HAND = "unpack http://cs231n.stanford.edu/tiny-imagenet-200.zip"
 
 @dataclass
 class TinyImageNet(Source):
-    """100,000 training images and the 10,000 of val/ for testing: 64x64, colour, 200 classes.
+    """100,000 training images, and 10,000 test images from val/: 64x64, colour, 200 classes.
 
     Grey images are converted to colour. The images of test/ have no labels and are not used.
 
@@ -89,7 +89,7 @@ class TinyImageNet(Source):
         return sorted(listed) if self.class_order == "sorted" else listed
 
     def _names(self) -> tuple[str, ...]:
-        """The first word of each class, with its id if several classes have the same word."""
+        """The first word of each class name; the class's id follows if classes share the word."""
         with readable():
             lines = (self._folder / "words.txt").read_text().splitlines()
         words = dict(line.split("\t", 1) for line in lines if "\t" in line)

@@ -33,7 +33,7 @@ def _cifar(kind: type[CIFAR10], root: Path, train: bool, download: bool) -> Spli
 
 def _fashion_mnist(root: Path, train: bool, download: bool) -> Split:
     raw = root / "FashionMNIST" / "raw"
-    if download:  # torchvision takes any unpacked file for whole; the packed ones have checksums
+    if download:  # torchvision checks the checksum of packed files only, not of unpacked files
         for path in filter(_is_cut_short, raw.glob("*-ubyte")):
             path.unlink()
     found = FashionMNIST(root, train=train, download=download)
@@ -58,14 +58,14 @@ class _Known:
     """Shape, constants and files of one dataset.
 
     Attributes:
-        read: (root, train, download) -> split.
+        read: a function from (root, train, download) to a split.
         input_shape: [channels, height, width].
         classes: names in label order.
         mean: mean of each channel, inputs in [0, 1].
         std: standard deviation of each channel, inputs in [0, 1].
         files: paths of the files, relative to root.
         by_hand: how to install the files by hand, with ``{root}`` for the root.
-        superclasses: the group of each class, if there are groups.
+        superclasses: the super-class of each class; empty if there are none.
     """
 
     read: Callable[[Path, bool, bool], Split]
@@ -144,8 +144,8 @@ class TorchvisionDataset(Source):
     Args:
         name: the dataset.
         root: torchvision's folder of the dataset; ``~`` is expanded.
-        download: download missing or damaged files into ``root``, together with an empty lock file;
-            nothing else writes there.
+        download: whether to download missing or damaged files into ``root``, together with an empty
+            lock file. Otherwise nothing is written there.
         mean: mean of each channel, inputs in [0, 1]; None for the dataset's usual constants.
         std: standard deviation of each channel, inputs in [0, 1]; None for the dataset's usual
             constants.
@@ -222,7 +222,7 @@ class TorchvisionDataset(Source):
             yield
 
     def _error(self, problem: str) -> InputError:
-        """An error with the dataset's folder, the problem and the remedies."""
+        """An error that names the dataset's folder, the problem and the remedies."""
         by_hand = self._known.by_hand.format(root=self.root)
         place = (self.root / self._known.files[0]).parent
         return InputError(

@@ -1,4 +1,4 @@
-"""Split data without an own test split into training and test samples."""
+"""Split data that have no test split into training and test samples."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal
@@ -14,7 +14,7 @@ UserSplit = Literal["within", "users"]
 """``within``: split the samples of each user; ``users``: each user is in one split only."""
 
 SplitSeed = Annotated[int, Field(ge=0, lt=2**32)]
-"""Seed of a split; scikit-learn, which draws some of them, allows 32 bits."""
+"""Seed of a split; scikit-learn draws some splits and allows seeds of 32 bits."""
 
 TestFraction = Annotated[float, Field(gt=0, lt=1)]
 
@@ -29,7 +29,7 @@ def divide(
     fraction: float,
     seed: int,
 ) -> Positions:
-    """Draw the test samples: by class if users are unknown, else by user as ``split`` says.
+    """Draw the test samples: by class if users are unknown, otherwise by user, see ``split``.
 
     Args:
         labels: [n] class of each sample.
@@ -81,7 +81,7 @@ def within_users(users: np.ndarray, fraction: float, seed: int) -> Positions:
 
 
 def by_user(users: np.ndarray, fraction: float, seed: int) -> Positions:
-    """Draw a share of the users for testing; the others are for training."""
+    """Draw a share of the users for testing; all other users are for training."""
     names = np.unique(users)
     chosen = draw_users(len(names), fraction, numpy_generator(seed, "by_user"))
     tested = np.isin(users, names[chosen])
@@ -101,7 +101,7 @@ def draw_users(count: int, fraction: float, generator: np.random.Generator) -> n
 
 
 def check_user_column(split: UserSplit, user: str | None) -> None:
-    """Raise InputError if ``split`` is ``users`` and no column is named for the user."""
+    """Raise InputError if ``split`` is ``users`` but the config names no column of users."""
     if split == "users" and user is None:
         raise InputError("data.split=users: needs data.user, the column of a row's user")
 

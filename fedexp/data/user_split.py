@@ -18,8 +18,9 @@ def match_users(
 ) -> tuple[Dataset, list[np.ndarray]]:
     """Give every client the test samples of its own users.
 
-    If several clients share a user, they get its test samples at random, in proportion to the
-    user's training samples that they have. Test samples of users without a client are dropped.
+    If several clients share a user, the user's test samples are dealt to them at random, in
+    proportion to their training samples of this user. Test samples of users without a client are
+    dropped.
 
     Args:
         dataset: has the user of each sample.
@@ -27,8 +28,8 @@ def match_users(
         seed: seed of the distribution of a shared user's samples.
 
     Returns:
-        The dataset with the remaining test samples in their order, and for each client its sorted
-        indices into them.
+        The dataset with the remaining test samples in their original order, and for each client the
+        sorted indices of its test samples.
 
     Raises:
         InputError: the dataset has no user ids, or no user is in both splits.
@@ -58,7 +59,7 @@ def validation_split(
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Split each client's samples into training and validation.
 
-    Samples that overlap with others are split by ``hold_out_ends``, all others by ``hold_out``.
+    If samples overlap (``Split.overlap``), ``hold_out_ends`` splits them, otherwise ``hold_out``.
 
     Raises:
         InputError: ``fraction`` is positive and no client holds out a sample.
@@ -77,11 +78,11 @@ def validation_split(
 def hold_out_ends(
     users: np.ndarray, clients: Sequence[np.ndarray], fraction: float, overlap: int
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Hold out the end of each user's samples for validation, without a leak.
+    """Hold out each user's last samples for validation; training samples share nothing with them.
 
     Of a user with n samples the last floor(fraction * n) are for validation. The ``overlap``
-    samples before them share content with them and are dropped. A user with fewer samples left for
-    training than for validation holds out none.
+    samples before them share content with them and are dropped. A user that would have fewer
+    training than validation samples holds out none.
 
     Args:
         users: [n] user of each sample; a user's samples are in their natural order.

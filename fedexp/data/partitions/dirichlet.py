@@ -30,12 +30,12 @@ def dirichlet(
     Args:
         labels: [n] class of each sample.
         num_clients: N.
-        beta: concentration.
+        beta: concentration; the smaller, the more unequal the shares.
         seed: seed of shares and samples.
         balance: a client that already has n/N samples gets no samples of later classes.
         min_size: draw again until every client has at least this many samples.
         min_classes: draw again until every client has at least this many classes.
-        max_tries: most draws.
+        max_tries: largest number of draws.
 
     Raises:
         InputError: no draw gave every client ``min_size`` samples of ``min_classes`` classes.

@@ -41,8 +41,8 @@ def flwr(
     """Partition the samples with any class of ``flwr_datasets.partitioner``.
 
     The partitioner receives a dataset with the columns ``label`` and, if users are known, ``user``.
-    Its rows are shuffled, as in Flower. ``num_partitions`` is supplied, and unless the config sets
-    them ``partition_by`` (``label``) and ``seed``.
+    The rows are shuffled, as in Flower. The partitioner's argument ``num_partitions`` is N. If the
+    config does not set ``partition_by`` and ``seed``, these are ``label`` and a seed of the run.
 
     Args:
         labels: [n] class of each sample.
@@ -120,14 +120,14 @@ def _captured() -> Iterator[list[warnings.WarningMessage]]:
 
 
 def _report(node: Node, caught: list[warnings.WarningMessage]) -> None:
-    """Log each of the partitioner's warnings in one line, and once if only its numbers differ."""
+    """Log each of the partitioner's warnings in one line; once if only the numbers differ."""
     texts = [str(each.message) for each in caught if each.category is UserWarning]
     for text in {re.sub(r"\d+", "", text): text for text in texts}.values():
         LOGGER.warning("%s: %s", _name(node), shorten(text, 200, placeholder=" ..."))
 
 
 def _check_result(node: Node, clients: list[np.ndarray], num_clients: int) -> None:
-    """Raise InputError if the partitions are not ``num_clients`` or share samples."""
+    """Raise InputError if there are not ``num_clients`` partitions, or two share a sample."""
     if len(clients) != num_clients:
         raise InputError(
             f"clients.count={num_clients}: {_name(node)} makes {len(clients)} partitions; "

@@ -55,7 +55,7 @@ def natural(
 
 
 def _parts(user: np.ndarray, num_clients: int, generator: np.random.Generator) -> list[np.ndarray]:
-    """Cut users 0, 1, ... into parts; the parts of one user follow each other."""
+    """Cut the samples of users 0, 1, ... into parts; the parts of a user follow each other."""
     sizes = np.bincount(user)
     parts = apportion_to_all(num_clients, sizes, generator)
     return [

@@ -25,10 +25,10 @@ def nid2(
         labels: [n] class of each sample.
         num_clients: N.
         seed: seed of the classes and samples of each client.
-        sharing: ``even``: all clients with a class get equally much of it, so the last client is
-            the largest. ``equal_sizes``: the last client gets 1/N of each class and the biased
-            clients share the rest; if these have equally many classes, all clients have n/N samples
-            (FedDisco's NID2, which FedSC adopts).
+        sharing: ``even``: all clients with a class get equally many of its samples, so the last
+            client is the largest. ``equal_sizes``: the last client gets 1/N of each class and the
+            biased clients share the rest; if biased clients have equally many classes, all clients
+            have n/N samples (FedDisco's NID2, which FedSC adopts).
 
     Raises:
         InputError: there are fewer than two clients.
@@ -44,5 +44,5 @@ def nid2(
     if sharing == "even":
         return share_by_weight(labels, holds, generator)
     weights = holds * biased
-    weights[-1] = holds[:-1].sum(axis=0)  # with h holders its share is h / (h + h (N - 1)) = 1/N
+    weights[-1] = holds[:-1].sum(axis=0)  # h biased holders: a share of h / (h + h (N - 1)) = 1/N
     return share_by_weight(labels, weights, generator)

@@ -18,10 +18,11 @@ def per_client_alpha(
 ) -> list[np.ndarray]:
     """Client k draws its class mix from Dir(alpha_k) (HiCS-FL, Figure 6).
 
-    alpha_k goes from the first to the second of ``alphas`` in equal ratios. The paper has 250
-    values in [0.01, 50] and does not give their spacing. Each class is split over all clients in
-    proportion to its shares in their mixes, so that every sample is dealt. Therefore client sizes
-    differ somewhat, and the actual mixes are close to the drawn ones if there are many clients.
+    From client to client, alpha_k changes by a constant factor, from ``alphas[0]`` to
+    ``alphas[1]``. The paper has 250 values in [0.01, 50] and does not give their spacing. Each
+    class is split over all clients in proportion to its share in the client's mix, so that every
+    sample is dealt. Therefore client sizes differ somewhat, and with many clients the actual mixes
+    are close to the drawn mixes.
 
     Args:
         labels: [n] class of each sample.

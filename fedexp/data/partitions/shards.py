@@ -18,7 +18,7 @@ def shards(
     seed: int,
     holders: Literal["even", "random"] = "even",
 ) -> list[np.ndarray]:
-    """PxCy: each of x clients has exactly y classes (FedGELA).
+    """Give each of x clients exactly y classes: FedGELA's partition PxCy.
 
     The clients that hold a class share its samples evenly.
 
@@ -27,10 +27,11 @@ def shards(
         num_clients: N, the x of PxCy.
         classes_per_client: y.
         seed: seed of the classes and samples of each client.
-        holders: ``even``: every class has floor or ceil of N*y/C random holders. ``random``: the
-            first C places take classes 0 to C-1, later places a random class that the client lacks,
-            so the numbers of holders and the client sizes are uneven (FedGELA's released code, with
-            the same holders for the same seed).
+        holders: how many clients hold a class. ``even``: N*y/C, rounded down or up, drawn at
+            random. ``random``: all clients together have N*y places; the first C places take the
+            classes 0 to C-1, each later place takes a random class that its client lacks. So the
+            numbers of holders and the client sizes are uneven. This is FedGELA's released code; a
+            seed gives the holders that it gives there.
 
     Raises:
         InputError: y exceeds the number of classes, N*y is smaller than the number of classes, or a
@@ -68,8 +69,8 @@ def _random_holders(
 ) -> np.ndarray:
     """[N, C] bool: the classes that each client holds, as in the released code.
 
-    The first C places of all clients together get the classes 0 to C-1, every later place a random
-    class. Python's ``random`` draws again while the client already has the drawn class.
+    The first C places of all clients together get the classes 0 to C-1. Every later place gets a
+    random class; Python's ``random`` draws again while the client already has the drawn class.
     """
     draws = Random(seed)
     holds = np.zeros((num_clients, num_classes), dtype=bool)

@@ -1,4 +1,4 @@
-"""Arithmetic of several partitions: shares of a class, and repeated draws."""
+"""Functions of several partitions: shares of a class, and repeated draws."""
 
 from collections.abc import Callable
 from typing import Annotated
@@ -10,12 +10,12 @@ from fedexp.data.split import apportion, deal
 from fedexp.errors import InputError
 
 Tries = Annotated[int, Field(gt=0, le=1_000_000)]
-"""Most draws before an error."""
+"""Largest number of draws before an error."""
 
 Concentration = Annotated[float, Field(gt=0, le=1e100)]
 """Parameter of a symmetric Dirichlet: near 0 one client gets a whole class; large: even shares.
 
-With 1e306 the shares of numpy are NaN.
+The upper bound is there because NumPy's shares are NaN at 1e306.
 """
 
 
@@ -24,16 +24,16 @@ def dirichlet_counts(
 ) -> np.ndarray:
     """Spread each class over the clients in shares drawn from Dir(beta).
 
-    numpy's Dirichlet also works for a small beta, by stick-breaking. Normalised gamma variables
-    would not: all of them can underflow to zero, and the shares become 0/0.
+    NumPy's Dirichlet uses stick-breaking for a small beta. Normalised gamma variables, the usual
+    method, would fail there: all of them can underflow to zero, and the shares become 0/0.
 
     Args:
         sizes: [C] samples of each class.
         num_clients: N.
         beta: concentration.
         balance: a client that already has n/N samples gets none of the later classes. Shares are
-            drawn for the other clients only, which has the same distribution as a Dirichlet over
-            all clients, renormalised. While samples are left, some client has fewer than n/N.
+            drawn for the other clients only; their distribution is that of renormalised shares of
+            all clients. While samples are left, some client has fewer than n/N.
         generator: draws the shares.
 
     Returns:
@@ -89,14 +89,14 @@ def draw_until(
 
     Args:
         draw: draws [N, C], the number of samples of each class for each client.
-        max_tries: most draws.
-        min_size: samples that every client must have.
-        min_classes: classes that every client must have.
+        max_tries: largest number of draws.
+        min_size: smallest number of samples of a client.
+        min_classes: smallest number of classes of a client.
         options: keys and values of the minima, for the message ("partition.min_size=10").
         where: keys and values that the draws depend on, for the message.
 
     Raises:
-        InputError: no draw has enough; the message names the best minimum reached.
+        InputError: no draw has enough; the message names the most that the smallest client had.
     """
     most_samples = most_classes = 0
     for _ in range(max_tries):

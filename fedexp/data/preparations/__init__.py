@@ -1,1 +1,1 @@
-"""From raw inputs, as they are outside the laboratory, to a model's inputs; one rule a file."""
+"""Rules that turn raw inputs, such as image files, into a model's inputs; one rule in each file."""

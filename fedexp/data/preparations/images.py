@@ -17,12 +17,12 @@ from fedexp.errors import InputError
 
 @dataclass(frozen=True)
 class Images(Preparation):
-    """(x / 255 - mean) / std of uint8 pixels x.
+    """Normalises uint8 pixels x: (x / 255 - mean) / std.
 
     Attributes:
         size: [channels, height, width].
-        mean: mean of each channel, pixels in [0, 1].
-        std: standard deviation of each channel, likewise.
+        mean: mean of each channel, for pixels in [0, 1].
+        std: standard deviation of each channel, for pixels in [0, 1].
         fit: how an image file of another size is treated, see ``Fit``.
         short_side: see ``Fit``.
     """
@@ -46,9 +46,9 @@ class Images(Preparation):
         return f"uint8 images [n, {', '.join(map(str, self.size))}], 0 to 255"
 
     def read(self, raw: Any) -> Tensor:
-        """Pixels [n, C, H, W], [n, H, W, C] or, if grey, [n, H, W]; or a list of files or images.
+        """Read pixels [n, C, H, W], [n, H, W, C] or (grey) [n, H, W], or a list of images.
 
-        Files and Pillow's images get the size that the model takes, as in training.
+        An image is a file or a Pillow image; it gets the model's input size, as in training.
         """
         if isinstance(raw, Sequence) and raw and isinstance(raw[0], str | Path | Image.Image):
             return torch.from_numpy(np.stack([self._decoded(each) for each in raw]))
@@ -76,7 +76,7 @@ class Images(Preparation):
 
 
 def pixel_constants(mean: Sequence[float], std: Sequence[float]) -> tuple[Tensor, Tensor]:
-    """(scale, shift), [1, C, 1, 1] each: (x / 255 - mean) / std is x * scale + shift."""
+    """(scale, shift), each [1, C, 1, 1], such that (x / 255 - mean) / std = x * scale + shift."""
     deviations = torch.tensor(std, dtype=torch.float32)
     scale = 1 / (255 * deviations)
     shift = -torch.tensor(mean, dtype=torch.float32) / deviations

@@ -13,13 +13,13 @@ from fedexp.errors import InputError
 
 @dataclass(frozen=True)
 class Numbers(Preparation):
-    """(x - mean) / std, as float32.
+    """Standardises numbers x to (x - mean) / std, as float32.
 
     Attributes:
         size: shape of one input.
-        mean: the mean of all numbers, or of each one; 0 by default.
-        std: the standard deviation, likewise; 1 by default.
-        precision: type in which it is computed.
+        mean: one mean for all numbers of an input, or one for each number; 0 by default.
+        std: one standard deviation for all numbers of an input, or one for each; 1 by default.
+        precision: type in which the result is computed.
     """
 
     size: tuple[int, ...]
@@ -43,7 +43,7 @@ class Numbers(Preparation):
         return f"numbers [n, {', '.join(map(str, self.size))}], {self.precision}"
 
     def read(self, raw: Any) -> Tensor:
-        """Arrays, tables or nested lists with as many numbers in each row, in this order."""
+        """Read arrays, tables or nested lists; each row has an input's numbers in their order."""
         numbers = as_tensor(getattr(raw, "values", raw), self.form)
         if numbers.is_complex() or not numbers.dim():
             raise InputError(f"predict: takes {self.form}; this is a {numbers.dtype}")
@@ -56,6 +56,6 @@ class Numbers(Preparation):
         return ((raw - self._constant(self.mean, raw)) / self._constant(self.std, raw)).float()
 
     def _constant(self, values: tuple[float, ...], raw: Tensor) -> Tensor:
-        """One number, or one for each number of an input."""
+        """``values`` as a tensor: one number, or one for each number of an input."""
         constant = torch.tensor(values, dtype=raw.dtype, device=raw.device)
         return constant if len(values) == 1 else constant.view(self.size)

@@ -1,7 +1,7 @@
 """The contract of a preparation: how raw inputs become a model's inputs.
 
-A reader makes one together with its dataset. It is stored with each run, so that the trained model
-can be used where the training data are not at hand.
+A reader makes a preparation together with its dataset. Each run stores its preparation, so that the
+trained model can be used without the training data.
 """
 
 from abc import abstractmethod
@@ -19,9 +19,9 @@ from fedexp.errors import InputError
 class Preparation:
     """Turns raw inputs into a model's inputs, in two steps.
 
-    ``read`` takes what people have, such as a table or image files, and returns a tensor of raw
-    numbers. ``prepare`` computes the model's inputs from it. An exported model contains ``prepare``
-    and takes the raw tensor.
+    ``read`` takes a user's data, such as a table or image files, and returns a tensor of raw
+    numbers. ``prepare`` computes the model's inputs from this raw tensor. An exported model
+    contains ``prepare``; its input is the raw tensor.
 
     A subclass is a frozen dataclass; its fields are values of JSON.
 
@@ -51,19 +51,19 @@ class Preparation:
 
     @property
     def node(self) -> Node:
-        """JSON values from which ``from_node`` makes an equal preparation."""
+        """The preparation as JSON values, for ``from_node``."""
         kind = type(self)
         return {"_target_": f"{kind.__module__}.{kind.__qualname__}", **asdict(self)}
 
 
 def from_node(node: Node) -> Preparation:
-    """Inverse of ``Preparation.node``. Raises InputError."""
+    """The preparation that ``Preparation.node`` described. Raises InputError."""
     made: Preparation = build("preparation", node, Preparation)
     return made
 
 
 def as_tensor(raw: Any, form: str) -> Tensor:
-    """An array, a tensor or nested lists as a tensor. Raises InputError, which says ``form``."""
+    """Make a tensor of an array, a tensor or nested lists. Raises InputError with ``form``."""
     try:
         return torch.as_tensor(raw)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -72,7 +72,7 @@ def as_tensor(raw: Any, form: str) -> Tensor:
 
 
 def check_shape(raw: Tensor, shape: tuple[int, ...], form: str) -> Tensor:
-    """``raw`` [n, *shape]. Raises InputError, which says ``form``, if it has another shape."""
+    """Return ``raw`` if its shape is [n, *shape]. Otherwise raises InputError with ``form``."""
     if raw.shape[1:] != shape or not len(raw):
         raise InputError(f"predict: takes {form}; these are {list(raw.shape)}")
     return raw

@@ -24,15 +24,15 @@ Missing = Literal["refuse", "mean"]
 class Rows(Preparation):
     """Encodes rows with the statistics of the training rows.
 
-    A number x becomes (x - mean) / std. A category becomes 0 and 1; a missing one, or one that no
-    training row has, is 0 in all of its columns. The raw tensor has the numbers, then for each
-    column of categories the place of the row's category in its list, or -1. A missing number is
-    NaN.
+    A number x becomes (x - mean) / std. A category is one-hot encoded; a missing category, or one
+    that no training row has, becomes all zeros. The raw tensor has the columns of numbers, then the
+    columns of categories. A missing number is NaN. A category is its place in the column's list of
+    categories, or -1 if it is not in the list.
 
     Attributes:
         numbers: the columns of numbers.
-        mean: mean of each of them.
-        std: standard deviation of each of them.
+        mean: mean of each column of numbers.
+        std: standard deviation of each column of numbers.
         categories: column -> its categories in order.
         missing: ``refuse`` missing values, or replace missing numbers by the training ``mean``.
     """
@@ -67,7 +67,7 @@ class Rows(Preparation):
         return len(self.numbers) + sum(map(len, self.categories.values()))
 
     def read(self, raw: Any) -> Tensor:
-        """A table with these columns, in any order and among others; or a dict of columns."""
+        """Read a table or a dict with these columns, in any order; further columns are ignored."""
         try:
             table = pd.DataFrame(raw)
         except (TypeError, ValueError) as error:
@@ -105,7 +105,7 @@ class Rows(Preparation):
         return torch.cat([values, *hot], dim=1).float()
 
     def _places(self, column: pd.Series, known: Sequence[str]) -> np.ndarray:
-        """[n] the place of each value among the ``known`` categories; -1: none of them."""
+        """[n] the place of each value among the ``known`` categories; -1 for any other value."""
         number = {name: place for place, name in enumerate(known)}
         present = column.notna().to_numpy()
         found = np.array([number.get(name_of(value), -1) for value in column])
@@ -138,7 +138,7 @@ class Rows(Preparation):
 
 
 def numbers_of(table: pd.DataFrame, names: Sequence[str], key: str) -> np.ndarray:
-    """[n, m] float64: these columns of numbers; NaN where one is missing. Errors name ``key``.
+    """[n, m] float64: these columns of numbers; NaN for a missing number. Errors name ``key``.
 
     Raises:
         InputError: a cell is no number.

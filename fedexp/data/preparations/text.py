@@ -12,10 +12,10 @@ from fedexp.errors import InputError
 
 @dataclass(frozen=True)
 class Characters(Preparation):
-    """The id of each character; the i-th letter of the alphabet has the id i.
+    """Turns characters into ids; the i-th letter of the alphabet has the id i.
 
-    The raw tensor has Unicode code points. A character that is not in the alphabet has the id of
-    its last letter.
+    The raw tensor has Unicode code points. A character outside the alphabet gets the id of the
+    alphabet's last letter.
 
     Attributes:
         alphabet: different characters.
@@ -38,7 +38,7 @@ class Characters(Preparation):
         return f"text as Unicode code points [n, {self.length}], int64"
 
     def read(self, raw: Any) -> Tensor:
-        """A list of texts; the last L characters of each one are used."""
+        """Read a list of texts; the last L characters of each text are used."""
         texts = [raw] if isinstance(raw, str) else list(raw)
         if not texts or not all(isinstance(each, str) for each in texts):
             raise InputError("predict: takes a list of texts")

@@ -19,8 +19,8 @@ class Tokens(Preparation):
     Attributes:
         length: L, tokens of a sequence.
         vocabulary: number of different tokens, including the padding.
-        padding: id of the padding in front of shorter sequences; None: all have the same length.
-            Longer sequences are cut only where there is padding.
+        padding: id of the padding in front of shorter sequences; longer sequences are cut. None if
+            all sequences must have the same length.
     """
 
     dtype = torch.int64
@@ -41,7 +41,7 @@ class Tokens(Preparation):
         return f"token ids [n, {self.length}], int64, 0 to {self.vocabulary - 1}{padded}"
 
     def read(self, raw: Any) -> Tensor:
-        """n sequences of ids."""
+        """Read n sequences of ids."""
         rows = [np.asarray(each) for each in raw]
         if not rows or any(each.ndim != 1 or each.dtype.kind not in "iu" for each in rows):
             raise InputError(f"predict: takes {self.form}; should be lists of whole numbers")
