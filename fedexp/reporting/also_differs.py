@@ -1,4 +1,7 @@
-"""A table of the settings that differ between rows although nobody varied them."""
+"""A table of settings that presets set differently for the compared methods.
+
+Such a setting, for example gradient clipping, differs although the runs' overrides do not vary it.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +27,12 @@ NOTE = (
 
 
 def also_differs(configurations: Mapping[Label, Sequence[Run]]) -> Table | None:
-    """The keys that differ between methods of one setting, though the label does not have them.
+    """The table of the config keys that differ between methods but are not in the labels.
 
-    Labels that differ only in a method's groups (``algorithm``, ``head`` ...) are compared: rows of
-    other data differ on purpose. If heads or aggregators are of other kinds, their names are shown,
-    and not their keys. Losses, regularizers, gradients, personalizations and samplers make up the
-    method.
+    Methods are compared within one setting: their labels differ only in a method's groups
+    (``algorithm``, ``head`` ...). If the classes of two heads or aggregators differ, the table
+    shows their names and leaves out their keys. Names of losses, regularizers, gradients,
+    personalizations and samplers are left out, since they make up the method.
 
     Returns:
         A row for each key, a column for each method; None if nothing else differs.
@@ -52,7 +55,7 @@ def also_differs(configurations: Mapping[Label, Sequence[Run]]) -> Table | None:
 
 
 def _keys(rows: Mapping[Label, Mapping[str, Any]], varied: Iterable[str]) -> Iterable[str]:
-    """The keys in which these rows differ, without the varied keys and their consequences."""
+    """The keys in which these rows differ, without keys of the labels and of the methods."""
     every = list(rows.values())
     of_other_kinds = [name for name in _SOCKETS if _differ(every, f"{name}._target_")]
     for key in dict.fromkeys(key for each in every for key in each):
@@ -74,5 +77,5 @@ def _is_method(key: str) -> bool:
 
 
 def _cell(key: str, settings: Sequence[Mapping[str, Any]]) -> str:
-    """The method's values, one for each setting, joined by slashes where they differ."""
+    """The method's value of ``key``; several values of different settings, joined by slashes."""
     return " / ".join(dict.fromkeys(show(each[key]) if key in each else "" for each in settings))

@@ -1,4 +1,4 @@
-"""Bar charts: one bar for each configuration, or a point where bars would look alike."""
+"""Bar charts: one bar for each configuration, or one point if bars would look alike."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from fedexp.reporting.pages import pages
 
 _MOST_BARS = 30
 _DROWNS = 0.3
-"""Bars from 0 look alike if their ends spread over less than this share of the longest."""
+"""Bars from 0 look alike if their ends spread over less than this share of the smallest end."""
 
 
 def bar_figures(
     rows: pd.DataFrame, names: Sequence[str], metric: str
 ) -> list[Callable[[], Figure]]:
-    """Bars of the mean over seeds of each configuration, with the standard deviation; see ``draw``.
+    """Bar charts of the mean over seeds, a bar for each configuration with its deviation.
 
     Args:
         rows: the rows of ``statistics.over_seeds`` with one metric and statistic.
@@ -33,7 +33,7 @@ def bar_figures(
         metric: the name of the axis.
 
     Returns:
-        A function for each figure, which draws it; a figure has at most thirty bars.
+        Functions that draw one figure each, with at most thirty bars; see ``draw``.
     """
     table = list(zip(names, rows["mean"], rows["std"], strict=True))
     table = [row for row in table if math.isfinite(row[1])]
@@ -51,14 +51,14 @@ def _draw_bars(rows: Sequence[tuple[str, float, float]], metric: str) -> Figure:
 
 @dataclass(frozen=True)
 class Bars:
-    """One value for each name.
+    """A series of bars in one colour.
 
     Attributes:
-        places: where each bar is on the axis of names.
-        values: the lengths; NaN for none.
-        spreads: the standard deviations; 0 for none.
-        color: the colour of all.
-        label: the name in the legend; empty for none.
+        places: the place of each bar on the axis of names.
+        values: the lengths; NaN: no bar.
+        spreads: the standard deviations; 0: none is known.
+        color: the colour of all bars.
+        label: the name in the legend; empty: no entry.
     """
 
     places: Sequence[float]
@@ -71,8 +71,11 @@ class Bars:
 def draw(axes: Axes, series: Sequence[Bars], height: float) -> str:
     """Draw the series as bars from 0, or as points if bars would look alike.
 
-    Points are drawn where all ends, deviations included, lie within 30 % of the largest. Their axis
-    begins near the smallest, which the returned words say; of bars they are empty.
+    Points are drawn if all ends (mean ± deviation) are positive and differ by less than 30 % of the
+    smallest end. The axis of points begins near the smallest end.
+
+    Returns:
+        Words for the name of the axis that say so; empty for bars.
     """
     ends = [
         value + sign * spread
@@ -95,7 +98,7 @@ def draw(axes: Axes, series: Sequence[Bars], height: float) -> str:
 
 
 def bar_axes(names: Sequence[str], height: float) -> tuple[Figure, Axes]:
-    """Axes with room for a bar of ``height`` inches right of each name."""
+    """Make axes with room for a bar of ``height`` inches to the right of each name."""
     names = [legible(name, LONGEST_TEXT) for name in names]
     left, width, up = text_width(names, 9) + 0.25, 4.6, height * len(names) + 0.3
     figure = PlainFigure(figsize=(left + width + 0.2, up + 0.65))

@@ -1,4 +1,4 @@
-"""The baseline of each row of a report: the row that it is compared with."""
+"""The baseline of each row of a report: another row, with which the row is compared."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from fedexp.reporting.labels import Label, show, text
 from fedexp.reporting.runs import Run
 
 Baselines = Mapping[Label, Label]
-"""Label -> label of its baseline; a baseline has itself."""
+"""Label -> label of its baseline; a baseline is its own baseline."""
 
 _POPULATION = ("data", "partition", "clients")
 _NO_VALUE = show(None)
 
 
 def parse_baseline(baseline: str, runs: Sequence[Run], labels: Sequence[Label]) -> Label:
-    """The pairs of overrides such as ``algorithm=fedavg regularizer.mu=0.1`` that tell runs apart.
+    """Parse overrides such as ``algorithm=fedavg regularizer.mu=0.1`` into (key, value) pairs.
+
+    A pair that all runs have is left out.
 
     Raises:
-        InputError: no run has them, or all runs have them.
+        InputError: no label has all pairs, or every run has every pair.
     """
     pairs = [(override_key(each), each.partition("=")[2]) for each in baseline.split()]
     pairs = [(k, v) for k, v in pairs if any(show(run.values.get(k)) != v for run in runs)]
@@ -33,18 +35,18 @@ def parse_baseline(baseline: str, runs: Sequence[Run], labels: Sequence[Label]) 
 
 
 def find_baselines(labels: Iterable[Label], baseline: Label) -> tuple[Baselines, list[str]]:
-    """Find each label's baseline: the baseline row whose other values are the same.
+    """Find the baseline of each label among the labels with the pairs of ``baseline``.
 
-    A key of one method, such as ``regularizer.mu``, is null in other methods. If no baseline has
-    the same values, it is the only one whose values are the same or null; the values of data,
-    partition and clients have to be the same.
+    The baseline has the label's values for all other keys. If there is none, a key of one method,
+    such as ``regularizer.mu``, may be null in the baseline, but no key of data, partition and
+    clients. Exactly one label must fit then.
 
     Args:
         labels: the labels of all runs.
         baseline: the pairs that every baseline has, such as ``(("algorithm", "fedavg"),)``.
 
     Returns:
-        The baselines, and a line for each label without one.
+        The baselines, and a line for each label without a baseline.
     """
     found: dict[Label, Label] = {}
     problems = []
@@ -62,7 +64,10 @@ def find_baselines(labels: Iterable[Label], baseline: Label) -> tuple[Baselines,
 
 
 def _fits(row: Label, label: Label, baseline: Label) -> bool:
-    """Whether each value of a baseline row is the label's, or null for a key of one method."""
+    """Whether each value of ``row`` equals the label's value, or is null for a method's key.
+
+    Keys of ``baseline`` may have any value.
+    """
     named = dict(baseline)
     return all(
         key in named or own == value or (own == _NO_VALUE and not is_below(key, _POPULATION))

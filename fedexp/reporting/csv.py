@@ -1,4 +1,4 @@
-"""Frames as CSV in which a spreadsheet finds no formulas to run."""
+"""Frames as CSV that is safe in a spreadsheet: no cell is a formula."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FORMULA = re.compile(
 
 
 def csv(frame: pd.DataFrame) -> bytes:
-    """The frame as CSV, with an apostrophe before each cell and heading that begins a formula."""
+    """The frame as CSV; a cell or heading that looks like a formula begins with an apostrophe."""
     return frame.map(_as_text).rename(columns=_as_text).to_csv(index=False).encode()
 
 

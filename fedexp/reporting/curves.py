@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fedexp.reporting.runs import Run
 
 _MARKS = 8
-"""About as many markers a line, so that lines can be told apart without colour."""
+"""Approximate number of markers on a line; markers tell lines apart without colour."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ class Curve:
     """A metric over rounds.
 
     Attributes:
-        rounds: [n] the rounds in which every run measured it.
+        rounds: [n] the rounds in which every run measured the metric.
         mean: [n] the mean over the runs.
-        std: [n] half the width of the band: the standard deviation (n - 1) over the runs, NaN for
-            one run; or the mean of a metric that is itself a deviation.
+        std: [n] half the width of the band: the sample standard deviation over the runs, NaN for
+            one run; or the mean over the runs of another metric that is a deviation.
     """
 
     rounds: NDArray[Any]
@@ -53,21 +53,22 @@ def curve_figures(
     targets: Sequence[float],
     deviation: str | None = None,
 ) -> list[Callable[[], Figure]]:
-    """One metric over the rounds: a line for each configuration, and the band mean ± deviation.
+    """Plot a metric over rounds: for each configuration a line and the band mean ± deviation.
 
-    Configurations that differ only in the first key, such as the methods of one partition, share a
-    panel. A panel has at most ten lines, a figure twelve panels.
+    Up to ten configurations share one panel. Of more configurations, those that differ only in
+    their label's first key share a panel, such as the methods of one partition. A panel has at most
+    ten lines, a figure twelve panels.
 
     Args:
         configurations: label -> its runs, one for each seed.
-        metric: such as ``global/accuracy``.
+        metric: the metric, such as ``global/accuracy``.
         smoothed: whether to smooth each run's curve.
-        targets: accuracies that are drawn as thin lines.
-        deviation: the metric that is the deviation, such as one over clients; None: the deviation
-            over the runs.
+        targets: accuracies that are drawn as thin lines, if ``metric`` is the global accuracy.
+        deviation: the metric that gives the width of the band, such as a deviation over clients;
+            None: the deviation over the runs.
 
     Returns:
-        A function for each figure, which draws it.
+        Functions that draw one figure each.
     """
     curves = _curves(configurations, metric, smoothed, deviation)
     lines = targets if metric == "global/accuracy" else ()
@@ -80,10 +81,12 @@ def curve_figures(
 def metric_panels(
     configurations: Mapping[Label, Sequence[Run]], metrics: Sequence[str]
 ) -> list[Callable[[], Figure]]:
-    """Several metrics over the rounds, a panel for each; a figure has up to ten configurations.
+    """Plot several metrics over rounds, a panel for each; a figure has up to ten configurations.
 
-    Metrics that were measured in one round only are left out. Returns a function for each figure,
-    which draws it.
+    Metrics that were measured in one round only are left out.
+
+    Returns:
+        Functions that draw one figure each.
     """
     names = dict(zip(configurations, short_texts(list(configurations)), strict=True))
     every = {metric: _curves(configurations, metric) for metric in metrics}
@@ -103,7 +106,7 @@ def _curves(
     smoothed: bool = False,
     deviation: str | None = None,
 ) -> Curves:
-    """The configurations that measured the metric in at least two rounds."""
+    """The curve of each configuration that measured the metric in at least two rounds."""
     found = {
         label: mean_curve(runs, metric, smoothed, deviation)
         for label, runs in configurations.items()
@@ -147,9 +150,10 @@ def _draw_metrics(names: Mapping[Label, str], curves: Mapping[str, Curves]) -> F
 def mean_curve(
     runs: Sequence[Run], metric: str, smoothed: bool = False, deviation: str | None = None
 ) -> Curve:
-    """The mean of a metric over the runs, in the rounds in which every run measured it.
+    """The mean of a metric over the runs, in the rounds in which every run measured the metric.
 
-    A mean over fewer runs in some rounds would jump. ``deviation`` is as in ``curve_figures``.
+    Other rounds are left out: a mean over fewer runs would jump. For ``deviation`` see
+    ``curve_figures``.
     """
     curves = [_curve(run, metric) for run in runs]
     rounds = sorted(set.intersection(*map(set, curves)))
@@ -166,7 +170,7 @@ def mean_curve(
 
 
 def _curve(run: Run, metric: str) -> dict[int, float]:
-    """Round -> value, where the metric was measured and finite."""
+    """Round -> value of the metric, in the rounds with a finite value."""
     measured = {n: row[metric] for n, row in enumerate(run.history, start=1) if metric in row}
     return {n: value for n, value in measured.items() if math.isfinite(value)}
 
@@ -191,13 +195,13 @@ def _draw(axes: Axes, curve: Curve, name: str, number: int) -> None:
 
 
 def _panels(labels: Sequence[Label]) -> list[tuple[str, list[tuple[str, Label]]]]:
-    """Title and (name, label) of each panel's lines."""
+    """Divide the labels into panels: the title of each panel, and (name, label) of its lines."""
     if len(labels) <= MOST_LINES:
         return [("", list(zip(short_texts(labels), labels, strict=True)))]
     groups: dict[Label, list[Label]] = {}
     for label in labels:
         groups.setdefault(label[1:], []).append(label)
-    if max(map(len, groups.values())) == 1:  # a single key
+    if max(map(len, groups.values())) == 1:  # the labels have a single key
         groups = {(): list(labels)}
     found = []
     for rest, members in groups.items():

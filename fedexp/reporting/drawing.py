@@ -27,6 +27,6 @@ class Drawing:
 
 
 def file_name(text: str) -> str:
-    """The text as part of a file's name, at most 150 bytes long."""
+    """Turn the text into a part of a file's name, at most 150 bytes long."""
     name = "".join(each if each.isalnum() or each in "-." else "_" for each in text)
     return name.encode()[:150].decode(errors="ignore")

@@ -22,17 +22,17 @@ DEFAULTS = ("md", "csv", "tex", "html")
 def write(
     report: Report, folder: Path, formats: Sequence[str] = DEFAULTS, every_figure: bool = False
 ) -> list[Path]:
-    """Write the report into ``folder``, which is made; returns the files.
+    """Create ``folder`` and write the report into it; returns the written files.
 
     ``report.md``, ``report.tex`` and ``report.html`` have all tables, ``<frame>.csv`` all numbers,
-    ``figures/`` the pictures as PNG and with ``pdf`` also as PDF. With ``csv`` alone there are no
-    pictures. ``report.html`` needs no other file. Without ``every_figure`` some pictures are left
-    out and named, see ``pictures.pictures``. ``report.problems`` gets a line for each picture that
-    cannot be drawn.
+    ``figures/`` the pictures as PNG, and with ``pdf`` also as PDF. If ``csv`` is the only format,
+    there are no pictures. ``report.html`` needs no other file. Without ``every_figure`` extra
+    pictures are left out and only named, see ``pictures.pictures``. ``report.problems`` gets a line
+    for each picture that cannot be drawn.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:  # a file has its name, or it may not be made
+    except OSError as error:  # a file has the folder's name, or rights are missing
         raise InputError(f"--to {folder}: cannot be made ({error.strerror})") from None
     drawn, left_out, problems = (
         pictures(report, every_figure, "pdf" in formats) if {*formats} - {"csv"} else ([], [], [])

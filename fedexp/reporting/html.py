@@ -20,12 +20,12 @@ _BROAD = 800
 
 
 def html(report: Report, drawn: Sequence[Picture], not_drawn: str = "") -> str:
-    """The page: tables that a click sorts, the pictures, and each run's config to unfold.
+    """The page: tables that a click sorts, pictures, and the config of each run to unfold.
 
     Args:
-        report: the runs.
+        report: the report with its runs and tables.
         drawn: the pictures.
-        not_drawn: a sentence that names the pictures that were left out; may be empty.
+        not_drawn: a sentence about the pictures that were left out; may be empty.
     """
     loader = PackageLoader("fedexp.reporting", ".")
     environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
@@ -50,9 +50,9 @@ def html(report: Report, drawn: Sequence[Picture], not_drawn: str = "") -> str:
 
 
 def leading_number(cell: str) -> str | None:
-    """The number that sorts a cell, such as 0.91 for ``0.91 ± 0.02``; None if it has none.
+    """The number by which a cell is sorted, such as 0.91 for ``0.91 ± 0.02``; None without number.
 
-    ``2 of 3`` is a count of seeds and not a value.
+    ``2 of 3`` is a count of seeds and therefore gives None.
     """
     found = _NUMBER.match(cell)
     return found[1] if found else None
@@ -68,7 +68,7 @@ def _width(png: bytes) -> int:
 
 
 def _runs(report: Report) -> list[dict[str, Any]]:
-    """Each run with its state, its differences from the others, and its config."""
+    """Each run with its state, its differences from other runs, and its config."""
     differing = differing_keys([run.values for run in report.runs])
     return [
         {

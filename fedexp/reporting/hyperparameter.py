@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def varied_number(configurations: Mapping[Label, Sequence[Run]]) -> str | None:
-    """The only key whose values are numbers, if there are at least three; otherwise None.
+    """The only varied key with numeric values, if it has at least three values; otherwise None.
 
-    The value may be null in some runs: a method has no value of another method's key.
+    The value may be null in some runs: the key of one method is null in runs of other methods.
     """
     values: dict[str, set[object]] = {}
     for label, runs in configurations.items():
@@ -41,21 +41,21 @@ def hyperparameter_figure(
     metric: str,
     relative: bool = False,
 ) -> Figure | None:
-    """Draw a metric against ``key``, with a line for each combination of the other keys' values.
+    """Draw a metric against ``key``, with a line for each combination of values of other keys.
 
-    Error bars are deviations over seeds. Runs in which ``key`` is null become a horizontal line
-    with a band (FedNH, Figure 4; FedSC, Figures 5 and 6; FedGELA, Figure 4).
+    Error bars are standard deviations over seeds. Runs in which ``key`` is null become a horizontal
+    line with a band (FedNH, Figure 4; FedSC, Figures 5 and 6; FedGELA, Figure 4).
 
     Args:
         rows: the rows of ``statistics.over_seeds`` with one metric and statistic.
         keys: the label's keys.
-        key: the key with numbers.
-        metric: the name of the axis.
-        relative: whether to show the gain over the smallest value of ``key``, without the lines of
-            runs in which it is null.
+        key: the key with numeric values.
+        metric: the name of the vertical axis.
+        relative: whether to show gains: the metric minus its value at the smallest value of
+            ``key``. Runs in which ``key`` is null are then left out.
 
     Returns:
-        The figure; None if there are more than ten lines, or none has two points.
+        The figure; None if there are more than ten lines, or no line has two points.
     """
     others = [each for each in keys if each != key]
     numbers = pd.to_numeric(rows[key], errors="coerce")  # NaN for null
@@ -90,14 +90,14 @@ def hyperparameter_figure(
 
 
 def _level(axes: Axes, rows: pd.DataFrame, name: str, style: Mapping[str, Any]) -> None:
-    """Draw the row, if there is one, as a horizontal line with a band of its deviation."""
+    """Draw each row (at most one) as a horizontal line with the band mean ± deviation."""
     for mean, std in zip(rows["mean"], rows["std"].fillna(0), strict=True):
         axes.axhline(mean, label=name, **{**style, "marker": ""})
         axes.axhspan(mean - std, mean + std, color=style["color"], alpha=0.12, linewidth=0)
 
 
 def is_logarithmic(values: Sequence[float]) -> bool:
-    """Whether ascending values are positive and span at least two decades."""
+    """Whether the ascending values are positive and the last is at least 100 times the first."""
     return values[0] > 0 and values[-1] / values[0] >= 100
 
 

@@ -1,4 +1,4 @@
-"""Labels of runs: the config keys that tell them apart, without keys that follow from others."""
+"""Labels of runs: the config keys that tell runs apart, without redundant keys."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from fedexp.reporting.runs import Run
 _IGNORED = (*RECORDS, "seed", "paper", "objective", "method", "hydra")
 _COSTS = (*COSTS, "evaluation", "measure", "data.root")
 Label = tuple[tuple[str, str], ...]
-"""Key and value, in the order of the columns, such as ``(("algorithm", "fedavg"),)``."""
+"""(Key, value) pairs in the order of a table's columns, such as ``(("algorithm", "fedavg"),)``."""
 
 
 def label_runs(runs: Sequence[Run]) -> list[Label]:
-    """Label each run with the keys in which the runs differ, except seed and records.
+    """Label each run with the config keys in which the runs differ.
 
-    Config groups on the command lines come first, then values on them, then other groups and
-    values. A key that earlier keys determine is left out: after ``algorithm``, ``head`` and
-    ``loss`` say nothing new. A key that only changes costs, such as ``engine``, is used only if
-    runs of one seed would otherwise have the same label.
+    The seed and keys about records, such as ``tracking``, are left out. Config groups on the
+    command lines come first, then keys on the command lines, then other groups and keys. A key that
+    earlier keys determine is left out: ``algorithm`` often determines ``head`` and ``loss``. A key
+    that only changes costs, such as ``engine``, is used only if runs with equal seed would
+    otherwise have equal labels.
 
     Returns:
-        One label for each run, all with the same keys; empty labels if no key differs.
+        One label for each run, all labels with the same keys; empty labels if no key differs.
     """
     columns: list[tuple[str, list[Hashable]]] = []
     parts: list[tuple[Hashable, ...]] = [() for _ in runs]
@@ -44,15 +45,18 @@ def label_runs(runs: Sequence[Run]) -> list[Label]:
 
 
 def text(label: Label) -> str:
-    """A label as overrides: ``algorithm=fedavg partition.beta=0.1``; ``all`` if it is empty."""
+    """A label as overrides, such as ``algorithm=fedavg partition.beta=0.1``; empty: ``all``."""
     return " ".join(f"{key}={value}" for key, value in label) or "all"
 
 
 def short_texts(labels: Sequence[Label]) -> list[str]:
-    """Labels for a legend: ``fedavg`` for an option of a config group, ``beta=0.1`` for a value."""
+    """Short forms of the labels for a legend: ``algorithm=fedavg`` becomes ``fedavg``.
+
+    The key of a value loses its prefix: ``partition.beta=0.1`` becomes ``beta=0.1``.
+    """
     texts = [" ".join(_short(key, value) for key, value in label) or "all" for label in labels]
     seen: Counter[str] = Counter()
-    for number, text in enumerate(texts):  # values that were cut may look alike
+    for number, text in enumerate(texts):  # shortened texts may be equal
         seen[text] += 1
         if seen[text] > 1:
             texts[number] = f"{text} ({seen[text]})"
@@ -74,12 +78,12 @@ def show(value: object) -> str:
 
 
 def changes_results(key: str) -> bool:
-    """Whether a key can change the trained model, not only costs or records."""
+    """Whether a key can change the trained model; other keys change only costs or records."""
     return not is_below(_dotted(key), _IGNORED + _COSTS)
 
 
 def _dotted(key: str) -> str:
-    """A config group such as ``hydra/launcher`` or ``method@_global_`` as a key."""
+    """Turn a config group such as ``hydra/launcher`` or ``method@_global_`` into a dotted key."""
     return key.replace("/", ".").replace("@", ".")
 
 
@@ -89,12 +93,12 @@ def _short(key: str, value: str) -> str:
 
 
 def _candidates(runs: Sequence[Run]) -> Iterator[str]:
-    """All keys of all runs, each once: typed groups first, keys that only change costs last."""
+    """Yield each key of the runs once, in the order in which ``label_runs`` considers the keys."""
     named = [override_key(each) for run in runs for each in run.overrides]
     groups = list(dict.fromkeys(key for run in runs for key in run.choices))
     typed = sorted(dict.fromkeys(named), key=lambda key: key not in groups)
     rest = [key for run in runs for key in run.values]
-    # The values that an experiment sets say more than its name.
+    # The values that an experiment sets say more than the experiment's name.
     late = [key for key in typed + groups if key in ("experiment", "protocol")]
     order = dict.fromkeys([*(key for key in typed + groups if key not in late), *rest, *late])
     known = [key for key in order if not is_below(_dotted(key), _IGNORED)]
@@ -107,7 +111,7 @@ def _with_seeds(parts: Iterable[Hashable], runs: Sequence[Run]) -> list[Hashable
 
 
 def hashable(value: object) -> Hashable:
-    """A config's value with tuples in place of lists and mappings."""
+    """Make a config's value hashable: lists and mappings become tuples."""
     if isinstance(value, list | tuple):
         return tuple(map(hashable, value))
     if isinstance(value, dict):

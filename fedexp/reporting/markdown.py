@@ -25,7 +25,7 @@ def markdown(table: Table) -> str:
 
 
 def escape(text: str) -> str:
-    """The text without HTML, links and formatting."""
+    """Escape the text, so that Markdown shows no HTML, links or formatting in it."""
     return text.translate(_SPECIAL)
 
 

@@ -1,4 +1,7 @@
-"""Marks of the best rows: bold is each row that no paired interval tells from the best."""
+"""Marks of the best rows of a table.
+
+Bold are the best row and each row whose paired difference to the best row may be zero.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +34,8 @@ def with_marks(
 ) -> pd.DataFrame:
     """Add the column ``mark`` to the results: ``best``, ``second`` or empty.
 
-    Rows with the same baseline are compared with each other; without baselines all rows are. Rows
-    are marked only if each of them has several seeds.
+    Rows with the same baseline are compared with each other; without baselines, all rows are
+    compared. Rows are marked only if every compared row has several seeds.
 
     Args:
         results: the frame of ``statistics.over_seeds``.
@@ -62,10 +65,10 @@ def with_marks(
 
 
 def direction(metric: str, better: Mapping[str, str]) -> str | None:
-    """The better direction of a metric, ``higher`` or ``lower``; None if it is not known.
+    """The better direction of a metric, ``higher`` or ``lower``; None if the direction is unknown.
 
-    ``better`` has names and patterns such as ``cost/*``; a name counts more than a pattern, an
-    earlier pattern more than a later one.
+    ``better`` has names and patterns such as ``cost/*``. A name comes before any pattern, an
+    earlier pattern before a later pattern.
     """
     if metric.startswith(COSTS_TO):
         return "lower"
@@ -77,9 +80,9 @@ def direction(metric: str, better: Mapping[str, str]) -> str | None:
 def rank(values: Mapping[T, Mapping[int, float]], better: str | None) -> dict[T, Rank]:
     """Mark the best rows and the second-best rows by their means over seeds.
 
-    ``best`` marks the row with the best mean and each row that no interval tells from that row: the
-    interval of the paired difference includes zero, or there is none. ``second`` marks the next
-    mean. Means that are equal in the digits shown count as equal.
+    ``best`` marks the row with the best mean and each row that may be as good: the 95 % interval of
+    its paired difference to the best row includes zero, or there is no interval. ``second`` marks
+    the next mean. Means count as equal if they agree in four decimals.
 
     Args:
         values: row -> seed -> finite value.

@@ -49,7 +49,7 @@ _SAVED = (
         similarity_panels,
     ),
 )
-"""Name of the files, title, check and panels of the arrays that runs save."""
+"""(Name of the files, title, check of the arrays, function that draws the panels)."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Picture:
     """A figure of the report, encoded as image files.
 
     Attributes:
-        name: the name of its files, without suffix.
-        title: the heading above it.
-        png, pdf: the contents of the files; ``pdf`` is empty if it was not asked for.
+        name: the name of the image files, without suffix.
+        title: the heading above the picture.
+        png, pdf: the contents of the files; ``pdf`` is empty if no PDF was asked for.
     """
 
     name: str
@@ -74,7 +74,8 @@ class Pictures(NamedTuple):
     Attributes:
         drawn: the pictures in order.
         left_out: the names of pictures that were not asked for.
-        problems: a line for each picture that cannot be drawn, and for each file left out of one.
+        problems: a line for each picture that cannot be drawn, and for each file with saved numbers
+            that a picture leaves out.
     """
 
     drawn: list[Picture]
@@ -87,9 +88,9 @@ def pictures(report: Report, every: bool = False, with_pdf: bool = False) -> Pic
 
     Args:
         report: the runs.
-        every: whether to draw all pages of each picture, and gains. Otherwise only first pages are
-            drawn, since drawing takes most of a report's time.
-        with_pdf: whether to draw them as PDF, too.
+        every: whether to draw all pictures. Otherwise pictures with ``Drawing.is_extra``, such as
+            second pages, are left out: drawing takes most of a report's time.
+        with_pdf: whether to draw each picture as PDF, too.
     """
     found = Pictures([], [], [])
     names: dict[str, int] = {}
@@ -103,7 +104,7 @@ def pictures(report: Report, every: bool = False, with_pdf: bool = False) -> Pic
             if figure := each.draw():
                 pdf = _encode(figure, "pdf") if with_pdf else b""
                 found.drawn.append(Picture(name, each.title, _encode(figure, "png"), pdf))
-        except Exception as error:  # of Matplotlib, for unforeseen numbers
+        except Exception as error:  # Matplotlib may raise any error for unforeseen numbers
             reason = f"{type(error).__name__}: {error}".partition("\n")[0]
             found.problems.append(f"figure {name}: cannot be drawn, left out ({reason})")
     return found
@@ -133,7 +134,7 @@ def _drawings(report: Report, problems: list[str]) -> Iterator[Drawing]:
 
 
 def _values(report: Report) -> Iterator[Drawing]:
-    """Bars of each metric, or the metric against the numeric key that was varied."""
+    """Each metric as bars, or plotted against the numeric key if one was varied."""
     key, keys, results = varied_number(report.configurations), report.keys, report.results
     for metric in report.curve_metrics:
         rows = results[(results["metric"] == metric) & (results["statistic"] == report.statistic)]
@@ -164,7 +165,7 @@ def _pages(
 
 def _encode(figure: Figure, kind: str) -> bytes:
     buffer = BytesIO()
-    # Without the date, so that the same report is the same file.
+    # Without the date, so that two reports of the same runs have equal files.
     metadata = {"CreationDate": None} if kind == "pdf" else {}
     fast: dict[str, Any] = {"pil_kwargs": {"compress_level": 3}} if kind == "png" else {}
     figure.savefig(buffer, format=kind, dpi=_DPI, metadata=metadata, **fast)

@@ -1,4 +1,4 @@
-"""A report over any runs: its frames and its tables."""
+"""A report that compares runs: data frames with all numbers, and tables to read."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from fedexp.reporting.table import (
 _FRAMES = ("values", "results", "differences", "curves")
 _ROUNDS = (ROUNDS_TO, SMOOTHED_ROUNDS_TO)
 _ALWAYS = ("global/", "personal/", "train/", "validation/")
-"""Groups of the metrics that runs measure unless told otherwise."""
+"""Prefixes of the metrics that runs measure by default."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,10 @@ class Report:
     """Runs, and the numbers and tables that compare them.
 
     Attributes:
-        runs: the runs that could be read; no two have the same label and seed.
+        runs: the runs that could be read; no two runs have equal label and seed.
         problems: one line for each run or file that is left out.
-        baseline: the pairs of every baseline, such as ``(("algorithm", "fedavg"),)``; may be empty.
+        baseline: the keys and values that make a run a baseline, such as
+            ``(("algorithm", "fedavg"),)``; empty without baseline.
         measures: targets, further metrics, and whether curves are smoothed.
         statistic: the statistic in the tables: ``final``, ``best``, ``mean_last5`` and so on.
     """
@@ -79,20 +80,19 @@ class Report:
         """Read runs and compare them.
 
         Args:
-            paths: folders of runs, of sweeps, or above them.
-            baseline: overrides of the runs to compare with, such as ``algorithm=fedavg``. Rounds
-                to their best global accuracy are counted, too.
+            paths: folders of runs or sweeps, or folders that contain such folders.
+            baseline: overrides of the runs to compare with, such as ``algorithm=fedavg``. Each run
+                then also counts its rounds to the baseline's best global accuracy.
             statistic: the statistic in the tables: ``final``, ``best``, ``mean_last5`` or
                 ``at_best_validation``.
             targets: global accuracies to which rounds, bytes and seconds are counted.
-            metrics: the metrics in the tables; by default the headline accuracies, see
-                ``Report.metrics``.
+            metrics: the metrics in the tables; empty: the default of ``Report.metrics``.
             smooth: whether to smooth curves (Savitzky-Golay, window 13, order 3), and to count
                 rounds to targets on the smoothed curves, too.
 
         Raises:
-            InputError: no run could be read, no run or every run is a baseline, or no run measured
-                a metric or has the statistic.
+            InputError: no run could be read; no run, or every run, is a baseline; no run measured
+                one of the metrics; or no run has the statistic.
         """
         if statistic not in STATISTICS:
             raise InputError(f"statistic={statistic}: is none of {', '.join(STATISTICS)}")
@@ -114,10 +114,10 @@ class Report:
         """Raise InputError for a run that this report cannot show."""
 
     def _check_measured(self) -> None:
-        """Note the targets that no run reached.
+        """Add a problem for each target that no run reached.
 
         Raises:
-            InputError: no run measured one of the metrics, or has the statistic.
+            InputError: no run measured one of the metrics, or no run has the statistic.
         """
         metrics = self.measures.metrics
         measured = set(self.values["metric"]) if len(self.values) else set()
@@ -141,13 +141,16 @@ class Report:
 
     @classmethod
     def over(cls, runs: Sequence[Run]) -> Self:
-        """Make a report of these runs; of several with one config and seed the longest counts."""
+        """Make a report of these runs; of runs with equal label and seed the longest is kept."""
         kept, repeated = _without_repeats(runs)
         return cls(kept, repeated)
 
     @cached_property
     def better(self) -> dict[str, str]:
-        """Headline metric -> ``higher`` or ``lower``, whichever is better in all runs."""
+        """Headline metric -> its better direction, ``higher`` or ``lower``.
+
+        A metric is absent if runs disagree about the direction.
+        """
         declared = {each for run in self.runs for each in run.headlines.items()}
         names = Counter(name for name, _ in declared)
         ordered = {name: each for run in self.runs for name, each in run.headlines.items()}
@@ -155,24 +158,24 @@ class Report:
 
     @cached_property
     def directions(self) -> dict[str, str]:
-        """Also for other metrics, by name or pattern; headlines count more."""
+        """Metric or pattern -> its better direction; ``better`` replaces equal names."""
         return {
             name: each for run in self.runs for name, each in run.directions.items()
         } | self.better
 
     @cached_property
     def labels(self) -> list[Label]:
-        """The label of each run."""
+        """The label of each run: the keys and values that tell it from other runs."""
         return label_runs(self.runs)
 
     @property
     def keys(self) -> list[str]:
-        """The keys in which the runs differ, seeds aside."""
+        """The config keys of the labels."""
         return [key for key, _ in self.labels[0]] if self.labels else []
 
     @cached_property
     def configurations(self) -> dict[Label, list[Run]]:
-        """Label -> its runs, one a seed."""
+        """Label -> the runs with this label, one for each seed."""
         found: dict[Label, list[Run]] = {}
         for run, label in zip(self.runs, self.labels, strict=True):
             found.setdefault(label, []).append(run)
@@ -180,7 +183,7 @@ class Report:
 
     @cached_property
     def values(self) -> pd.DataFrame:
-        """One line for each run, metric and statistic; see ``statistics.per_run``."""
+        """A frame with a row for each run, metric and statistic; see ``statistics.per_run``."""
         return per_run(self.runs, self.labels, self.measures, self.baselines)
 
     @cached_property
@@ -190,18 +193,24 @@ class Report:
 
     @cached_property
     def results(self) -> pd.DataFrame:
-        """Mean, standard deviation, n and mark; see ``over_seeds`` and ``with_marks``."""
+        """A frame of means and standard deviations over seeds, and marks of the best rows.
+
+        See ``statistics.over_seeds`` and ``marks.with_marks``.
+        """
         results = over_seeds(self.values, self.keys)
         return with_marks(results, self.values, self.keys, self.directions, self.baselines)
 
     @cached_property
     def differences(self) -> pd.DataFrame:
-        """Paired differences to the baseline; see ``statistics.differences``."""
+        """A frame of paired differences to the baseline; see ``statistics.differences``."""
         return differences(self.values, self.keys, self.baselines)
 
     @property
     def curves(self) -> pd.DataFrame:
-        """The shown metrics of every round: the keys, ``seed``, ``round``, then the metrics."""
+        """A frame of the ``curve_metrics``, with a row for each run and measured round.
+
+        Columns: the labels' keys, ``seed``, ``round``, then the metrics.
+        """
         rows = [
             (*(value for _, value in label), run.seed, number, *map(row.get, self.curve_metrics))
             for run, label in zip(self.runs, self.labels, strict=True)
@@ -212,11 +221,11 @@ class Report:
 
     @cached_property
     def metrics(self) -> list[str]:
-        """The metrics in the tables: ``measures.metrics`` with its targets, or the headlines.
+        """The metrics in the tables: ``measures.metrics`` and the rounds to ``measures.targets``.
 
-        By default these are the global accuracy, the ``personal_metrics``, the headlines of added
-        measures, and the rounds to targets and to the baseline's best. If no run measured any of
-        these, the table shows the first headline. The frames have all metrics.
+        Without ``measures.metrics``: the global accuracy, the ``personal_metrics``, the headlines
+        of measures that are not on by default, and the rounds to targets and to the baseline's
+        best. If no run measured any of these metrics, the table shows the first measured metric.
         """
         measured = list(self.values["metric"].unique())
         if self.measures.metrics:
@@ -233,13 +242,13 @@ class Report:
 
     @cached_property
     def curve_metrics(self) -> list[str]:
-        """The metrics of the tables that rounds measure."""
+        """The metrics in the tables that have a value for each measured round."""
         known = {name for run in self.runs for row in run.history for name in row}
         return [name for name in self.metrics if name in known]
 
     @property
     def heading(self) -> list[str]:
-        """Two lines: how many runs there are, and data, partition, clients, rounds and model."""
+        """Two lines: the number of runs; then data, partition, clients, rounds and model."""
         seeds = {run.seed for run in self.runs}
         counts = (
             f"{len(self.runs)} runs, {len(self.configurations)} configurations, "
@@ -249,25 +258,25 @@ class Report:
 
     @property
     def targets(self) -> list[float]:
-        """The accuracies to which rounds are counted."""
+        """The target accuracies; for each one the rounds until it is reached are counted."""
         return targets_of(self.runs, self.measures)
 
     @property
     def personal_metrics(self) -> Set[str]:
-        """The personal accuracies to show; all of them if no run measured the default ones."""
+        """The personal accuracies to show; all measured ones if no run measured any of these."""
         return frozenset()
 
     @property
     def frames(self) -> dict[str, pd.DataFrame]:
-        """All numbers, by the names of their files."""
+        """File name without suffix -> frame of numbers."""
         return {name: getattr(self, name) for name in _FRAMES}
 
     def further_tables(self) -> list[Table]:
-        """More tables of a special report, shown before the list of runs."""
+        """Tables that a subclass adds, shown before the list of runs."""
         return []
 
     def further_drawings(self) -> Iterable[Drawing]:
-        """More pictures of a special report."""
+        """Pictures that a subclass adds."""
         return ()
 
     def tables(self) -> list[Table]:
@@ -289,7 +298,7 @@ class Report:
         return [*found, *self.further_tables(), self._runs_table()]
 
     def _difference_table(self) -> Table:
-        """Paired differences to the baseline with their 95 % intervals."""
+        """The table of paired differences to the baseline, with 95 % intervals."""
         frame = self.differences
         metrics = [name for name in self.metrics if name in set(frame["metric"])]
         rows = []

@@ -1,7 +1,7 @@
-"""Finds runs in folders and reads their files, finished or not.
+"""Finds finished and unfinished runs in folders, and reads their files.
 
-The folders may come from other people: their texts are made printable, links out of them are not
-followed, and a run with a wrong file is left out.
+The folders may come from strangers. Therefore texts are made printable, links out of the folders
+are not followed, and a run with a wrong file is left out.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from fedexp.state.run_folder import Identity
 from fedexp.tracking.jsonl import parse_metrics
 
 _DEEPEST = 50
-"""Largest number of nested levels in a config; more would be an attack on the reader."""
+"""Largest number of nested levels in a file; deeper nesting could crash the reader."""
 _LARGEST = 2**30
-"""Most bytes of a file (1 GiB); larger ones may take all memory."""
+"""Largest number of bytes in a file (1 GiB); a larger file could take all memory."""
 _HIGHEST = 2**63
 """Seeds and rounds are below this number."""
 
@@ -40,12 +40,12 @@ class Run:
         folder: the run's folder.
         config: the whole checked config, nested.
         choices: config group -> option, such as ``{"algorithm": "fedavg"}``.
-        overrides: the changes on the command line.
+        overrides: the overrides on the command line.
         history: the metrics of every finished round, in order.
         summary: the content of ``summary.json``; None if the run is not finished.
         wandb_id: the run's id in W&B.
         headlines: headline metric -> the better direction, ``higher`` or ``lower``.
-        directions: the better direction of other metrics, by name or pattern such as ``cost/*``.
+        directions: other metric, or pattern such as ``cost/*`` -> the better direction.
     """
 
     folder: Path
@@ -60,7 +60,7 @@ class Run:
 
     @property
     def seed(self) -> int:
-        """The seed, by which runs are paired."""
+        """The seed; runs with the same seed are compared in pairs."""
         return int(self.config["seed"])
 
     @property
@@ -75,7 +75,7 @@ class Run:
 
     @property
     def wall_time(self) -> float | None:
-        """Seconds of the whole run; None if it is not finished."""
+        """Seconds of the whole run; None if the run is not finished."""
         return None if self.summary is None else self.summary.get("wall_time_s")
 
     @property
@@ -85,7 +85,10 @@ class Run:
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """Flat key of the config -> value, and group -> option, which replaces a key's value."""
+        """Flat key of the config -> value, and config group -> option.
+
+        If a key has the name of a group, the option replaces the key's value.
+        """
         return flatten(self.config) | dict(self.choices)
 
 
@@ -94,12 +97,12 @@ def read_runs(
 ) -> tuple[list[Run], list[str]]:
     """Read all runs in or below ``paths``.
 
-    A path is the folder of a run, of a sweep, or a folder above them. The runs below a path are in
-    natural order (job 2 before job 10). A run that is found twice is read once.
+    A path is the folder of a run or of a sweep, or a folder that contains such folders. The runs
+    below a path are in natural order (job 2 before job 10). A run that is found twice is read once.
 
     Args:
         paths: the folders.
-        check: raises InputError for a run to leave out.
+        check: raises InputError for a run that is to be left out.
 
     Returns:
         The runs, and one line for each problem: a path that does not exist, a path without runs, a
@@ -171,7 +174,7 @@ def read_run(folder: Path) -> Run:
 
 
 def run_folders(path: Path) -> tuple[list[Path], list[Path]]:
-    """The folders in or below ``path`` that hold a run or were made for one, in natural order.
+    """The folders in or below ``path`` that hold a run or were made for a run, in natural order.
 
     Returns:
         The folders, and the links that lead out of ``path``, which are not followed.
@@ -187,7 +190,7 @@ def run_folders(path: Path) -> tuple[list[Path], list[Path]]:
             continue
         resolved = os.path.realpath(here)
         if resolved in seen or not os.access(here, os.R_OK | os.X_OK):
-            continue  # a link back, or not to be read
+            continue  # seen already, by a link; or not readable
         seen.add(resolved)
         names = os.listdir(here)
         is_run = (here / ".hydra" / "overrides.yaml").exists() or _is_ours(here)
@@ -200,7 +203,7 @@ def run_folders(path: Path) -> tuple[list[Path], list[Path]]:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Raise an error in the block as InputError, which names the file."""
+    """Turn an error of the ``with`` block into an InputError that names the file."""
     if not is_within(path, path.parent):
         raise InputError(f"{path.parent}: {path.name} is a link out of the folder, not followed")
     try:
@@ -217,7 +220,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def _check_file(path: Path) -> None:
-    """Raise ValueError if reading this path would wait for ever or take all memory."""
+    """Raise ValueError if reading this path could wait for ever or take all memory."""
     if not path.exists() or path.is_dir():
         return
     _check(path.is_file(), path.name, "a file, not a pipe or device")
@@ -230,12 +233,12 @@ def is_within(path: Path, folder: Path) -> bool:
 
 
 def _identity(folder: Path) -> Identity | None:
-    """The content of ``run.json``; None if it is damaged or another program's."""
+    """The content of ``run.json``; None if the file is damaged or not fedexp's."""
     copies = [each / run_folder.IDENTITY for each in run_folder.checkpoint_folders(folder)]
     are_own = all(is_within(each, folder) for each in copies)
     try:
         found = run_folder.read(folder) if are_own else run_folder.read_identity(folder)
-    except (TypeError, OSError):  # JSON, but not ours
+    except (TypeError, OSError):  # TypeError: JSON of another program
         return None
     return found if found is not None and _is_config(found.config) else None
 
@@ -248,10 +251,10 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """The content of a JSON file with printable texts.
+    """A file's content with all texts made printable.
 
     Raises:
-        RecursionError: it is nested too deeply.
+        RecursionError: the content is nested too deeply.
     """
     if depth > _DEEPEST:
         raise RecursionError
@@ -274,7 +277,7 @@ def _is_number(value: object) -> bool:
 
 
 def _targets(config: Mapping[str, Any]) -> list[float]:
-    """``measure.global.targets``. Raises ValueError if they are not numbers."""
+    """The config's ``measure.global.targets``. Raises ValueError if one is not a number."""
     node = config["measure"].get("global") or {}
     found = node.get("targets") or []
     wanted = isinstance(found, list) and all(map(_is_number, found))
@@ -290,7 +293,7 @@ def _history(path: Path) -> list[dict[str, float]]:
         for name, value in row.items():
             if not isinstance(value, int | float):
                 raise ValueError(f"round {number}: {name} is no number")
-            float(value)  # an integer may be too large
+            float(value)  # raises OverflowError if an integer is too large
     names: set[str] = set().union(*history)
     if any(name != printable(name) for name in names):
         return [_plain(row) for row in history]
@@ -298,12 +301,12 @@ def _history(path: Path) -> list[dict[str, float]]:
 
 
 def _natural(folder: Path, root: Path) -> list[tuple[int, str]]:
-    """A key that sorts 2 before 10."""
+    """A sort key that puts job 2 before job 10."""
     return [(len(part), part) for part in folder.relative_to(root).parts]
 
 
 def _is_config(config: object) -> bool:
-    """Whether it is a config with the keys that a report needs."""
+    """Whether ``config`` is a config with the keys that a report needs."""
     if not isinstance(config, Mapping):
         return False
     numbers = (config.get("seed"), config.get("rounds"))
@@ -312,7 +315,7 @@ def _is_config(config: object) -> bool:
 
 
 def _launch(folder: Path, summary: Mapping[str, Any] | None) -> tuple[list[str], dict[str, Any]]:
-    """The overrides and choices of a run; an unfinished run has them in Hydra's files only."""
+    """The overrides and choices of a run; those of an unfinished run are in Hydra's files only."""
     if summary is not None:
         overrides, choices = summary["overrides"], summary["choices"]
     else:
@@ -328,7 +331,7 @@ def _launch(folder: Path, summary: Mapping[str, Any] | None) -> tuple[list[str],
 
 
 def _yaml(path: Path) -> Any:
-    """The content of a YAML file; None if there is none."""
+    """The content of a YAML file; None if the file does not exist."""
     if not path.exists():
         return None
     _check(is_within(path, path.parent), path.name, "a file of the folder, not a link")
@@ -336,5 +339,5 @@ def _yaml(path: Path) -> Any:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     text = path.read_text(encoding="utf-8")
     aliases = (isinstance(each, yaml.AliasEvent) for each in yaml.parse(text, Loader=loader))
-    _check(not any(aliases), path.name, "without aliases")  # they can grow without bounds
+    _check(not any(aliases), path.name, "without aliases")  # a few could expand to a huge value
     return _plain(yaml.load(text, Loader=loader))

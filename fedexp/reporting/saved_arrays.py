@@ -1,4 +1,4 @@
-"""Pictures that compare methods, drawn from the numbers that runs save with their figures."""
+"""Pictures that compare methods, drawn from the arrays that runs save with their figures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Numbers = Mapping[str, NDArray[Any]]
 Saved = Mapping[str, tuple[int, Numbers]]
-"""Configuration -> (round, arrays saved in this round)."""
+"""Short label of a configuration -> (round, name -> array saved in this round)."""
 
 _PANELS = 6
 
@@ -38,15 +38,15 @@ def side_by_side(
     draw: Callable[[Saved], Figure | None],
     problems: list[str],
 ) -> list[Callable[[], Figure | None]]:
-    """Functions that draw the saved arrays of the configurations, six in a figure.
+    """Functions that draw one figure each: the arrays of up to six configurations side by side.
 
     Args:
         configurations: label -> its runs. The first run that saved such arrays is shown.
-        name: the name of the files ``figures/<name>_<round>.csv`` or ``.npz``, of which the last
-            round's is shown.
+        name: the name of the files ``figures/<name>_<round>.csv`` or ``.npz``; the file of the last
+            round is shown.
         check: raises ValueError if a file's arrays cannot be drawn.
-        draw: draws one figure.
-        problems: receives a line for each file that is left out when a figure is drawn.
+        draw: draws one figure; returns None if there is nothing to draw.
+        problems: when a figure is drawn, gets a line for each file that is left out.
     """
     paths: dict[str, Path] = {}
     for text, runs in zip(short_texts(list(configurations)), configurations.values(), strict=True):
@@ -63,7 +63,10 @@ def side_by_side(
 def _read(
     paths: Mapping[str, Path], check: Callable[[Numbers], None], problems: list[str]
 ) -> dict[str, tuple[int, Numbers]]:
-    """Text -> (round, arrays) of each file that can be drawn; a line in ``problems`` if not."""
+    """Read the files that can be drawn: short label -> (round, arrays).
+
+    Any other file adds a line to ``problems``.
+    """
     found: dict[str, tuple[int, Numbers]] = {}
     for text, path in paths.items():
         try:
@@ -77,13 +80,16 @@ def _read(
 
 
 def _last(run: Path, name: str) -> Path | None:
-    """The file of the last round, unless it is a link out of the run's folder."""
+    """The file of the last round; None without files. Links out of the run's folder are ignored."""
     files = (path for kind in ("csv", "npz") for path in run.glob(f"figures/{name}_[0-9]*.{kind}"))
     return max((path for path in files if is_within(path, run)), default=None)
 
 
 def check_columns(*names: str) -> Callable[[Numbers], None]:
-    """A check that the named arrays, where present, have the same length."""
+    """A check that the named arrays are columns of equal length with finite numbers.
+
+    An absent array passes.
+    """
 
     def check(arrays: Numbers) -> None:
         columns = [arrays[name] for name in names if name in arrays]
@@ -96,7 +102,7 @@ def check_columns(*names: str) -> Callable[[Numbers], None]:
 
 
 def check_square(name: str) -> Callable[[Numbers], None]:
-    """A check that the array, if there is one, is square."""
+    """A check that the named array is a square matrix of finite numbers; an absent array passes."""
 
     def check(arrays: Numbers) -> None:
         array = arrays.get(name, np.ones((1, 1)))
@@ -116,7 +122,8 @@ def _check_numbers(arrays: Sequence[NDArray[Any]]) -> None:
 def similarity_panels(saved: Saved) -> Figure | None:
     """Draw the cosine similarity of the class prototypes, a panel for each method.
 
-    Classes are ordered by super-class, if there are any. None if there is nothing to draw.
+    Classes are ordered by super-class if the dataset has super-classes. Returns None if there is
+    nothing to draw.
     """
     known = _with_columns(saved, "similarity")
     if not known:
@@ -138,8 +145,8 @@ def similarity_panels(saved: Saved) -> Figure | None:
 def entropy_panels(saved: Saved) -> Figure | None:
     """Draw the true and estimated label entropy of each client, a panel for each method.
 
-    Clients are ordered by true entropy (HiCS-FL, Figures 9 to 12). None if there is nothing to
-    draw.
+    Clients are ordered by true entropy (HiCS-FL, Figures 9 to 12). Returns None if there is nothing
+    to draw.
     """
     known = _with_columns(saved, "true_nats", "estimated_nats")
     if not known:
@@ -162,8 +169,9 @@ def entropy_panels(saved: Saved) -> Figure | None:
 def selection_panels(saved: Saved) -> Figure | None:
     """Draw how often each client was chosen against its label entropy, a panel for each method.
 
-    Each client is a point. The line connects the means over tenths of the clients, ordered by
-    entropy. All panels have the same axes. None if there is nothing to draw.
+    Each client is a point. The clients, ordered by entropy, are divided into ten groups; a line
+    connects the means of the groups. All panels have equal axes. Returns None if there is nothing
+    to draw.
     """
     known = _with_columns(saved, "times_chosen", "label_entropy_nats")
     if not known:

@@ -14,9 +14,9 @@ _MOST = 4
 
 
 def setting_of(runs: Sequence[Run]) -> str:
-    """Such as ``data=digits, partition=dirichlet, partition.beta=0.3, 10 of 20 clients ...``.
+    """The setting as a line: ``data=digits, partition=dirichlet, 10 of 20 clients ...``.
 
-    Where runs differ, all values are shown, joined by slashes.
+    If runs differ in a value, all values are shown, joined by slashes.
     """
     parts = [
         f"{key}={found}" for key in ("data", "partition", *_DEGREES) if (found := _all(runs, key))
@@ -28,7 +28,7 @@ def setting_of(runs: Sequence[Run]) -> str:
 
 
 def _all(runs: Sequence[Run], key: str) -> str:
-    """The values of a key, without runs that lack it; empty if all do."""
+    """The values of a key in the runs that have it; empty if no run has the key."""
     return _joined([_of(run, key) for run in runs if run.values.get(key) is not None])
 
 

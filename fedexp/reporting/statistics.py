@@ -1,4 +1,4 @@
-"""Statistics of one run, over seeds, and of the difference to a baseline."""
+"""Statistics of one run, over seeds, and of the difference between a run and its baseline."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Measures:
-    """Numbers to compute of each run in addition to the headline metrics.
+    """Numbers to compute for each run in addition to the headline metrics.
 
     Attributes:
         targets: target global accuracies, in addition to ``measure.global.targets``.
@@ -67,12 +67,13 @@ class Measures:
 
 
 def run_statistics(run: Run, measures: Measures | None = None) -> dict[str, dict[str, float]]:
-    """Each metric's statistics of one run, and the costs of reaching the targets.
+    """The statistics of each metric of one run, and the costs of reaching the targets.
 
     Returns:
-        Metric -> statistic -> value. Costs have ``final`` only and are absent if the target was not
-        reached: ``rounds_to/<target>``, ``rounds_to_smoothed/<target>``, ``bytes_to/<target>``
-        (up and down) and ``seconds_to/<target>`` (training and server, without evaluation).
+        Metric -> statistic -> value. The costs are ``rounds_to/<target>``,
+        ``rounds_to_smoothed/<target>``, ``bytes_to/<target>`` (up and down) and
+        ``seconds_to/<target>`` (training and server, without evaluation). A cost has only the
+        statistic ``final``, and is absent if the target was not reached.
     """
     asked = measures or Measures()
     found = headline_statistics(run.history, run.headlines)
@@ -89,13 +90,13 @@ def run_statistics(run: Run, measures: Measures | None = None) -> dict[str, dict
 
 
 def targets_of(runs: Iterable[Run], measures: Measures) -> list[float]:
-    """The targets of the runs' configs and of the report, ascending."""
+    """The targets of the runs' configs and of ``measures``, ascending."""
     own = (target for run in runs for target in run.targets)
     return sorted({float(target) for target in (*measures.targets, *own)})
 
 
 def cost_to(history: Sequence[Mapping[str, float]], target: float) -> dict[str, dict[str, float]]:
-    """Rounds, bytes and seconds until ``global/accuracy`` first is at least ``target``."""
+    """Rounds, bytes and seconds until ``global/accuracy`` reaches ``target`` for the first time."""
     first = first_round_with(history, target)
     if first is None:
         return {}
@@ -128,7 +129,7 @@ def smoothed_rounds_to(
 
 
 def smooth(values: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-    """The curve [rounds] after a Savitzky-Golay filter; unchanged if shorter than its window."""
+    """Smooth ``values`` [rounds] by a Savitzky-Golay filter; a too short curve is not changed."""
     from scipy.signal import savgol_filter  # slow to import
 
     if len(values) < SMOOTHING[0]:
@@ -145,12 +146,13 @@ def per_run(
 ) -> pd.DataFrame:
     """A frame with a row for each run, metric and statistic.
 
-    With ``baselines`` there is one more metric, ``rounds_to/best_of_baseline`` (``final``): rounds
-    until the best ``global/accuracy`` of the baseline's run with the same seed. It is absent if it
-    was not reached or there is no such run.
+    With ``baselines`` there is one more metric, ``rounds_to/best_of_baseline`` (``final``): the
+    rounds until a run reaches the best ``global/accuracy`` of the baseline's run with the same
+    seed. The metric is absent if the run does not reach this accuracy or the baseline has no run
+    with this seed.
 
-    Columns: the label's keys, then ``run`` (its index), ``seed``, ``rounds_done``, ``finished``,
-    ``metric``, ``statistic``, ``value``.
+    Columns: the label's keys, then ``run`` (its index in ``runs``), ``seed``, ``rounds_done``,
+    ``finished``, ``metric``, ``statistic``, ``value``.
     """
     rows = []
     known = {(label, run.seed): run for run, label in zip(runs, labels, strict=True)}
@@ -171,11 +173,12 @@ def per_run(
 
 
 def over_seeds(lines: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """Mean, standard deviation (n - 1; NaN for one seed) and n of ``per_run``'s values.
+    """Statistics over seeds of the values of ``per_run``, in one row for each label and metric.
 
-    ``seeds`` is the number of runs of the row. If ``n`` is smaller, some runs did not reach a
-    target or did not measure the metric. Mean and deviation are then NaN: the other runs alone
-    would look too good. They are also NaN if a seed diverged.
+    ``mean`` and ``std`` (with n - 1; NaN for one seed) are over ``n`` values. ``seeds`` is the
+    number of runs with this label. If ``n`` is smaller than ``seeds``, some runs did not reach a
+    target or did not measure the metric. Mean and deviation are then NaN, since a mean over the
+    successful runs would look too good. Mean and deviation are also NaN if a run diverged.
     """
     if lines.empty:
         return pd.DataFrame(columns=[*keys, "metric", "statistic", "mean", "std", "n", "seeds"])
@@ -195,10 +198,11 @@ def over_seeds(lines: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 
 
 def paired_difference(ours: Mapping[int, float], baseline: Mapping[int, float]) -> Interval | None:
-    """The mean of ``ours - baseline`` over the seeds that both have; None if they share none.
+    """The mean of ``ours - baseline`` over the n common seeds; None without common seeds.
 
-    Runs with the same seed share partition, cohorts and batches. The interval therefore follows
-    from the spread s of the differences: mean ± t s / sqrt(n) at 95 %.
+    Runs with the same seed share partition, cohorts and batches, so their differences form pairs.
+    The 95 % interval is mean ± t s / sqrt(n): s is the standard deviation of the differences, t the
+    quantile of Student's t-distribution with n - 1 degrees of freedom.
     """
     seeds = ours.keys() & baseline.keys()
     values = np.array([ours[seed] - baseline[seed] for seed in sorted(seeds)])
@@ -212,7 +216,7 @@ def paired_difference(ours: Mapping[int, float], baseline: Mapping[int, float]) 
 
 
 def differences(lines: pd.DataFrame, keys: Sequence[str], baselines: Baselines) -> pd.DataFrame:
-    """Each row's paired difference to its baseline.
+    """The paired difference of each label to its baseline, for each metric and statistic.
 
     Args:
         lines: the frame of ``per_run``.
@@ -220,11 +224,12 @@ def differences(lines: pd.DataFrame, keys: Sequence[str], baselines: Baselines) 
         baselines: label -> label of its baseline.
 
     Returns:
-        The keys, ``metric``, ``statistic``, ``difference``, ``half_width``, ``pairs``, ``seeds``,
-        the number of seeds that both have, and ``excludes_zero``, whether 0 is outside the
-        interval. Baselines and rows without one have no row.
-        With fewer pairs than seeds, since not all runs reached a target, the difference is NaN: a
-        mean over the other pairs would mislead.
+        A frame with the columns: the keys, ``metric``, ``statistic``, ``difference``,
+        ``half_width`` (of the 95 % interval), ``pairs`` (pairs of values), ``seeds`` (seeds with
+        runs of both labels) and ``excludes_zero`` (whether 0 is outside the interval). Baselines,
+        and labels without a baseline, have no row. The difference is NaN if there are fewer pairs
+        than seeds, because some run did not reach a target: a mean over the remaining pairs would
+        mislead.
     """
     columns = [*keys, "metric", "statistic", "difference", "half_width"]
     columns += ["pairs", "seeds", "excludes_zero"]
@@ -252,7 +257,7 @@ def differences(lines: pd.DataFrame, keys: Sequence[str], baselines: Baselines) 
 
 
 def statistic_shown(metric: str, statistic: str) -> str:
-    """The statistic to show of a metric; costs of reaching a target have ``final`` only."""
+    """``statistic``, or ``final`` for a cost of reaching a target, which has no other statistic."""
     return "final" if metric.startswith(COSTS_TO) else statistic
 
 

@@ -27,9 +27,9 @@ def report_sweep(
 
     Args:
         folder: the sweep's folder.
-        log_name: the name of a job's log file, which the line about a failed job names.
-        kind: the class of the report; a subclass may have more tables.
-        objective: the only metric in the printed table, for a search; None: the headlines.
+        log_name: the name of a job's log file, to which the line about a failed job points.
+        kind: the class of the report; a subclass of ``Report`` may have more tables.
+        objective: for a search, the only metric in the printed table; None: the headlines.
 
     Returns:
         Whether no job failed.

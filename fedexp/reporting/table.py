@@ -36,8 +36,8 @@ class Table:
         rows: the cells of each row, one for each column.
         marks: (row, column) -> best (bold), second (underlined), or alarm (red).
         notes: sentences below the table.
-        keys: the number of first columns that name the row.
-        optional: the columns to leave out first, in this order, if not all fit.
+        keys: the number of columns at the left that name the row.
+        optional: the columns to leave out first, in this order, if the table is too wide.
     """
 
     title: str
@@ -52,9 +52,9 @@ class Table:
 def results_table(
     results: pd.DataFrame, keys: Sequence[str], metrics: Sequence[str], statistic: str = "final"
 ) -> Table:
-    """Mean ± standard deviation over seeds, a row for each label, a column for each metric.
+    """The table of mean ± standard deviation over seeds: a row for each label, columns of metrics.
 
-    A cost of reaching a target has only the statistic ``final``; the cost's column shows it.
+    A cost of reaching a target has only the statistic ``final``, which its column shows.
 
     Args:
         results: the frame that ``marks.with_marks`` returns.
@@ -86,7 +86,7 @@ def results_table(
 
 
 def order_metrics(metrics: Sequence[str]) -> list[str]:
-    """Accuracies first, global before personal; losses; then costs."""
+    """Order metrics: accuracies, global before personal; then losses; then costs."""
 
     def place(metric: str) -> tuple[bool, bool, bool]:
         cost = metric.startswith(COSTS_TO)
@@ -96,7 +96,7 @@ def order_metrics(metrics: Sequence[str]) -> list[str]:
 
 
 def number(value: float, metric: str) -> str:
-    """A value in the metric's format: accuracies 0.1234, rounds 12, bytes 1.2 MB."""
+    """A value as text in the metric's format: accuracies 0.1234, rounds 12, bytes 1.2 MB."""
     if not math.isfinite(value):
         return "diverged"
     if metric.startswith((ROUNDS_TO, SMOOTHED_ROUNDS_TO)):
@@ -116,7 +116,7 @@ def signed(value: float, metric: str) -> str:
 
 
 def with_interval(difference: Interval, metric: str) -> str:
-    """A difference ± half of its interval, with a star if the interval excludes 0."""
+    """A difference ± half the width of its interval, with a star if the interval excludes 0."""
     text = signed(difference.mean, metric)
     if difference.n < 2:
         return text

@@ -17,7 +17,7 @@ _ROWS = 40
 
 
 def print_table(table: Table, console: Console) -> None:
-    """Print the columns that fit, and name the others."""
+    """Print the columns that fit the terminal's width, and name the columns that do not fit."""
     kept = _fitting(table, console)
     cut = [name for number, name in enumerate(table.columns) if number not in kept]
     console.print(_draw(_with_columns(table, kept)))
@@ -30,9 +30,10 @@ def print_table(table: Table, console: Console) -> None:
 
 
 def _fitting(table: Table, console: Console) -> list[int]:
-    """The columns that fit: optional columns are left out first, then columns from the right.
+    """The columns that fit the width.
 
-    The keys and one more column stay.
+    Optional columns are left out first, then columns from the right. The keys and one more column
+    always stay.
     """
     boundless = console.options.update(width=10_000)
     kept = list(range(len(table.columns)))
@@ -68,7 +69,7 @@ def _draw(table: Table) -> Drawn:
         )
         drawn.add_column(Text(heading), no_wrap=not is_key, overflow="fold")
     for r, row in enumerate(table.rows[:_ROWS]):
-        # Text, not str: rich would take a list such as [0.1,1] in an override for markup.
+        # A plain str would be parsed: rich takes a list such as [0.1,1] for its markup.
         drawn.add_row(
             *(
                 Text(cell, _STYLES.get(table.marks.get((r, c), ""), ""))

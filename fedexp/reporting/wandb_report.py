@@ -1,4 +1,4 @@
-"""The report as a page in W&B, over the runs that were recorded there.
+"""The report as a page in W&B (Weights & Biases), with panels of the runs recorded there.
 
 Needs ``wandb-workspaces``, which ``pip install 'fedexp[wandb-report]'`` installs.
 """
@@ -29,12 +29,13 @@ _LONGEST_TITLE = 128
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and its panels.
+    """A section of the page: a heading and its panels.
 
     Attributes:
         title: the heading.
-        metrics: each is a line plot over rounds, with the deviation over a group's runs as a band.
-        pictures: the logged pictures of one gallery.
+        metrics: the metrics that are plotted over rounds, a panel for each; the band is the
+            deviation over the runs of a group.
+        pictures: W&B's names of the pictures in one gallery.
     """
 
     title: str
@@ -54,7 +55,7 @@ def sections(report: Report) -> list[Section]:
 
 
 def grouping(report: Report) -> list[str]:
-    """The swept keys as W&B names them: ``config.choices.algorithm``."""
+    """W&B's names of the swept keys, such as ``config.choices.algorithm``."""
     groups = {key for run in report.runs for key in run.choices}
     return [f"config.choices.{k}" if k in groups else f"config.{k}" for k in report.keys]
 
