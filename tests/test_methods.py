@@ -13,7 +13,8 @@ from fedexp.errors import InputError
 CONF = Path(config_folder())
 HEADS = sorted(path.stem for path in (CONF / "head").glob("*.yaml"))
 LOSSES = sorted(path.stem for path in (CONF / "loss").glob("*.yaml"))
-REFUSED = [("retrained", "generative"), *((h, "mixture") for h in HEADS if h != "mixture")]
+REFUSED = [(head, "generative") for head in ("retrained", "calibrated")]
+REFUSED += [(head, "mixture") for head in HEADS if head != "mixture"]
 SMALL = ["clients.count=5", "clients.per_round=3", "local.epochs=1", "data.subset=300"]
 
 

@@ -25,6 +25,10 @@ REFUSED = {
         for name in PERSONAL
     },
     **{
+        (name, "head=calibrated"): "head=calibrated: the (features of different|server has no)"
+        for name in (*PRIVATE_HEAD, "fedbabu", "local", "prototypes_only")
+    },
+    **{
         (name, "aggregator=fltrust"): "aggregator=fltrust: the server trains the whole model"
         for name in ("local", "fedper")
     },
