@@ -52,7 +52,7 @@ def execute(
         config: the checked config.
         folder: the run's own folder; created if absent.
         launch: how the run was started.
-        source: the reader of the data; None to build it here (``early.described_source``).
+        source: the reader of the data; None to build the reader here.
 
     Raises:
         InputError: the config is invalid, ``folder`` has another run, its disk is full, or a

@@ -100,7 +100,7 @@ class Plan:
 def plan(config: Config, source: Describer | None = None) -> Plan:
     """Build and check all objects that need no data. Raises InputError in one line.
 
-    ``source`` is the reader of the data; None to build it here (``early.described_source``).
+    ``source`` is the reader of the data; None to build the reader here.
     """
     check_trackers(config.tracking.trackers)
     settings = list(declared_settings(config))
