@@ -24,7 +24,7 @@ RENDEZVOUS = "FEDEXP_RENDEZVOUS"
 """Environment variable: the file in which the ranks of one machine meet."""
 
 _TIMEOUT = timedelta(days=1)
-"""Longer than any evaluation that ranks wait for; a rank that dies is noticed earlier."""
+"""Longest wait of a rank for the others, such as for an evaluation; dead ranks are seen earlier."""
 
 
 def make_fabric(engine: Engine) -> Fabric:
@@ -74,7 +74,7 @@ def make_fabric(engine: Engine) -> Fabric:
 
 
 def _strategy(engine: Engine) -> DDPStrategy | Literal["auto"]:
-    """The device of each process, and how the processes are connected."""
+    """Lightning's strategy: how the processes are connected; "auto" for a single process."""
     if engine.processes == 1:
         return "auto"
     if engine.processes_per_device == 1:
@@ -88,7 +88,7 @@ def _strategy(engine: Engine) -> DDPStrategy | Literal["auto"]:
 
 
 def _join(fabric: Fabric, path: str) -> None:
-    """Meet the other ranks of this machine in the file at ``path``; no port is open for that."""
+    """Meet the other ranks of this machine through the file at ``path``; this opens no port."""
     strategy = cast(DDPStrategy, fabric.strategy)
     on_gpu = fabric.device.type == "cuda"
     dist.init_process_group(

@@ -21,7 +21,7 @@ class ProcessInfo:
 
     Attributes:
         started_by: the program that started it.
-        rank: its number among the processes started together.
+        rank: the number of this process among the processes started together.
         size: the number of processes started together.
     """
 

@@ -1,4 +1,4 @@
-"""Lets the workers of a sweep and the ranks of a run end with their parent, even a killed one."""
+"""Ends the workers of a sweep and the ranks of a run when their parent ends or is killed."""
 
 import ctypes
 import multiprocessing
@@ -7,22 +7,23 @@ import signal
 import sys
 
 ORPHANED = getattr(signal, "SIGUSR2", signal.SIGTERM)
-"""The signal of a parent's end. Linux may send it once for each thread of the parent; a second
-SIGTERM would stop a run before its round is saved, a second SIGUSR2 does nothing."""
+"""The signal that a child gets when its parent ends. Linux may send it once for each thread of the
+parent. A second SIGTERM would stop a run before its round is saved; a second SIGUSR2 does nothing.
+"""
 
 _PR_SET_PDEATHSIG = 1  # Linux's sys/prctl.h
 
 
 class _State:
-    """Whether this process is a worker or rank."""
+    """Whether this process is a worker of a sweep or a rank of a run."""
 
     follows = False
 
 
 def follow_parent(end: signal.Signals = ORPHANED) -> None:
-    """In a worker or rank: on Linux, ask for a signal when the parent ends.
+    """In a worker or rank, ask Linux for the signal ``end`` when the parent ends.
 
-    If the parent has ended already, this process gets the signal now.
+    If the parent has ended already, this process gets the signal at once.
     """
     _State.follows = True
     if sys.platform == "linux":

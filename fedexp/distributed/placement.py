@@ -23,17 +23,17 @@ def place(
     speeds: Sequence[float],
     largest_load: float = math.inf,
 ) -> dict[int, int]:
-    """Client -> rank: a client stays at its home rank; clients without one balance the load.
+    """Client -> rank: a client stays at its home rank; clients without a home balance the load.
 
-    The load of a rank is its clients' number of samples divided by its speed. Clients are placed
-    one by one, the largest first, on the rank with the smallest resulting load (Graham, SIAM J.
-    Appl. Math. 1969). Without home ranks and with equal speeds, the largest load is at most 4/3 of
-    the optimum.
+    The home rank of a client keeps its state. The load of a rank is the number of its clients'
+    samples divided by the rank's speed. Clients are placed one by one, the largest first, on the
+    rank with the smallest resulting load (Graham, SIAM J. Appl. Math. 1969). Without home ranks and
+    with equal speeds, the largest load is at most 4/3 of the optimum.
 
     Args:
-        clients: each once, in any order.
-        sizes: client -> number of its samples; training time is proportional to it.
-        homes: client -> the rank that keeps its state.
+        clients: each client once, in any order.
+        sizes: client -> number of its samples; training time is proportional to this number.
+        homes: client -> its home rank.
         speeds: the speed of each rank.
         largest_load: largest load of a rank; a client that would exceed it leaves its home rank.
     """
@@ -55,7 +55,7 @@ def place(
 def balance(
     clients: Iterable[int], sizes: Sizes, homes: Mapping[int, int], speeds: Sequence[float]
 ) -> dict[int, int]:
-    """Like ``place``, but clients leave home ranks with more than a fair load."""
+    """Like ``place``, but clients leave a home rank whose load would be more than fair."""
     anywhere = place(clients, sizes, {}, speeds)
     loads = [0.0] * len(speeds)
     for client, rank in anywhere.items():
@@ -70,8 +70,8 @@ class Placement:
         ranks: the processes.
         sizes: client -> number of its samples.
         store: the states of this rank's clients.
-        by_time: whether faster ranks get more samples. Then the order of sums, and so the last bits
-            of the weights, depends on measured times.
+        by_time: whether faster ranks get more samples. If so, measured times decide the order of
+            sums, and therefore the last bits of the weights.
     """
 
     def __init__(self, ranks: Ranks, sizes: Sizes, store: ClientStore, by_time: bool) -> None:
@@ -80,14 +80,15 @@ class Placement:
         self._homes: dict[int, int] = {}
 
     def local_clients(self, clients: Sequence[int]) -> list[int]:
-        """This rank's clients among ``clients``, in the given order; moves no state."""
+        """This rank's clients among ``clients``, in the given order; no state moves."""
         once, speeds = dict.fromkeys(clients), self._speeds.relative()
         return self._own(clients, place(once, self._sizes, self._homes, speeds))
 
     def bring(self, clients: Sequence[int]) -> list[int]:
-        """Move the states of this rank's clients here; return these clients in the given order.
+        """Decide which clients this rank trains, fetch their states, and return these clients.
 
-        All ranks must call it. States move only if the loads would be unequal otherwise.
+        They are in the given order. All ranks must call this function. A state moves only if the
+        loads would be unequal otherwise.
         """
         once, speeds = dict.fromkeys(clients), self._speeds.relative()
         placed = balance(once, self._sizes, self._homes, speeds)
@@ -95,7 +96,7 @@ class Placement:
         return self._own(clients, placed)
 
     def timed(self, updates: Iterable[Update]) -> Iterator[Update]:
-        """Pass on the updates of this rank's clients and measure the speed of training."""
+        """Yield the updates of this rank's clients, and measure the speed of training."""
         return self._speeds.timed(updates)
 
     def even_out(self) -> None:
@@ -104,7 +105,7 @@ class Placement:
         self._move(balance(self._homes, ones, self._homes, self._speeds.relative()))
 
     def synchronize(self) -> None:
-        """Share the clients' home ranks with all ranks, outside of a round."""
+        """Tell all ranks each client's home rank; for use outside of a round."""
         self._ranks.all_reduce([self])
 
     def contribution(self) -> Contribution:
@@ -135,7 +136,7 @@ class Placement:
         self._homes |= moves
 
     def _leaving(self, moves: Iterable[int]) -> Iterator[tuple[int, ClientState]]:
-        """Take the states of clients with this home rank from the store: (client, state)."""
+        """Take the moving states that this rank keeps from its store: (client, state)."""
         for client in moves:
             if self._homes[client] == self._ranks.rank:
                 yield client, self._store.take(client)

@@ -33,7 +33,7 @@ LOGGER = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _GRACE_SECONDS = 2.0
-"""Time that processes have to end by themselves after one of them has failed."""
+"""After one process has failed, the others have this time to end by themselves."""
 
 _FORWARDED = tuple(
     getattr(signal, name)
@@ -52,13 +52,13 @@ def spawn(work: Callable[..., T], size: int, *arguments: Any) -> T:
     this process handles their log records. They meet in a folder that only this user may enter.
 
     Raises:
-        InputError: a process raised it, or failed for another reason: then the error names the
-            rank. The other processes are ended.
+        InputError: a process raised it, or failed for another reason; in the second case the error
+            names the rank. The other processes are ended.
         Interrupted: Ctrl-C or SIGTERM ended the processes.
     """
     records = get_context("spawn").Queue()
     listener = QueueListener(records, _ReplayRecords())
-    # Only this user may enter the folder.
+    # A new temporary folder, which only this user may enter.
     with TemporaryDirectory(prefix="fedexp-ranks-") as name, hold(Path(name)):
         folder = Path(name)
         listener.start()
@@ -82,7 +82,7 @@ def spawn(work: Callable[..., T], size: int, *arguments: Any) -> T:
 def _interrupts_blocked() -> Iterator[None]:
     """Block Ctrl-C in this process, and in the processes it starts until they unblock it.
 
-    It would end them with a traceback while they import.
+    Otherwise a Ctrl-C would end them with a traceback while they import.
     """
     if not _MASKS:
         yield
@@ -104,9 +104,9 @@ class _ReplayRecords(logging.Handler):
 def _wait(processes: Sequence[BaseProcess]) -> dict[int, int]:
     """Wait until all processes end or one fails; return failed rank -> exit code.
 
-    Raises Interrupted. After one signal all processes should end with its exit code; any other code
-    is a failure, such as a full disk. After a second signal they end at once and may fail because
-    they lose their connections.
+    Raises Interrupted after a signal. After one signal all processes should end with the signal's
+    exit code; any other code is a failure, such as a full disk. After a second signal they end at
+    once, and lost connections do not count as failures.
     """
     running = {process.sentinel: process for process in processes}
     with _forward_signals(processes) as signals:
@@ -128,8 +128,8 @@ def _wait(processes: Sequence[BaseProcess]) -> dict[int, int]:
 def _forward_signals(processes: Sequence[BaseProcess]) -> Iterator[list[signal.Signals]]:
     """Forward Ctrl-C, SIGTERM, SIGUSR1 and SIGUSR2 to ``processes``; yield the received signals.
 
-    After the first signal the processes finish their round. The second ends them at once. The third
-    ends the wait for them.
+    After the first signal the processes finish their round. The second signal ends them at once.
+    The third signal ends the wait for them.
     """
     received: list[signal.Signals] = []
 
@@ -153,7 +153,7 @@ def _forward_signals(processes: Sequence[BaseProcess]) -> Iterator[list[signal.S
 
 
 def _terminate(processes: Sequence[BaseProcess]) -> None:
-    """Wait a short time for the processes to end, then kill the others."""
+    """Wait a short time for the processes to end; then kill those that still run."""
     deadline = time.monotonic() + _GRACE_SECONDS
     for process in processes:
         process.join(max(0.0, deadline - time.monotonic()))
@@ -165,7 +165,7 @@ def _terminate(processes: Sequence[BaseProcess]) -> None:
 def _reason(failed: Mapping[int, int], folder: Path) -> str:
     """Why the run failed, in one line; logs the traceback of an unexpected exception.
 
-    A killed rank is named first, because the others then fail from a lost connection.
+    A killed rank is named first, because the loss of its connection makes the other ranks fail.
     """
     rank, code = min(failed.items(), key=lambda item: item[1])
     if code < 0:
@@ -209,10 +209,10 @@ def _run_rank(
 
 
 def _reason_of(error: Exception) -> BaseException:
-    """The InputError during whose handling ``error`` was raised; else ``error``.
+    """The InputError that ``error`` hides, if any; otherwise ``error``.
 
-    Ranks leave a block together. If all processes fail and one ends first, the others lose their
-    connection to it.
+    After an InputError a rank waits for the other ranks. If one of them has ended by then, the lost
+    connection raises a second error, which would hide the InputError.
     """
     before: BaseException | None = error
     while before is not None and not isinstance(before, InputError):
@@ -221,7 +221,7 @@ def _reason_of(error: Exception) -> BaseException:
 
 
 def _variables(rank: int, size: int, folder: Path) -> dict[str, str]:
-    """The environment of a rank: torchrun's variables, and a rendezvous that others cannot join.
+    """The environment of a rank: torchrun's variables, and a meeting file that only the user reads.
 
     The ranks meet in a file below ``folder``, and connect over the loopback interface only.
     """

@@ -45,7 +45,7 @@ class Ranks:
         return [value]
 
     def gather_pairs(self, pairs: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
-        """Yield all ranks' (client, value) pairs in order of clients; each is at one rank only."""
+        """Yield all ranks' (client, value) pairs in order of clients; one rank has each client."""
         yield from sorted(chain(*self.all_gather(list(pairs))), key=lambda pair: pair[0])
 
     def iterate_gathered(self, items: Iterable[T]) -> Iterator[T]:
@@ -61,14 +61,14 @@ class Ranks:
         return cast(T, made)
 
     def all_reduce(self, parties: Sequence[Reducible]) -> None:
-        """Combine each party's contributions over the ranks, with one gather and one sum for all.
+        """Combine each party's contributions over the ranks, in one exchange for all parties.
 
-        Every rank must pass the same parties in the same order.
+        A party is an object such as the server. Every rank must pass equal parties in equal order.
         """
 
 
 class ProcessGroup(Ranks):
-    """The ranks of Fabric's ``torch.distributed`` group; ``fabric`` must be launched."""
+    """The ranks of the ``torch.distributed`` group of ``fabric``, which must be launched."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.rank, self.size, self.device = fabric.global_rank, fabric.world_size, fabric.device
@@ -126,7 +126,7 @@ def _shapes(tensors: Tensors) -> _Shapes:
 
 
 def _union(shapes: Sequence[_Shapes]) -> _Shapes:
-    """The shapes of all names, in the same order at every rank."""
+    """Name -> shape, for the names of all ranks, in an order that is equal at every rank."""
     return {name: shape for each in shapes for name, shape in each.items()}
 
 

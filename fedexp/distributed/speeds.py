@@ -23,7 +23,7 @@ class Speeds:
         self._own = 0, 0.0
 
     def timed(self, updates: Iterable[Update]) -> Iterator[Update]:
-        """Pass on the updates of this rank's clients and measure the time until the last update."""
+        """Yield the updates of this rank's clients; measure the time until the last update."""
         start, samples = time.perf_counter(), 0
         for update in updates:
             samples += update.num_samples
@@ -31,12 +31,12 @@ class Speeds:
         self._own = samples, time.perf_counter() - start
 
     def own_round(self) -> tuple[int, float]:
-        """Return this rank's (samples, seconds) since the last call, and reset them."""
+        """Return this rank's (samples, seconds) since the last call, and reset both to 0."""
         found, self._own = self._own, (0, 0.0)
         return found
 
     def add_round(self, of_ranks: Sequence[tuple[int, float]]) -> None:
-        """Add each rank's ``own_round``; a rank without samples keeps its speed."""
+        """Add the (samples, seconds) of each rank; a rank without samples keeps its speed."""
         for rank, (samples, seconds) in enumerate(of_ranks):
             if samples:
                 self._samples[rank] = _KEPT * self._samples[rank] + samples

@@ -1,8 +1,8 @@
-"""Values as bytes, for other ranks: JSON for the structure, then the raw numbers of the tensors.
+"""Values as bytes, to send them to other ranks: JSON for the structure, then the tensors' numbers.
 
-Any process that reaches the ports of a run may send it bytes. Unlike ``pickle``, ``decode`` never
-runs code that the bytes name: it makes objects only of dataclasses that are already imported, and
-calls no constructor.
+Any process that reaches the ports of a run may send bytes to it. Unlike ``pickle``, ``decode``
+never runs code that the bytes name: it makes objects only of dataclasses that are already imported,
+and calls no constructor.
 """
 
 import json
@@ -22,7 +22,7 @@ _ALIGNMENT = 16
 
 
 class _Layout(NamedTuple):
-    """A tensor's type and layout: ``shape`` has the dimensions in the order of memory."""
+    """A tensor's type and layout; ``shape`` lists the dimensions in their order in memory."""
 
     dtype: str
     shape: list[int]
@@ -34,8 +34,8 @@ def encode(value: Any) -> Tensor:
     """``value`` as bytes [n], uint8 on the CPU.
 
     Raises:
-        TypeError: a value in it is no None, number, string, path, bytes, tensor or NumPy array, and
-            no list, tuple, dict or dataclass of them.
+        TypeError: ``value`` has a part of another type than None, number, string, path, bytes,
+            tensor, NumPy array, list, tuple, dict and dataclass.
     """
     found: dict[int, tuple[int, Tensor]] = {}
     structure = _to_json(value, found)
@@ -53,7 +53,7 @@ def encode(value: Any) -> Tensor:
 
 
 def decode(content: Tensor, device: torch.device) -> Any:
-    """The value in the bytes [n] that ``encode`` returned.
+    """The value that ``encode`` turned into the bytes [n].
 
     Tensors keep their memory layout. Tensors from a CPU stay on the CPU; others go to ``device``.
 
@@ -77,9 +77,9 @@ def decode(content: Tensor, device: torch.device) -> Any:
 
 
 def _to_json(value: Any, tensors: dict[int, tuple[int, Tensor]]) -> Any:
-    """Scalars unchanged, all other values as [tag, ...].
+    """The value for JSON: scalars are unchanged, all other values become [tag, ...].
 
-    Each tensor is added once to ``tensors``, which maps its id to its place and itself.
+    Each tensor is added once to ``tensors``: its ``id`` -> (its place, the tensor).
     """
     if isinstance(value, np.generic):
         value = value.item()
@@ -170,6 +170,6 @@ def _from_bytes(content: bytes) -> Tensor:
 
 
 def _starts(sizes: list[int]) -> list[int]:
-    """Where pieces of these sizes begin, one after another, and where the last one ends."""
+    """The offset at which each piece begins, for pieces of these sizes in a row; and the end."""
     padded = (-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes)
     return [0, *accumulate(padded)]

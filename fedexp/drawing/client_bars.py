@@ -13,7 +13,7 @@ from fedexp.drawing.style import whole_numbers
 
 def bars(axes: Axes, heights: NDArray[Any], left: float, right: float, **style: Any) -> None:
     """Draw a bar from i + ``left`` to i + ``right`` for each of the ``heights`` [n], n > 0."""
-    # One outline with a gap after each bar: 100,000 separate bars would take minutes.
+    # One outline for all bars, with gaps between them: 100,000 separate bars would take minutes.
     edges = np.add.outer(np.arange(len(heights)), [left, right]).ravel()
     outline = np.zeros(2 * len(heights) - 1)
     outline[::2] = heights
@@ -21,7 +21,7 @@ def bars(axes: Axes, heights: NDArray[Any], left: float, right: float, **style: 
 
 
 def number_clients(axis: Axis, clients: Tensor) -> None:
-    """Label the axis with the clients' numbers [n]; place i of the axis is the i-th client."""
+    """Label the axis with the clients' numbers [n]; position i of the axis is the i-th client."""
 
     def number(place: float, _: object = None) -> str:
         return str(int(clients[int(place)])) if 0 <= place < len(clients) else ""

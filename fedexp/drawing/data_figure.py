@@ -1,6 +1,6 @@
-"""Figures with the numbers that they show, and how both become files or pixels.
+"""Figures together with the numbers that they show, and their conversion to files or pixels.
 
-Figures are made without pyplot, so they need no display and no global state.
+The figures are made without pyplot, so they need no display and no global state.
 """
 
 import math
@@ -22,18 +22,18 @@ Arrays = Mapping[str, NDArray[Any] | Sequence[str]]
 """Name -> numbers or names."""
 
 LARGEST = 2**28
-"""Bytes of the arrays of one file: room for 5,000 classes squared, or for a million clients."""
+"""Largest size of a file's arrays in bytes: enough for 5,000 x 5,000 classes or 10^6 clients."""
 _HEADERS: dict[tuple[int, int], Any] = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
-"""Version of an array's format -> function that reads its shape, order and type."""
+"""Version of NumPy's file format -> function that reads an array's shape, order and type."""
 
 
 class DataFigure(PlainFigure):
     """A figure that is saved together with the numbers that it shows.
 
-    The numbers are saved in a file of the same name. A report reads them to compare runs.
+    The numbers are saved next to the figure's file. A report reads them to compare runs.
 
     Args:
         data: name -> array; lists of names are arrays of strings.
@@ -51,7 +51,7 @@ def columns(**tensors: Tensor) -> dict[str, NDArray[Any]]:
 
 
 def save_numbers(path: Path, data: Arrays) -> None:
-    """Write a table's columns to ``<path>.csv``, other arrays to ``<path>.npz``."""
+    """Write the columns of a table to ``<path>.csv``, other arrays to ``<path>.npz``."""
     arrays: dict[str, Any] = {name: np.asarray(values) for name, values in data.items()}
     shapes = {array.shape for array in arrays.values()}
     if len(shapes) == 1 and all(len(shape) == 1 for shape in shapes):
@@ -83,7 +83,7 @@ def read_numbers(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _sizes(path: Path) -> Iterator[int]:
-    """The bytes of each array that an ``.npz`` file declares, before any is allocated."""
+    """The size in bytes of each array of an ``.npz`` file, from its header; loads no array."""
     with ZipFile(path) as archive:
         for name in archive.namelist():
             with archive.open(name) as file:

@@ -26,9 +26,9 @@ class ModelFeatures:
     """One model's features of the samples.
 
     Attributes:
-        title: the title of its panel.
-        z: [n, d] features; all panels show the same samples.
-        prototypes: [C, d] the head's vector for each class, drawn if d = 2; None: it has none.
+        title: the title of the model's panel.
+        z: [n, d] features of the samples; all panels show these samples.
+        prototypes: [C, d] the head's vector for each class, drawn if d = 2; None if it has none.
     """
 
     title: str
@@ -44,14 +44,14 @@ def feature_map(
     shown: Sequence[int],
     class_counts: Mapping[str, Tensor],
 ) -> Figure:
-    """Draw the same samples in one panel for each model, coloured by class; class counts below.
+    """Draw one panel for each model with the samples' features, coloured by class; counts below.
 
-    All models are projected together, so that positions can be compared between panels.
+    The features of all models are projected together, so positions can be compared between panels.
     Two-dimensional features are drawn without projection, with an arrow for each prototype; the
     arrows of a panel have one scale.
 
     Args:
-        models: one for each panel.
+        models: the features of each model; one panel shows one model.
         labels: [n] the samples' classes, all of them in ``shown``.
         classes: the names of all C classes.
         projection: principal components or t-SNE.
@@ -96,7 +96,7 @@ def project(points: NDArray[np.float32], projection: Projection) -> NDArray[np.f
     from sklearn.decomposition import PCA  # slow to import; not every run draws features
     from sklearn.manifold import TSNE
 
-    # t-SNE's default, or the largest value that few points allow.
+    # t-SNE's perplexity: its default of 30, or less if there are few points.
     nearby = min(30.0, (len(points) - 1) / 3)
     method = PCA(2)
     if projection == "tsne" and nearby >= 1:
@@ -112,7 +112,7 @@ def _draw_plane(
     styles: Sequence[Mapping[str, Any]],
     radius: float,
 ) -> None:
-    """Draw axes through the origin and the prototypes as arrows, the longest of this radius."""
+    """Draw axes through the origin, and prototypes as arrows; the longest has this ``radius``."""
     axes.axhline(0, color="gray", linewidth=0.5, zorder=0)
     axes.axvline(0, color="gray", linewidth=0.5, zorder=0)
     axes.set(xlabel="z₁", ylabel="z₂", aspect="equal")

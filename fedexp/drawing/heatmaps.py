@@ -28,7 +28,7 @@ def partition_heatmap(
     clients: Sequence[int] | None = None,
     population: int | None = None,
 ) -> Figure:
-    """Draw the samples of each class at each client, and above them each client's total.
+    """Draw the number of samples of each class at each client; above, each client's total.
 
     The colour follows the square root of the count, so that a few samples are still visible
     beside thousands. A class that a client lacks is left blank.
@@ -84,7 +84,7 @@ def similarity_heatmap(
             one super-class become neighbours in a box, and the axes name the super-classes (FedNH,
             Figure 3).
         title: the title of the figure.
-        data: the numbers to save with it; None: nothing.
+        data: the numbers to save with the figure; None to save no numbers.
     """
     num_classes = len(similarity)
     side = float(np.clip(0.42 * num_classes, 3.6, 9))
@@ -151,7 +151,7 @@ def _members(superclasses: Sequence[str], name: str) -> list[int]:
 
 
 def _size(columns: int, rows: int) -> tuple[float, float]:
-    """Width and height in inches of a grid of cells: in proportion to their number, bounded."""
+    """Width and height in inches of a grid; they grow with the number of cells, up to a bound."""
     return float(np.clip(0.42 * columns + 2, 6, 15)), float(np.clip(0.3 * rows + 2, 4, 13))
 
 
@@ -179,7 +179,7 @@ def _label_groups(cells: Axes, names: Sequence[str]) -> None:
 
 
 def _annotate(cells: Axes, image: AxesImage, values: NDArray[np.generic], form: str) -> None:
-    """Write each value that is not masked into its cell, in white where the cell is dark."""
+    """Write each unmasked value into its cell; the text is white where the cell is dark."""
     brightness = image.to_rgba(values)[..., :3] @ [0.299, 0.587, 0.114]
     for row, column in np.argwhere(~np.ma.getmaskarray(values)):
         color = "white" if brightness[row, column] < 0.5 else "black"

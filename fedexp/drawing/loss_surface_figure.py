@@ -41,7 +41,7 @@ def loss_surface_figure(
         x: [n] distances from the first model along the first axis, in parameter space.
         y: [m] distances along the second axis.
         losses: [m, n] test losses (nats).
-        models: up to three models to mark, the global one first.
+        models: up to three models to mark, the global model first.
         is_random: whether each axis is a random direction.
         round: the round that the title names.
     """
@@ -54,7 +54,7 @@ def loss_surface_figure(
     }
     figure = DataFigure(data, (10.6, 4.8))
     flat = figure.add_subplot(1, 2, 1)
-    # In the order of zorder, so that the surface does not hide the models in its valley.
+    # Draw in the order of zorder: otherwise the surface would hide the models in its valley.
     solid: Any = figure.add_subplot(1, 2, 2, projection="3d", computed_zorder=False)
     shown = np.ma.masked_invalid(losses)
     labels = [

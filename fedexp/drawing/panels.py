@@ -1,7 +1,7 @@
 """Panels side by side, their names and legends.
 
-Margins are given in inches. Matplotlib's layout engines find them by drawing every text once more,
-which took half of the report's time.
+Margins are given in inches. Matplotlib's layout engines would draw every text once more to compute
+margins; that took half of the report's time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedexp.drawing.texts import legible
 _MARGINS = (0.88, 0.15, 0.32, 0.55)
 """Inches left of, right of, above and below a panel's axes."""
 LONGEST_TEXT = 80
-"""Characters of an axis, a title or a bar's name."""
+"""Largest number of characters in a title, or in the name of an axis or of a bar."""
 
 
 def text_width(texts: Iterable[str], size: float) -> float:
@@ -80,7 +80,7 @@ def panels(count: int, width: float = 4.4, height: float = 3.3) -> tuple[Figure,
 
 
 def widen(axes: Axes) -> None:
-    """Make the y-axis span 1 % of the values if they span less than 0.1 %, which is noise."""
+    """If the values span less than 0.1 %, which is noise, make the y-axis span 1 % of them."""
     low, high = axes.get_ylim()
     least = max(abs(low), abs(high)) / 1000
     if high - low < least:
@@ -95,7 +95,7 @@ def few_ticks(axes: Axes) -> None:
 
 
 def legend_below(figure: Figure, axes: list[Axes]) -> None:
-    """Add one legend below all panels and enlarge the figure for it; a single line needs none."""
+    """Add one legend below all panels and enlarge the figure; a single line gets no legend."""
     entries = {
         name: handle
         for each in axes
@@ -118,7 +118,7 @@ def legend_below(figure: Figure, axes: list[Axes]) -> None:
 
 
 def bar_below(figure: Figure, image: AxesImage, name: str) -> None:
-    """Add the colour bar of an image below all panels and enlarge the figure for it."""
+    """Add the colour bar of an image below all panels, and enlarge the figure."""
     _grow_below(figure, 0.75)
     across, up = figure.get_size_inches()
     place = ((across - 3) / 2 / across, 0.5 / up, 3 / across, 0.13 / up)
@@ -126,7 +126,7 @@ def bar_below(figure: Figure, image: AxesImage, name: str) -> None:
 
 
 def _grow_below(figure: Figure, inches: float) -> None:
-    """Enlarge the figure below all axes, whose sizes stay."""
+    """Enlarge the figure below all axes; the sizes of the axes do not change."""
     width, before = figure.get_size_inches()
     after = before + inches
     for axes in figure.axes:

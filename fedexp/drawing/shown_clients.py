@@ -5,9 +5,9 @@ import math
 from torch import Tensor
 
 ALL_CLIENTS = 10_000
-"""A picture of more clients than this shows some of them."""
+"""The largest population of which a picture shows all clients."""
 
 
 def evenly_spaced(clients: Tensor, most: int) -> Tensor:
-    """Every n-th row of ``clients`` [N, ...]; the smallest n with at most ``most`` rows."""
+    """Every n-th row of ``clients`` [N, ...]: at most ``most`` rows, with the smallest such n."""
     return clients[:: max(1, math.ceil(len(clients) / most))]

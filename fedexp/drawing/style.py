@@ -13,7 +13,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d31")
-"""Okabe and Ito's palette, its yellow, which is faint on paper, replaced by brown."""
+"""Okabe and Ito's palette; brown replaces its yellow, because yellow is faint on paper."""
 BAR = "#7a8ca3"
 POINT = "#2b5c8a"
 REFERENCE = "#9aa5b1"
@@ -33,7 +33,7 @@ _MARKERS = "osD^vPX*<>"
 
 
 def line_style(number: int) -> dict[str, Any]:
-    """Colour, dashes and marker of a line; the first ``MOST_LINES`` numbers differ in them."""
+    """Colour, dashes and marker of line ``number``; the first ``MOST_LINES`` lines all differ."""
     return {
         "color": COLORS[number % len(COLORS)],
         "linestyle": _DASHES[(number + number // len(COLORS)) % len(_DASHES)],
@@ -44,7 +44,7 @@ def line_style(number: int) -> dict[str, Any]:
 
 
 def class_colors(num_classes: int) -> Sequence[Any]:
-    """Colours of the classes, at least as many; from a spectrum if there are more than ten."""
+    """At least ``num_classes`` colours; from a spectrum if there are more than ten classes."""
     if num_classes <= len(_DISTINCT):
         return _DISTINCT
     return list(colormaps["nipy_spectral"](np.linspace(0.03, 0.97, num_classes)))
@@ -55,7 +55,7 @@ class PlainFigure(Figure):
 
     def draw(self, renderer: RendererBase) -> None:
         """Called by Matplotlib to draw the figure into a file or window."""
-        with rc_context({"text.parse_math": False}):  # drawing makes the tick labels
+        with rc_context({"text.parse_math": False}):  # tick labels are only made here
             for text in self.findobj(Text):
                 text.set_parse_math(False)
             super().draw(renderer)
@@ -72,7 +72,7 @@ def open_frame(axes: Axes) -> None:
 
 
 def whole_numbers(axis: Axis) -> None:
-    """Write whole numbers only at the axis."""
+    """Label the axis with whole numbers only."""
     axis.set_major_locator(MaxNLocator(integer=True))
 
 

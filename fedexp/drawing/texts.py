@@ -1,6 +1,6 @@
-"""Names that come from outside (class names, folders, overrides), made safe to show.
+"""Make names from outside fedexp (class names, folders, overrides) safe to show.
 
-Imports nothing slow: tables and error lines use it, too.
+This module imports nothing slow, because tables and error lines use it, too.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Small convolutional networks: convolutions and pools, flatten, and in most of them Linear-ReLU.
+"""Small convolutional networks: convolutions and pools, flatten, and mostly Linear-ReLU layers.
 
 Each factory takes the shape of an image, [channels, height, width]; the network computes z [B, d].
 The levels (``fedexp.models.levels``) come from the maps before each convolution's ReLU.
@@ -30,7 +30,7 @@ def conv2cifar(input_shape: tuple[int, ...], feature_dim: PositiveInt) -> LevelS
 def simple_cnn(
     input_shape: tuple[int, ...], feature_dim: PositiveInt, projection_dim: PositiveInt | None
 ) -> nn.Module:
-    """LeNet-5 (LeCun et al., 1998), ReLU and max pooling: linear layers 400-120-84 at 32x32.
+    """LeNet-5 (LeCun et al., 1998) with ReLU and max pooling: linear layers 400-120-84 at 32x32.
 
     Args:
         input_shape: [channels, height, width].

@@ -15,12 +15,12 @@ from fedexp.models.weights import start_from
 
 
 def configured(build: Callable[..., nn.Module], config: Model) -> Callable[..., nn.Module]:
-    """Extend ``build`` by ``model``'s ``init``, ``start_from``, ``train`` and ``lora``.
+    """Extend ``build`` by the config's ``model.init``, ``start_from``, ``train`` and ``lora``.
 
     Args:
         build: a backbone's factory with its hyper-parameters bound. The argument ``input_shape`` is
             optional.
-        config: the keys that every backbone has.
+        config: ``model`` in the config.
 
     Returns:
         A factory with the only argument ``input_shape``. It raises InputError if a key does not

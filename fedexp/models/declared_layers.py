@@ -1,4 +1,4 @@
-"""Declarations of single layers: some engines cannot train all kinds of layers."""
+"""Traits of single layers, declared because some engines cannot train all kinds of layers."""
 
 from collections.abc import Iterator, Mapping
 
@@ -13,12 +13,12 @@ from fedexp.core.fixed_weights import fixed_layers
 
 
 def declared_layers(backbone: nn.Module, parts: Mapping[str, object]) -> Iterator[Declaration]:
-    """Yield declarations: of single layers, named as in the client's model, and of the head.
+    """Yield the declarations of the head and of single layers, named as in the client's model.
 
     A BatchNorm layer with fixed statistics declares nothing.
 
     Args:
-        backbone: it may be on the meta device.
+        backbone: the backbone; it may be on the meta device.
         parts: socket -> part.
     """
     networks = {name: part for name, part in parts.items() if isinstance(part, nn.Module)}

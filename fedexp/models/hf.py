@@ -1,4 +1,4 @@
-"""Hugging Face transformers for tokens or images; features pooled, or one per token."""
+"""Hugging Face transformers for tokens or images, with pooled features or features per token."""
 
 import inspect
 from collections.abc import Mapping
@@ -24,14 +24,14 @@ _FAILURES = (OSError, ValueError, RuntimeError, TypeError, KeyError, AttributeEr
 
 
 class Pooled(nn.Module):
-    """A transformer with outputs pooled to z [B, d], or without pooling z [B, L, d].
+    """A transformer whose outputs are pooled to z [B, d]; without pooling z is [B, L, d].
 
     Args:
         network: a network of ``transformers``; it takes ``input_ids`` or ``pixel_values``.
         pooling: "mean", "first" or "last" of the last layer's states, "pooler" for the network's
             own pooler, None for no pooling.
-        pad_token: token id of padding, None if there is none. Padding is masked out, and ignored by
-            "mean" and "last".
+        pad_token: token id of padding, None if there is none. Attention masks the padding out, and
+            "mean" and "last" ignore it.
     """
 
     def __init__(self, network: nn.Module, pooling: Pooling | None, pad_token: int | None) -> None:
@@ -48,10 +48,10 @@ class Pooled(nn.Module):
         return self._pool(self.network(input_ids=inputs, attention_mask=real.long()), real)
 
     def prepare_for_vmap(self) -> None:
-        """Switch to an attention that can be stacked; ``engine=vectorized`` calls this.
+        """Switch to an attention that ``torch.func.vmap`` supports, for ``engine=vectorized``.
 
         Raises:
-            InputError: there is padding, whose mask cannot be stacked.
+            InputError: there is padding; vmap does not support its mask.
         """
         if self.pad_token is not None:
             raise InputError(
@@ -104,7 +104,7 @@ def hf_model(
         input_shape: [length] of token sequences, or [channels, height, width].
         name: a type of model, such as "bert" or "vit"; a folder by ``save_pretrained``; or a name
             on the Hugging Face hub, which is downloaded.
-        weights: None (random) or "pretrained" (the weights of ``name``).
+        weights: None (random) or "pretrained" (the trained weights of ``name``).
         config: values that override the model's config, such as ``hidden_size``.
         pooling: how states become features, see ``Pooled``.
         pad_token: token id of padding; None if there is none.
@@ -183,7 +183,7 @@ def _fit_to_inputs(
     pad_token: int | None,
     given: Mapping[str, Any],
 ) -> None:
-    """Set the number of tokens, or channels and size of images, unless ``given`` sets them."""
+    """Set the number of tokens, or the channels and size of images, if ``given`` does not."""
     fitting: dict[str, int | None] = {"num_channels": input_shape[0], "image_size": input_shape[-1]}
     if vocabulary:
         # The embedding of the network's padding token gets no gradient.
@@ -197,7 +197,7 @@ def _network(
     library: Any, name: str, settings: Any, weights: Weights | None, pooling: Pooling | None
 ) -> nn.Module:
     """Build the network, without an unused pooler if possible."""
-    on_meta = torch.get_default_device().type == "meta"  # a network on meta has no data to load
+    on_meta = torch.get_default_device().type == "meta"  # weights cannot be loaded there
     try:
         kind = library.MODEL_MAPPING[type(settings)]
         options = {"add_pooling_layer": pooling == "pooler"}

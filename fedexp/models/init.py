@@ -18,8 +18,8 @@ def initialize(network: nn.Module, init: Init) -> None:
             "xavier_relu" draws the weights of these layers from Xavier's uniform distribution with
             gain sqrt(2) (Glorot and Bengio, AISTATS 2010) and keeps the biases. "kaiming_fan_out"
             draws the weights of convolutions from a normal distribution with variance 2 / (outputs
-            of the kernel) (He et al., ICCV 2015) and keeps the other weights. It is the rule of
-            torchvision's ResNets, here for all convolutions of all networks.
+            of the kernel) (He et al., ICCV 2015) and keeps all other weights. This is the rule of
+            torchvision's ResNets, here for the convolutions of any network.
     """
     if init == "default":
         return

@@ -1,4 +1,4 @@
-"""Layers and checks of several backbones."""
+"""Layers and checks that several backbones use."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,7 +17,7 @@ Projection = Literal["linear", "linear_relu", "mlp"]
 
 
 def image_channels(input_shape: tuple[int, ...]) -> int:
-    """Number of channels of images [channels, height, width]. Raises ValueError otherwise."""
+    """Number of channels of images [channels, height, width]; ValueError for any other shape."""
     if len(input_shape) != 3:
         raise ValueError("it needs images [channels, height, width]")
     return input_shape[0]
@@ -46,11 +46,11 @@ def dense(widths: Sequence[int]) -> nn.Sequential:
 def project(
     network: nn.Module, width: int, feature_dim: int | None, projection: Projection
 ) -> nn.Module:
-    """Append a projection to ``network`` if ``feature_dim`` is set; its levels stay the same.
+    """Append a projection to ``network`` if ``feature_dim`` is set; the levels do not change.
 
     Args:
         network: a network with outputs [B, width].
-        width: width of these features.
+        width: width of the network's outputs.
         feature_dim: width d of the projected features, or None for no projection.
         projection: "linear" is Linear(width, d); "linear_relu" is Linear(width, d)-ReLU; "mlp" is
             Linear(width, width)-ReLU-Linear(width, d) (MOON, Li et al., CVPR 2021). Only the
@@ -92,7 +92,7 @@ def norm_layer(norm: Norm, groups: int, channels: int) -> Callable[[int], nn.Mod
 def without_inplace(network: nn.Module) -> nn.Module:
     """Turn off in-place operations in ``network`` and return it.
 
-    Second-order gradients and ``torch.func.vmap`` need the values that they would overwrite.
+    Second-order gradients and ``torch.func.vmap`` need values that such operations overwrite.
     """
     for module in network.modules():
         if hasattr(module, "inplace"):

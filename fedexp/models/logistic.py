@@ -4,5 +4,5 @@ from torch import nn
 
 
 def logistic() -> nn.Module:
-    """Flatten the inputs to z [B, d]; with ``head=linear`` this is logistic regression."""
+    """Flatten the inputs to z [B, d]; with ``head=linear`` the model is logistic regression."""
     return nn.Flatten()

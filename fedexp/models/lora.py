@@ -15,10 +15,10 @@ class LowRankUpdate(nn.Module):
     """Maps a weight W [out, in] to W + scale B A (Hu et al., ICLR 2022, Section 4.1).
 
     Initially A [rank, in] is random, as in the authors' code, and B [out, rank] is zero, so the
-    layer does not change.
+    layer's output does not change at first.
 
     Args:
-        weight: W; gives shape, type and device.
+        weight: W; A and B get its type and device, and fit its shape.
         rank: rank of B A.
         scale: alpha / rank in the paper.
     """
@@ -49,7 +49,7 @@ def add_low_rank_updates(
         backbone: changed in place.
         rank: rank of the updates.
         alpha: the scale of an update is alpha / rank.
-        targets: name patterns with ``*`` and ``?`` of the layers with an update.
+        targets: patterns with ``*`` and ``?``; layers whose names match get an update.
 
     Raises:
         InputError: a pattern matches no linear layer, or the rank exceeds a layer's widths.

@@ -28,9 +28,9 @@ class ClientGroup(BaseModel):
 
 
 class Mixed(nn.Module):
-    """The backbones of all groups; a client uses and trains the backbone of its group.
+    """The backbones of all groups; a client uses and trains only the backbone of its group.
 
-    The number of the client's group is a buffer, so that it is stored with the client's model.
+    The number of the client's group is a buffer, so the client's saved model contains it.
 
     Args:
         backbones: one backbone for each group, with features of the same width.
@@ -53,7 +53,7 @@ class Mixed(nn.Module):
         self.register_buffer("group", torch.zeros((), dtype=torch.int64))
 
     def begin_client(self, client: int) -> None:
-        """Select the backbone of this client's group; called before its training."""
+        """Select the backbone of this client's group; called before the client's training."""
         self.group.fill_(group_of(client, tuple(self.shares.values())))
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -66,7 +66,8 @@ def group_of(client: int, shares: tuple[float, ...]) -> int:
     """The number of this client's group.
 
     Clients 0, 1, ... join a group one after another: the group that is furthest below its share of
-    the clients so far (ties: the first group). So the shares hold for clients 0 to n, for any n.
+    the clients so far (ties: the first group). So the shares hold, up to rounding, for the first n
+    clients, for any n.
     """
     members = [0] * len(shares)
     group = 0
@@ -87,7 +88,7 @@ def mixed(input_shape: tuple[int, ...], groups: dict[str, ClientGroup]) -> Mixed
         groups: name -> share and backbone.
 
     Raises:
-        InputError: a backbone does not fit the inputs, or the widths of their features differ.
+        InputError: a backbone does not fit the inputs, or the backbones' feature widths differ.
     """
     factories: dict[str, Callable[..., nn.Module]] = {
         name: build(f"model.groups.{name}.model", group.model, nn.Module, ("input_shape",))

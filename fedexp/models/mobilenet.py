@@ -20,7 +20,7 @@ from fedexp.models.layers import (
 from fedexp.models.levels import Levels, level
 from fedexp.models.weights import load_weights
 
-_STAGE_ENDS = (1, 3, 6, 10)  # among ``features``: the last blocks of 16, 24, 32 and 64 channels
+_STAGE_ENDS = (1, 3, 6, 10)  # places in ``features`` of the last block with 16, 24, 32, 64 channels
 
 
 class LevelMobileNetV2(MobileNetV2):  # type: ignore[misc]

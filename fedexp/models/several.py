@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class Several(nn.Module):
-    """Concatenates the features of its backbones, which all get the same inputs."""
+    """Concatenates the features of its backbones; every backbone gets all inputs."""
 
     def __init__(self, backbones: list[nn.Module]) -> None:
         super().__init__()
@@ -21,11 +21,11 @@ class Several(nn.Module):
 
 
 def several(build: Callable[..., nn.Module], count: int) -> Callable[..., nn.Module]:
-    """A factory of ``count`` backbones side by side, each with random draws of its own.
+    """A factory of ``count`` backbones side by side, each with its own random initial weights.
 
     Args:
         build: a backbone's factory, with the argument ``input_shape``.
-        count: with 1 the result is ``build``.
+        count: number of backbones; with 1 the result is ``build``.
     """
     if count == 1:
         return build

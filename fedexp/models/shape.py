@@ -26,10 +26,10 @@ def for_inputs(build: Callable[..., nn.Module], about: Description) -> Callable[
         about: the dataset.
 
     Returns:
-        A factory with no other required argument than ``input_shape``.
+        A factory whose only required argument is ``input_shape``.
 
     Raises:
-        InputError: a model for numbers gets tokens, or the other way round.
+        InputError: the model takes numbers and the dataset has tokens, or vice versa.
     """
     vocabulary = inspect.signature(build).parameters.get("vocabulary")
     if not about.vocabulary and (vocabulary is None or vocabulary.default is not vocabulary.empty):
@@ -87,7 +87,7 @@ def feature_dim(
 def trains_on_one(build: Callable[..., nn.Module], input_shape: tuple[int, ...]) -> bool:
     """Whether the backbone can train on a batch of one sample.
 
-    BatchNorm on a 1x1 feature map cannot, because one value has no variance.
+    BatchNorm on a 1x1 feature map cannot train on it, because one value has no variance.
     """
     try:
         _trial(build, input_shape, batch=1, train=True)
@@ -97,7 +97,7 @@ def trains_on_one(build: Callable[..., nn.Module], input_shape: tuple[int, ...])
 
 
 def forward_flops(build: Callable[..., nn.Module], input_shape: tuple[int, ...], batch: int) -> int:
-    """Number of floating-point operations in a forward pass (matrix products and convolutions)."""
+    """Floating-point operations of a forward pass; only matrix products and convolutions count."""
 
     def count(network: nn.Module, inputs: Tensor) -> int:
         with FlopCounterMode(display=False) as counter:

@@ -28,13 +28,13 @@ def timm_model(
 ) -> nn.Module:
     """A network of timm without its classifier, as a backbone.
 
-    It takes images with any number of channels. With ``in_chans: 3`` in ``options``, grey images
-    are repeated to three channels.
+    The network takes images with any number of channels. With ``in_chans: 3`` in ``options``, grey
+    images are repeated to three channels.
 
     Args:
         input_shape: [channels, height, width].
         name: a name of ``timm.list_models()``, such as "resnet18" or "resnet18.a1_in1k".
-        weights: None (random), "pretrained" (timm's own, downloaded) or the path of a state dict.
+        weights: None (random), "pretrained" (downloaded by timm) or the path of a state dict.
         options: further arguments of ``timm.create_model``, such as ``img_size``.
         feature_dim: width of a projection after the network; None for no projection.
         projection: layers of the projection, see ``project``.
@@ -49,7 +49,7 @@ def timm_model(
         close = get_close_matches(name, timm.list_models())
         hint = f"did you mean {', '.join(close)}?" if close else "see timm.list_models()"
         raise InputError(f"model.name={name}: timm has no such network; {hint}")
-    on_meta = torch.get_default_device().type == "meta"  # a network on meta has no data to load
+    on_meta = torch.get_default_device().type == "meta"  # weights cannot be loaded there
     loads = weights == PRETRAINED and not on_meta and reads_initial_weights()
     arguments = {"in_chans": channels, **(options or {}), "num_classes": 0}
     try:

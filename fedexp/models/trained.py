@@ -14,7 +14,7 @@ HEAD, BACKBONE = "head", "backbone"
 
 
 def train_layers(backbone: nn.Module, paths: Sequence[str]) -> None:
-    """Train only the backbone's parameters below ``paths``; the others lose ``requires_grad``.
+    """Train only the backbone's parameters below ``paths``; all others lose ``requires_grad``.
 
     A path consists of whole names between dots (``layer1`` does not match ``layer10``) and may be
     inside a wrapper. Only matches at the outermost level count: ``layer4`` is found in a network
@@ -52,10 +52,10 @@ def check_trained(
     """Raise InputError if a phase of local training has no parameter to train.
 
     Args:
-        config: of the run.
-        backbone: it may be on the meta device.
+        config: the run's config.
+        backbone: the backbone; it may be on the meta device.
         parts: socket -> part.
-        personalization: has the phases.
+        personalization: the part that defines the phases.
     """
     trained = []
     for socket, part in {BACKBONE: backbone, **parts}.items():

@@ -14,8 +14,8 @@ from torchvision import models
 from fedexp.errors import InputError
 
 _UNUSED = ("aux1.", "aux2.", "AuxLogits.")  # auxiliary classifiers, absent from backbones
-_BACKBONE = "backbone."  # prefix of names in a whole model
-_COUNTER = ".num_batches_tracked"  # of BatchNorm; missing in old files, unused with a momentum
+_BACKBONE = "backbone."  # prefix of the backbone's names in a whole model
+_COUNTER = ".num_batches_tracked"  # BatchNorm's; old files lack it; unused with a momentum
 
 
 _READS = ContextVar("reads_initial_weights", default=True)
@@ -23,9 +23,9 @@ _READS = ContextVar("reads_initial_weights", default=True)
 
 @contextmanager
 def without_initial_weights() -> Iterator[None]:
-    """In this block networks are built without their initial weights; no file is needed.
+    """In this block networks are built without initial weights from files.
 
-    For a trained model, whose weights replace them all.
+    Use it for a trained model, whose weights then replace all initial weights.
     """
     token = _READS.set(False)
     try:
@@ -79,8 +79,9 @@ def load_file(
 ) -> None:
     """Copy the state dict at ``path`` into ``network``; see ``load_weights``.
 
-    From a whole model, as in a run's ``final.pt``, the backbone is used. Errors name ``setting``
-    (key and value) and ``alternative`` (the value for the library's own weights).
+    If the file holds a whole model, as a run's ``final.pt`` does, only the backbone is copied.
+    Errors name ``setting`` (key and value) and ``alternative`` (the value for the library's own
+    weights).
     """
     if not reads_initial_weights():
         return

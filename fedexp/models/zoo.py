@@ -10,7 +10,7 @@ from fedexp.errors import InputError
 from fedexp.models.layers import Projection, image_channels, project, without_inplace
 from fedexp.models.weights import load_weights
 
-# With torchvision's defaults these networks return a tuple with auxiliary logits in training.
+# With torchvision's defaults, in training these networks return a tuple with auxiliary logits.
 _PLAIN = {"aux_logits": False, "init_weights": False}
 _OPTIONS = {"googlenet": _PLAIN, "inception_v3": _PLAIN}
 

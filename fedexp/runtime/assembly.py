@@ -58,8 +58,8 @@ def assemble(
         fabric: device, precision and processes.
         data: the population's data.
         tracker: gets the record of every round.
-        client_folder: for client states and server tensors that exceed the RAM bound; None uses
-            temporary folders.
+        client_folder: folder for client states and server tensors that exceed the RAM bound; None
+            uses temporary folders.
     """
     _check_last_batches(plan, data)
     if fabric.device.type == "cpu":
@@ -105,7 +105,7 @@ def resident_module(plan: Plan) -> ClientModule:
 
 
 def _store(config: Config, folder: Path | None, name: str) -> TensorStore:
-    """``Setting.make_store``: a store with the same RAM bound as the client states."""
+    """Make a store for ``Setting.make_store``; its RAM bound is that of the client states."""
     return ServerTensors(config.clients.ram_gib * 2**30, folder / name if folder else None)
 
 
@@ -115,7 +115,7 @@ def _setting(
     module: ClientModule,
     make_store: Callable[[str], TensorStore],
 ) -> Setting:
-    """The parts' information about the experiment."""
+    """The ``Setting``: all that parts may know about the experiment."""
     counts = data.class_counts if len(data.counted) == len(data.clients) else None
     return replace(
         setting_without_data(plan, module, counts),
@@ -131,7 +131,7 @@ def _setting(
 
 
 def setting_without_data(plan: Plan, module: ClientModule, class_counts: Tensor | None) -> Setting:
-    """The setting with which a part makes its parameters and buffers.
+    """The ``Setting`` with which a part makes its parameters and buffers; it holds no samples.
 
     Args:
         plan: the checked config.
@@ -204,7 +204,7 @@ def _engine(config: EngineConfig, resources: Resources) -> Engine:
 
 
 def _overlap(config: Config, fabric: Fabric, data: FederatedData) -> Overlap:
-    """The evaluation beside training: a second engine with its own parts."""
+    """Evaluation that runs beside training, with a second engine that has its own parts."""
     copy = make_plan(config)
     module = resident_module(copy)
     setting = _setting(copy, data, module, partial(_store, config, None))
@@ -235,7 +235,7 @@ def _global_head(head: Head, round: int) -> Functional:
 
 
 def _check_last_batches(plan: Plan, data: FederatedData) -> None:
-    """Raise InputError if a batch of one sample would fail in BatchNorm."""
+    """Raise InputError if some batch has one sample and the model has BatchNorm that needs more."""
     size = plan.config.local.batch_size
     single = np.flatnonzero(data.sizes.numpy() % size == 1).tolist()
     if plan.sockets.personalization.tuning():

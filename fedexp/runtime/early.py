@@ -1,6 +1,6 @@
-"""Builds and checks parts of a config before Lightning is imported.
+"""Checks a config as far as possible before Lightning is imported, so that mistakes show quickly.
 
-The import of Lightning takes longer than that of PyTorch, and longer than these checks. So neither
+The import of Lightning takes longer than PyTorch's import, and longer than these checks. So neither
 this module nor its imports use Lightning.
 """
 
@@ -26,7 +26,7 @@ _WITHOUT_SHAPES: Mapping[str, type[Part]] = MappingProxyType(
         "aggregator": Aggregator,
     }
 )
-"""Socket -> class of its parts, for parts that are built before the data is described."""
+"""Socket -> base class of its parts, for parts that are built before the data is described."""
 
 
 def build_parts(config: Config) -> dict[str, Any]:
@@ -35,14 +35,14 @@ def build_parts(config: Config) -> dict[str, Any]:
 
 
 def build_optimizer(config: Config) -> LocalOptimizer:
-    """The local optimizer. Raises InputError."""
+    """Build the local optimizer. Raises InputError."""
     return LocalOptimizer(
         config.optimizer.node, config.schedule, config.optimizer.round_decay, config.rounds
     )
 
 
 def described_source(config: Config) -> Describer:
-    """The reader of the data, after a check of the parts' values and of the data's files.
+    """Check the parts' values and the data's files, and return the reader of the data.
 
     Raises:
         InputError: one line about the first mistake.
@@ -50,5 +50,5 @@ def described_source(config: Config) -> Describer:
     build_parts(config)
     source: Describer = build("data", config.data.node, Describer)
     source.describe()
-    build_optimizer(config)  # the last: PyTorch then imports its compiler, which takes seconds
+    build_optimizer(config)  # last, because PyTorch now imports its compiler, which takes seconds
     return source

@@ -43,15 +43,16 @@ def execute(
 ) -> RunResult:
     """Run the experiment, or resume it, and write all results to ``folder``.
 
-    It ends early, with the results so far, at ``limits.minutes``, SIGTERM, SIGUSR1 or SIGUSR2.
+    The run ends early, with the results so far, at ``limits.minutes``, SIGTERM, SIGUSR1 or SIGUSR2.
     If the run has several processes, this function starts them. If torchrun or SLURM has started
-    them, each process calls this function, and all return the first one's result and ``folder``.
+    them, each process calls this function, and all return the first process's result and
+    ``folder``.
 
     Args:
         config: the checked config.
         folder: the run's own folder; created if absent.
         launch: how the run was started.
-        source: the reader of the data, if it has been built (``early.described_source``).
+        source: the reader of the data; None to build the reader here.
 
     Raises:
         InputError: the config is invalid, ``folder`` has another run, its disk is full, or a
@@ -66,7 +67,7 @@ def execute(
 def _run(
     config: Config, folder: Path, launch: Launch, source: Describer | None
 ) -> tuple[RunResult, Message]:
-    """Run in this process, alone or as one of several; return result and final global model."""
+    """Run in this process, alone or as a rank; return its result and the final global model."""
     clock = Clock(config.limits.minutes)
     if launcher.this_process().rank == 0:
         check(folder, config)
@@ -155,9 +156,8 @@ def _result(
 def draw_partition(config: Config, folder: Path, source: Describer | None = None) -> list[Path]:
     """Draw the partition without training; write a picture and a table to ``folder``.
 
-    ``source`` reads the data (``early.described_source``).
-    Returns the paths of ``partition.png``, unless it cannot be drawn, and ``partition.csv``. Raises
-    InputError.
+    ``source`` reads the data (``early.described_source``). Returns the paths of ``partition.png``,
+    if it could be drawn, and of ``partition.csv``. Raises InputError.
     """
     data = load_data(config, plan(config, source).source, torch.device("cpu"))
     folder.mkdir(parents=True, exist_ok=True)

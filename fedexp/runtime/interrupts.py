@@ -18,14 +18,13 @@ NOTICE = b"\nfedexp: stopping when this round is done and saved; a second time s
 
 
 class Interrupts:
-    """Defers the first SIGINT, SIGTERM, SIGUSR1 or SIGUSR2 while the block runs.
+    """A context manager that defers the first SIGINT, SIGTERM, SIGUSR1 or SIGUSR2 in its block.
 
-    A second SIGINT or SIGTERM acts like the same signal outside the block. A second SIGUSR1 or
-    SIGUSR2 does nothing. Outside the main thread, where Python allows no signal handlers, nothing
-    is deferred.
+    A second SIGINT or SIGTERM acts as it does outside the block. A second SIGUSR1 or SIGUSR2 does
+    nothing. Outside the main thread, where Python allows no signal handlers, nothing is deferred.
 
     Args:
-        announce: print a notice at the first signal.
+        announce: whether to print a notice at the first signal.
 
     Attributes:
         received: the deferred signal; None if there was none.

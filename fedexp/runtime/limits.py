@@ -22,7 +22,7 @@ STOPPING = tuple(
     for name in ("SIGTERM", "SIGUSR1", "SIGUSR2")
     if name in signal.Signals.__members__
 )
-"""Signals by which SLURM announces the end of a job; submitit asks for SIGUSR2."""
+"""Signals with which SLURM announces the end of a job; submitit makes SLURM send SIGUSR2."""
 
 _DEADLINE = "FEDEXP_DEADLINE"  # seconds since the epoch
 _MINUTES = "FEDEXP_MINUTES"
@@ -30,10 +30,10 @@ _STOP_FILE = "FEDEXP_STOP_FILE"
 
 
 class Clock:
-    """The time of a run; starts when it is created.
+    """The time of a run, from the creation of the clock on.
 
     Args:
-        minutes: the time limit of this launch, in a sweep of the whole sweep; None for no limit.
+        minutes: the time limit of this launch, or of the whole sweep; None for no limit.
     """
 
     def __init__(self, minutes: float | None) -> None:
@@ -102,10 +102,11 @@ def stop_sweep(reason: str) -> None:
 
 
 def end_job_or_sweep(reason: str) -> None:
-    """After a job of a sweep has stopped, end the other jobs, unless only this job got a signal.
+    """After a job of a sweep has stopped, end the sweep, or only this job in a cluster's queue.
 
-    In a cluster's queue each job has its own time limit. There the signal, deferred until the round
-    was saved, now goes to submitit, which queues the job again and exits.
+    In a cluster's queue each job has its own time limit. If only this job got a signal there, the
+    signal was deferred until the round was saved. It now goes to submitit, which queues the job
+    again and exits.
     """
     alone = reason in signal.Signals.__members__ and reason_to_stop_sweep() is None
     if alone and "SUBMITIT_EXECUTOR" in os.environ:
@@ -119,5 +120,5 @@ def _stop_at_signal(number: int, frame: FrameType | None) -> None:
 
 
 def how_to_go_on(reason: str, done: str, folder: Path) -> str:
-    """The last line of a stopped run or sweep."""
+    """The last line that a stopped run or sweep prints: how to go on."""
     return f"{reason}: {done}; to go on, add resume={folder} (or resume=auto) to the same command"

@@ -37,7 +37,7 @@ from fedexp.tracking.tracker import Tracker, Trackers
 LOGGER = logging.getLogger(__name__)
 
 _CLIENTS = "clients_{}"
-"""A rank's folder for client states and server tensors that exceed the RAM bound."""
+"""Name of a rank's folder for client states and server tensors that exceed the RAM bound."""
 
 
 @dataclass
@@ -45,12 +45,12 @@ class OpenRun:
     """The contents of a run's folder that the run works with.
 
     Attributes:
-        folder: the run's folder, the same one in all processes.
+        folder: the run's folder; all processes use one folder.
         clients: this process's folder for states that exceed the RAM bound; deleted at the end.
         checkpoint: the checkpoint to resume from; with None the run begins at round 1.
         history: the metrics of every round so far.
         tracker: writes each round to the history and to ``recorder``.
-        recorder: the trackers of the config; it is finished with the summary.
+        recorder: the trackers of the config; at the end it gets the summary.
         identity: the content of ``run.json``; None in ranks other than the first.
     """
 
@@ -120,8 +120,8 @@ def open_run(
         config: the run's config.
         launch: how the run was started.
         ranks: the processes; all of them must call this function.
-        headlines: metric -> ``higher`` or ``lower``, whichever is better.
-        directions: the same of other metrics, by name or pattern.
+        headlines: headline -> ``higher`` or ``lower``, whichever is better.
+        directions: name or pattern of other metrics -> ``higher`` or ``lower``.
 
     Raises:
         InputError: the folder has another run, another process is using it, the run is finished
@@ -143,7 +143,7 @@ def open_run(
 
 
 def _agree_on_folder(folder: Path, ranks: Ranks) -> Path:
-    """The first rank's folder; deletes the empty folders that Hydra created for other ranks."""
+    """Return the first rank's folder; delete the empty folders that Hydra made for other ranks."""
     shared = ranks.from_first(folder.resolve)
     if ranks.is_first:
         return folder

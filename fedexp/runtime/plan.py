@@ -78,7 +78,7 @@ class Plan:
         description: shape and names of the dataset.
         backbone: builds the backbone for an ``input_shape``.
         head: builds a head with new initial weights.
-        feature_dim: d, the width of its features.
+        feature_dim: d, the width of the backbone's features.
         sockets: the method.
         optimizer: makes the local optimizer of a round.
         faults: the injected faults.
@@ -98,9 +98,9 @@ class Plan:
 
 
 def plan(config: Config, source: Describer | None = None) -> Plan:
-    """Build everything that needs no data, and check it. Raises InputError in one line.
+    """Build and check all objects that need no data. Raises InputError in one line.
 
-    ``source`` is the result of ``early.described_source``, if that was called.
+    ``source`` is the reader of the data; None to build the reader here.
     """
     check_trackers(config.tracking.trackers)
     settings = list(declared_settings(config))
@@ -167,7 +167,7 @@ def _finish(plan: Plan, backbone: nn.Module, traits: frozenset[str]) -> None:
 
 
 def _of_parts(sockets: Sockets, dataset: str) -> Iterator[Declaration]:
-    """The declarations of the parts; ``dataset`` is named in errors."""
+    """The declarations of the parts; errors name the ``dataset``."""
     for socket, part in sockets.by_name().items():
         yield declared(socket, part)
         if not part.takes_tokens:

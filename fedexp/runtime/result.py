@@ -25,8 +25,8 @@ class RunResult:
         lines: the content of ``metrics.jsonl``.
         summary: the content of ``summary.json``.
         make_model: creates ``model``.
-        stopped: why the run ended before the last round, such as ``limits.minutes=30``; None if it
-            did not.
+        stopped: why the run ended before the last round, such as ``limits.minutes=30``; None for a
+            complete run.
     """
 
     folder: Path

@@ -25,7 +25,7 @@ _MASKS = hasattr(signal, "pthread_sigmask")  # a POSIX system
 
 
 class _State:
-    """The state of this process; Hydra copies callbacks, so they cannot hold it.
+    """The interrupts of this process; Hydra copies its callbacks, so they cannot count interrupts.
 
     Attributes:
         interrupts: in the parent, the number of Ctrl-Cs.
@@ -39,10 +39,10 @@ class _State:
 def block_interrupts() -> None:
     """Block Ctrl-C and the signals in STOPPING in the parent of a sweep until its jobs are done.
 
-    A terminal or SLURM sends these signals to every process. They would end the pool if they
-    reached the parent, or a worker that is idle or starting. So the parent blocks them, and the
-    workers inherit this. Each job unblocks Ctrl-C and SIGTERM (``unblock_interrupts``). The third
-    Ctrl-C also interrupts the parent. At the other signals the parent stops the sweep.
+    A terminal or SLURM sends these signals to every process. A signal to the parent, or to a worker
+    that is idle or starting, would end all workers. So the parent blocks the signals, and the
+    workers inherit the block. Each job unblocks Ctrl-C and SIGTERM (``unblock_interrupts``). The
+    third Ctrl-C also interrupts the parent. At a signal in STOPPING the parent stops the sweep.
     """
     if _MASKS:
         resource_tracker.ensure_running()  # starting it later would unblock the signal
@@ -73,10 +73,10 @@ def _count_interrupts() -> None:
 
 @contextmanager
 def unblock_interrupts() -> Iterator[None]:
-    """Let Ctrl-C interrupt the block; an earlier, blocked Ctrl-C interrupts its start.
+    """Let Ctrl-C interrupt the with-block; an earlier, blocked Ctrl-C interrupts its start.
 
-    In a worker SIGTERM does the same, and ``ORPHANED``, which arrives when its parent ends.
-    A worker that has no job ends at once with its parent.
+    In a worker, SIGTERM also interrupts, and so does ``ORPHANED``, the signal of the parent's end.
+    A worker without a job ends at once with its parent.
     """
     if not _MASKS:
         yield
@@ -108,7 +108,7 @@ def record_interrupt() -> None:
 
 
 def was_interrupted() -> bool:
-    """Whether a job or the parent of this worker was; then the worker starts no other job."""
+    """Whether this worker starts no more jobs: one was interrupted, or the parent has ended."""
     if in_worker():
         follow_parent()
     return _State.interrupted or parent_has_ended()

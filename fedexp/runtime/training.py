@@ -25,7 +25,7 @@ def train(
         clock: the run's time.
 
     Returns:
-        The last trained round, and why training ended early; None if it did not.
+        The last trained round, and why training ended early (None if it ended as planned).
 
     Raises:
         Interrupted: Ctrl-C; the rounds so far are saved.
@@ -57,13 +57,13 @@ def _restore(federation: Federation, checkpoint: Checkpoint) -> None:
 
 
 class _SaveOrStop:
-    """Called after every round: saves a checkpoint if one is due, and decides about stopping.
+    """Called after every round: saves a checkpoint if one is due, and decides whether to stop.
 
     Without checkpoints (``interrupts`` is None) it saves nothing and stops training only at
     ``limits.idle_rounds``.
 
     Attributes:
-        stopped: why training ended before the last round; None if it did not.
+        stopped: why training ended before the last round; None if it has not stopped early.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Find files and folders of killed processes: a lock ends with the process that holds it."""
+"""Find the files and folders of killed processes: a process's locks end with the process."""
 
 import re
 import shutil
@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 LOCK = ".fedexp-temporary"
-"""The locked file in a temporary folder; the folder of a run has none of this name."""
+"""Name of the locked file in a temporary folder; a run's folder has no file of this name."""
 
 YOUNG = 60
-"""Seconds for which a file is left alone: its process may be about to lock it."""
+"""Age in seconds below which a file is not removed: its process may be about to lock it."""
 
 _NAME = re.compile(r"fedexp-(clients|ranks)-[a-z0-9_]{8}")
-"""The names of our temporary folders; a user's own folder may begin alike."""
+"""The full names of fedexp's temporary folders; a user's own folder may begin with this prefix."""
 
 
 def try_lock(file: BinaryIO) -> bool | None:
@@ -37,7 +37,7 @@ def try_lock(file: BinaryIO) -> bool | None:
 
 
 def hold(folder: Path) -> BinaryIO:
-    """Lock a temporary folder: ``remove_abandoned`` keeps it while the returned file is open."""
+    """Lock a temporary folder; while the returned file is open, nobody removes it as abandoned."""
     file = (folder / LOCK).open("wb")
     try_lock(file)
     return file

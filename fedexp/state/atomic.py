@@ -1,4 +1,4 @@
-"""Writing of files that are complete at any time, also after a kill or a power loss."""
+"""Write files so that they are complete at any time, also after a kill or a power loss."""
 
 import os
 import secrets
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Yield a temporary path in the folder of ``path``, with its suffix, for the new content.
+    """Yield a temporary path for the new content, in the folder and with the suffix of ``path``.
 
     The temporary file is renamed to ``path`` when the block ends, or removed if the block raises.
     Several processes may write the same ``path`` at once; the last one to finish wins.
@@ -25,14 +25,14 @@ def atomic_path(path: Path) -> Iterator[Path]:
 def write_atomically(path: Path, content: bytes | memoryview) -> None:
     """Replace the content of ``path``; if writing fails (OSError), the file does not change.
 
-    A power loss may undo it; ``write_durably`` is safe from that, but waits for the disk.
+    A power loss may undo the change; ``write_durably`` prevents this, but waits for the disk.
     """
     with atomic_path(path) as temporary:
         temporary.write_bytes(content)
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """``write_atomically``; the new content is on disk when this function returns."""
+    """Like ``write_atomically``, but the new content is on disk when this function returns."""
     with atomic_path(path) as temporary:
         temporary.write_bytes(content)
         sync(temporary)

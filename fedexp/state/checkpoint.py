@@ -3,16 +3,16 @@
 A checkpoint is a folder, ``checkpoints/round_0010``:
 
 * ``server.pt``: the global weights and the state of the parts' server halves;
-* ``measures.pt``: the state of the measures, if they have one;
+* ``measures.pt``: the state of the measures, if they have any;
 * ``clients/<number>.pt``: each client's state;
 * ``fixed/<socket>/<name>.pt``: server tensors of a part that never change, if it has any; all
   checkpoints share one file through hard links, if the disk allows them;
 * ``metrics.jsonl``: the rounds so far;
 * ``identity.json``: a copy of the run's ``run.json``;
-* ``checkpoint.json``: the round and the digests of these files.
+* ``checkpoint.json``: the round and the digests (hashes) of these files.
 
-A checkpoint whose files do not fit their digests is renamed to ``round_0010.damaged``. One that
-cannot be read is not changed: the disk may work again later.
+A checkpoint whose files do not fit their digests is renamed to ``round_0010.damaged``. A checkpoint
+that cannot be read is not changed: the disk may work again later.
 
 ``torch.load`` reads the ``.pt`` files with ``weights_only=True``. No state of random
 generators is needed: every draw is keyed by the seed, its purpose, the round and the client.
@@ -39,7 +39,7 @@ FIXED, MEASURES = "fixed", "measures.pt"
 
 
 class Manifest(BaseModel):
-    """``checkpoint.json``; ``files`` is name -> digest."""
+    """The content of ``checkpoint.json``; ``files`` maps each file's name to its digest."""
 
     round: int
     seconds: float
@@ -47,13 +47,13 @@ class Manifest(BaseModel):
 
 
 class Stateful(Protocol):
-    """An object whose state is saved."""
+    """An object whose state is saved in checkpoints."""
 
     def state_dict(self) -> dict[str, Any]:
         """The state; empty if there is none."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Inverse of ``state_dict``."""
+        """Restore the state that ``state_dict`` returned."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ class Checkpoint:
     """A complete checkpoint on disk.
 
     Attributes:
-        folder: its folder.
-        round: the last round in it.
-        seconds: the run's time up to that round.
-        files: names of its files; others in the folder are not part of it.
+        folder: the checkpoint's folder.
+        round: the last round in the checkpoint.
+        seconds: the run's time up to this round.
+        files: names of the checkpoint's files; other files in the folder do not belong to it.
     """
 
     folder: Path
@@ -79,7 +79,7 @@ class Checkpoint:
 
     @property
     def identity(self) -> Identity | None:
-        """The run that wrote it; None if it is older than this file."""
+        """The run that wrote the checkpoint; None if an old version wrote it without this file."""
         if IDENTITY not in self.files:
             return None
         return parse_identity((self.folder / IDENTITY).read_bytes())
@@ -113,7 +113,7 @@ class Checkpoint:
             store.put(client, ClientState(**load(files[client], device)))
 
     def _fixed(self) -> dict[str, dict[str, Path]]:
-        """Socket -> name -> file of its part's fixed state."""
+        """Socket -> name -> file, for the server tensors that never change."""
         found: dict[str, dict[str, Path]] = defaultdict(dict)
         for path in (Path(name) for name in self.files):
             if path.parts[0] == FIXED:
@@ -122,7 +122,7 @@ class Checkpoint:
 
 
 class _FixedState(Mapping[str, Tensors]):
-    """Name -> tensors of one part's fixed state; read from its file when accessed."""
+    """Name -> tensors of one part that never change; read from their file when accessed."""
 
     def __init__(self, files: Mapping[str, Path]) -> None:
         self._files = files
@@ -150,8 +150,8 @@ def verified(folder: Path) -> Checkpoint:
     """The checkpoint in ``folder``.
 
     Raises:
-        ValueError: it is damaged.
-        OSError: it cannot be read, perhaps only now.
+        ValueError: the checkpoint is damaged.
+        OSError: the checkpoint cannot be read, perhaps only for now.
     """
     try:
         manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())

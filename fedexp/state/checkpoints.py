@@ -33,7 +33,7 @@ LOGGER = logging.getLogger(__name__)
 
 _UNFINISHED, _DAMAGED = ".tmp", ".damaged"
 _FLUSHED_AT_ONCE = 8
-"""Number of files that are flushed at the same time; a disk writes them together."""
+"""Number of files that are flushed at a time, because a disk writes several files together."""
 
 
 class Checkpoints:
@@ -59,16 +59,16 @@ class Checkpoints:
         lines: bytes = b"",
         write: bool = True,
     ) -> None:
-        """Write a checkpoint, completely or not at all; it is on disk when this returns.
+        """Write a checkpoint, completely or not at all; on return it is on disk.
 
         Args:
-            round: the last round in it.
+            round: the last round in the checkpoint.
             seconds: the run's time so far.
             server: its weights and the parts' state are saved.
-            measures: their state is saved, if they have any.
+            measures: their state is saved, if there is any.
             states: (client, state), one at a time, so that they need not all fit into RAM.
             lines: the content of ``metrics.jsonl``.
-            write: whether this rank writes; others only iterate over ``states``.
+            write: whether this rank writes; all other ranks only iterate over ``states``.
 
         Raises:
             InputError: the disk is full or fails; earlier checkpoints are unchanged.
@@ -170,7 +170,7 @@ class Checkpoints:
         )
 
     def _discard(self, path: Path) -> None:
-        """Delete a checkpoint; an interrupted deletion leaves no complete-looking one."""
+        """Delete a checkpoint; after an interrupted deletion the rest does not look complete."""
         renamed = path.with_suffix(_UNFINISHED)
         os.replace(path, renamed)
         sync(self._folder)

@@ -14,10 +14,11 @@ class ClientState:
     Attributes:
         memories: part -> the part's memory for this client; with ``local.keep_optimizer`` also the
             state of the client's optimizers.
-        private: the weights that are not shared; empty until the client has trained.
+        private: the weights that the client does not share; empty until the client has trained.
         separate_model: the weights of the separate personal model, if the method trains one.
-        personal_model: all weights of the personal model, which is the separate model or else the
-            latest local model with ``Personalization.personal_weights``; empty if it is not kept.
+        personal_model: all weights of the personal model; empty if the model is not kept. It is the
+            separate model, or without one the latest local model with the weights of
+            ``Personalization.personal_weights``.
     """
 
     memories: dict[str, Memory] = field(default_factory=dict)
@@ -26,7 +27,7 @@ class ClientState:
     personal_model: Tensors = field(default_factory=dict)
 
     def memory(self, part: str) -> Memory:
-        """This client's persistent tensors for this part; changes to the dictionary are kept."""
+        """This client's memory for this part; changes to the returned dictionary are kept."""
         return self.memories.setdefault(part, {})
 
     def copy(self) -> "ClientState":
@@ -45,8 +46,8 @@ class ClientState:
     def method_nbytes(self) -> int:
         """Bytes that the method needs at the client: memories, private and separate weights.
 
-        ``personal_model`` does not count, because it is only kept for evaluation. A tensor that is
-        stored under several names counts once.
+        ``personal_model`` does not count, because only evaluation uses it. A tensor that is stored
+        under several names counts once.
         """
         groups = (*self.memories.values(), self.private, self.separate_model)
         tensors = (tensor for group in groups for tensor in group.values())

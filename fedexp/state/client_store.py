@@ -15,19 +15,19 @@ _MODEL = "personal_model"
 
 
 class ClientStore:
-    """A ``ClientState`` for each client.
+    """Keeps a ``ClientState`` for each client.
 
     ``with store.open(client) as state`` gives the state for reading and changing. When the block
-    ends, the least recently used states are written to disk until the others fit into the RAM
-    bound. Opening a state reads it back. Open states do not count towards the bound. Reading a
-    state without opening it moves nothing. An empty state takes no memory.
+    ends, the least recently used states are written to disk until the remaining states fit into the
+    RAM bound. Opening a state reads it back from disk. Open states do not count towards the bound.
+    Other methods that read a state do not move it. An empty state takes no memory.
 
     A state must own its tensors: writing the state to disk ends any sharing of memory with the
     resident module or another state.
 
     Args:
-        remember: the clients whose latest local model is kept for personal evaluation: all that
-            have trained (at most N models), this round's cohort, or none.
+        remember: the clients whose latest local model is kept for personal evaluation: all clients
+            that have trained (at most N models), this round's cohort, or none.
         ram_bytes: largest size of the states in RAM, or in the memory of the tensors' device.
         folder: for the states that exceed this size; see ``RamAndDisk``.
     """
@@ -36,7 +36,7 @@ class ClientStore:
         self._remember = remember
         self._open: dict[int, ClientState] = {}
         self._states: RamAndDisk[int, dict[str, Any]] = RamAndDisk(ram_bytes, folder)
-        # Client -> its non-empty memories and fields: known without reading the state from disk.
+        # Client -> names of its non-empty memories and fields, to avoid reading states from disk.
         self._contents: dict[int, frozenset[str]] = {}
         self._with_model: set[int] = set()
 
@@ -107,16 +107,16 @@ class ClientStore:
             yield client, self._peek(client)
 
     def memory(self, client: int, part: str) -> Memory:
-        """This client's persistent tensors for this part.
+        """This client's memory for this part.
 
-        Changes to the dictionary are kept if the state is open; otherwise it is a copy.
+        If the state is open, changes to the dictionary are kept; otherwise it is a copy.
         """
         if client in self._open:
             return self._open[client].memory(part)
         return dict(self._peek(client).memories.get(part, {}))
 
     def memories(self, part: str) -> Mapping[int, Memory]:
-        """Client -> its non-empty memory of this part; a memory is read when accessed."""
+        """Client -> its non-empty memory for this part; a memory is read when accessed."""
         clients = sorted(c for c, contents in self._contents.items() if part in contents)
         return _Memories(self, part, dict.fromkeys(clients))
 
@@ -126,7 +126,7 @@ class ClientStore:
         return self._peek(client).private if has_private else None
 
     def model(self, client: int) -> Tensors:
-        """Every weight of the client's personal model; KeyError if it is not kept."""
+        """All weights of the client's personal model; KeyError if the model is not kept."""
         if _MODEL not in self._contents[client]:
             raise KeyError(client)
         return self._peek(client).personal_model
@@ -166,13 +166,13 @@ class ClientStore:
         return state
 
     def _forget(self, client: int) -> None:
-        """This client's state is empty from now on."""
+        """Treat this client's state as empty from now on."""
         self._contents.pop(client, None)
         self._with_model.discard(client)
 
 
 class _Memories(Mapping[int, Memory]):
-    """Client -> its memory of one part; holds only the client numbers in memory."""
+    """Client -> its memory for one part; only the clients' numbers stay in RAM."""
 
     def __init__(self, store: ClientStore, part: str, clients: Mapping[int, None]) -> None:
         self._store, self._part, self._clients = store, part, clients

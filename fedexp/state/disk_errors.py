@@ -15,7 +15,7 @@ _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 @contextmanager
 def disk_errors_in_one_line(folder: Path | None = None) -> Iterator[None]:
-    """Raise InputError if the disk is full or fails; ``folder`` is the run's, if it is known."""
+    """In this block, raise InputError if the disk is full or fails; ``folder`` is the run's."""
     try:
         yield
     except OSError as error:

@@ -11,14 +11,14 @@ import torch
 
 def dump(value: Any) -> bytes:
     """Serialise a tensor, or containers of tensors and numbers, for ``load``."""
-    # Not directly into a file, because PyTorch would hide the reason of a failed write.
+    # Into memory first: on a failed write to a file, PyTorch would hide the reason.
     content = io.BytesIO()
     torch.save(value, content)
     return content.getvalue()
 
 
 def load(path: Path, device: torch.device) -> Any:
-    """Inverse of ``dump``, with the tensors on ``device``."""
+    """Read what ``dump`` serialised, with the tensors on ``device``."""
     return torch.load(path, weights_only=True, map_location=device)
 
 

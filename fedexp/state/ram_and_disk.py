@@ -43,7 +43,7 @@ class RamAndDisk(MutableMapping[K, V]):
 
     def __init__(self, ram_bytes: float, folder: Path | None = None) -> None:
         self._ram_bytes = ram_bytes
-        self._ram: OrderedDict[K, V] = OrderedDict()  # the oldest first
+        self._ram: OrderedDict[K, V] = OrderedDict()  # the oldest value first
         self._ram_used = 0
         self._sizes: dict[K, int] = {}  # of the values in RAM and on disk
         self._files: _Files[K, V] = _Files(folder)
@@ -141,7 +141,7 @@ class _Files(Generic[K, V]):
         self._removal: Callable[[], object] = lambda: None
 
     def write(self, key: K, value: V) -> None:
-        # Not directly into the file: PyTorch would hide the reason of a failure.
+        # Into memory first: on a failed write to a file, PyTorch would hide the reason.
         content = io.BytesIO()
         torch.save(value, content)
         with self._disk():
@@ -184,10 +184,10 @@ class _Files(Generic[K, V]):
 
 
 def _return_freed_memory() -> None:
-    """Return freed memory to the system; does nothing if the C library is not glibc.
+    """Return freed memory to the operating system; does nothing if the C library is not glibc.
 
-    Freed values leave memory fragmented: without this function, the process took nearly twice the
-    bound.
+    Freed values leave the memory fragmented: without this function, the process took nearly twice
+    the RAM bound.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

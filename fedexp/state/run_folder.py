@@ -31,9 +31,9 @@ LOGGER = logging.getLogger(__name__)
 
 FILE_NAME = "run.json"
 IDENTITY = "identity.json"
-"""The copy of ``run.json`` in a checkpoint; another name, as a checkpoint is not a run."""
+"""Name of the copy of ``run.json`` in a checkpoint; it differs, as a checkpoint is not a run."""
 DATA = "data.json"
-"""What the trained model needs to know of its data."""
+"""File with the facts about the data that the trained model needs."""
 PARTITION = "partition.csv"
 LOCK = ".lock"
 CHECKPOINTS = "checkpoints"
@@ -44,7 +44,7 @@ METRICS = "metrics.jsonl"
 AUTO = "auto"
 _ROUND = re.compile(r"round_\d{4,}")
 _LARGEST = 2**26
-"""Most bytes of a JSON file of fedexp (64 MiB)."""
+"""Largest size of fedexp's JSON files in bytes (64 MiB)."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Identity:
     Attributes:
         config: the checked config of the latest launch.
         wandb_id: the run's id in W&B; all launches share it.
-        headlines: metric for comparing runs -> ``higher`` or ``lower``, whichever is better.
-        directions: the same of other metrics, by name or pattern.
+        headlines: headline -> ``higher`` or ``lower``, whichever is better.
+        directions: name or pattern of other metrics -> ``higher`` or ``lower``.
         known: whether an earlier launch wrote this file.
     """
 
@@ -153,7 +153,7 @@ def locked(folder: Path) -> Iterator[None]:
             pid = file.read(20).decode(errors="replace").strip()
             raise InputError(f"{folder}: process {pid or '(unknown)'} is using this folder")
         file.truncate()
-        with suppress(OSError):  # the number is only for messages; the disk may be full
+        with suppress(OSError):  # the process number is only for messages; the disk may be full
             file.write(f"{os.getpid()}\n".encode())
         yield
 
@@ -210,8 +210,8 @@ def objective(summary: Mapping[str, Any], metric: str) -> float:
 def find_unfinished(root: Path, config: Config) -> Path | None:
     """The newest run of this config with rounds left to train, two levels below ``root``.
 
-    Skips runs in use by another process, finished runs without a checkpoint and, with a warning,
-    files of this name that cannot be read or are no run's.
+    Skips runs that another process uses, and finished runs without a checkpoint. Also skips each
+    ``run.json`` that cannot be read or is no run's, with a warning.
     """
     values = config.model_dump(mode="json")
     for path in sorted(root.glob(f"*/*/{FILE_NAME}"), reverse=True):
@@ -268,7 +268,7 @@ def parse_identity(content: bytes) -> Identity | None:
 
 
 def _is_foreign(path: Path) -> bool:
-    """Whether another program has made this ``run.json``: it is no file, or JSON but not ours."""
+    """Whether ``run.json`` is another program's: it is no file, or JSON but not fedexp's."""
     if path.exists() and not path.is_file():
         return True
     content = _json(path)
@@ -287,7 +287,7 @@ def _json(path: Path) -> bytes:
 
 
 def _content(path: Path) -> bytes:
-    """The content of the file; empty if there is no such file, but for example a pipe."""
+    """The content of the file; empty if the path is not a file, but for example a pipe."""
     if not path.is_file():
         return b""
     try:
