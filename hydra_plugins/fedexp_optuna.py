@@ -32,16 +32,16 @@ _RESULTS = "optimization_results.yaml"  # written by hydra-optuna-sweeper
 
 
 class StudySweeper(Sweeper):
-    """Runs the trials of a study; the value of a trial is the number that its job returns.
+    """Runs the trials of a study (Optuna's word for a search); a job returns its trial's value.
 
-    A failed trial does not end the study. The choices depend only on the sampler's seed and the
-    results. A study that is started again in its folder with ``resume`` therefore repeats the
-    finished trials from their files and then continues.
+    A failed trial does not end the study. The settings that Optuna chooses depend only on the seed
+    of Optuna's sampler and on the results. A study that is started again in its folder with
+    ``resume`` therefore repeats the finished trials from their files and then continues.
 
     Args:
-        params: key -> its range, in Hydra's syntax of sweeps.
-        options: the options of hydra-optuna-sweeper. ``direction`` has no effect: it follows from
-            the objective. ``n_jobs`` is 1 if jobs run one by one.
+        params: key -> range of values, in Hydra's syntax of sweeps.
+        options: the options of hydra-optuna-sweeper. ``direction`` has no effect: the direction
+            follows from the objective. ``n_jobs`` is 1 if jobs run one by one.
     """
 
     config: DictConfig
@@ -119,7 +119,7 @@ class StudySweeper(Sweeper):
 
     def _study(self, direction: str) -> Any:
         """The sweeper of hydra-optuna-sweeper."""
-        logging.getLogger("alembic").setLevel(logging.WARNING)  # it names each of its plugins
+        logging.getLogger("alembic").setLevel(logging.WARNING)  # logs each plugin's name
         from hydra_plugins.hydra_optuna_sweeper._impl import OptunaSweeperImpl
 
         fixed: dict[str, Any] = {"direction": direction, "max_failure_rate": 1.0}
@@ -133,7 +133,7 @@ class StudySweeper(Sweeper):
 
 
 class _StoppedError(Exception):
-    """The sweep has to stop: because of a signal or its time limit."""
+    """The sweep has to stop because of a signal or its time limit."""
 
 
 class _TrialLauncher(Launcher):
@@ -152,7 +152,7 @@ class _TrialLauncher(Launcher):
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
-        """Nothing to do: the launcher that it wraps is set up."""
+        """Do nothing: the wrapped launcher is already set up."""
 
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
@@ -165,7 +165,7 @@ class _TrialLauncher(Launcher):
             raise _StoppedError(reason)
         for result in results:
             if result.status is JobStatus.COMPLETED and math.isnan(result.return_value):
-                result.return_value = None  # a study takes NaN for an error of its own
+                result.return_value = None  # the study would take NaN for its own error
             else:
                 self.succeeded += result.status is JobStatus.COMPLETED
         return results

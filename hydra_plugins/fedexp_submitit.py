@@ -17,7 +17,7 @@ from fedexp.runtime.limits import how_to_go_on
 
 try:
     from hydra_plugins.hydra_submitit_launcher.submitit_launcher import BaseSubmititLauncher
-except ImportError:  # then its options do not exist, and nothing asks for these classes
+except ImportError:  # without the extra its options do not exist, and these classes are not used
     BaseSubmititLauncher = object
 
 _RESUME = "resume=auto"
@@ -54,6 +54,6 @@ class SlurmLauncher(_QueueLauncher):
 
 
 class LocalLauncher(_QueueLauncher):
-    """Processes of this machine, with the same files and signals: to try a sweep for SLURM."""
+    """Processes of this machine with SLURM's files and signals, to try a sweep before SLURM."""
 
     _EXECUTOR = "local"

@@ -35,11 +35,12 @@ class TableSweeper(Sweeper):
     """Runs every combination of the swept values, and the tables of papers.
 
     Args:
-        params: key -> values that a preset sweeps.
-        parts: several such products, for a table that is not one; see ``fedexp.papers.sweep``.
-        cells: names or patterns of the experiments to run of a table; None: all.
+        params: key -> values that a preset sweeps, in all combinations.
+        parts: for a table whose jobs are not all combinations of ``params``: its parts, see
+            ``fedexp.papers.sweep``.
+        cells: names or patterns of a table's experiments to run; None: all experiments.
         tune: how each method of a table is tuned before it runs with all seeds, see
-            ``fedexp.leaderboard.tuning``; None or without budgets: not at all.
+            ``fedexp.leaderboard.tuning``; None, or without budgets: methods are not tuned.
         max_batch_size: the largest number of jobs that the launcher gets at a time.
     """
 
@@ -78,7 +79,7 @@ class TableSweeper(Sweeper):
             self._check(self._tuning.one_trial_each(jobs) if self._tuning else jobs)
         except (InputError, HydraException):
             with suppress(OSError):
-                folder.rmdir()  # fails, as it should, if the folder holds a sweep
+                folder.rmdir()  # on purpose fails if the folder has files
             raise
         folder.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, folder / "multirun.yaml")
@@ -160,7 +161,7 @@ class TableSweeper(Sweeper):
 def _not_started(
     jobs: Sequence[Sequence[str]], results: Sequence[Sequence[JobReturn]]
 ) -> list[Sequence[str]]:
-    """The launched jobs that made no folder."""
+    """The launched jobs that did not create their folder."""
     folders = [
         Path(each.hydra_cfg.hydra.runtime.output_dir)
         for result in results
@@ -171,7 +172,7 @@ def _not_started(
 
 
 def _score(trial: JobReturn) -> float:
-    """The objective of a trial; NaN if it failed."""
+    """The objective of a trial; NaN if the trial failed."""
     return float(trial.return_value)
 
 

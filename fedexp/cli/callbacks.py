@@ -27,7 +27,7 @@ _OWN_PLUGINS = {
 
 
 class ProtectRuns(Callback):
-    """Refuses a folder that holds another run, before Hydra writes its own files there."""
+    """Refuses a folder that holds another run, before Hydra writes files into the folder."""
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Called by Hydra before it creates the run's folder."""
@@ -52,7 +52,7 @@ class AdaptPlugins(Callback):
             for node in (config.hydra.sweeper, config.hydra.launcher):
                 node._target_ = _OWN_PLUGINS.get(node._target_, node._target_)
             sampler = config.hydra.sweeper.get("sampler")
-            if sampler is not None and sampler.get("seed", 0) is None:  # of Optuna's choices
+            if sampler is not None and sampler.get("seed", 0) is None:  # Optuna's seed
                 sampler.seed = config.seed
 
 
@@ -62,7 +62,7 @@ class SweepTable(Callback):
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Called by Hydra in the parent after the last job; exits with 1 if a job failed.
 
-        In a contest, whose trials may fail, failed jobs are only named.
+        In a contest failed jobs are only named, since trials may fail.
         """
         from fedexp.papers.report import PaperReport
         from fedexp.reporting.sweep import jobs, report_sweep

@@ -1,4 +1,4 @@
-"""Shared functions of the commands: the config tree's folder, and how a command ends.
+"""Functions that all commands share: the folder of the config tree, and the end of a command.
 
 Imports nothing slow except Hydra, so that ``--help`` and completion are quick.
 """
@@ -33,7 +33,7 @@ _HYDRA_FLAGS = ("cfg", "help", "info", "multirun", "package", "resolve", "run", 
 
 
 def config_folder() -> str:
-    """The config tree: inside the package in a wheel, beside it in a clone."""
+    """The folder of the config tree: inside an installed package, beside the package in a clone."""
     package = Path(__file__).resolve().parents[1]
     candidates = [package / "conf", package.parent / "conf"]
     return str(next(path for path in candidates if (path / "config.yaml").is_file()))
@@ -51,7 +51,7 @@ def run_command(job: Callable[[], object]) -> None:
             job()
     except InputError as error:
         raise SystemExit(f"fedexp: {error}") from None
-    except Exception as error:  # of a part of the user's, or a mistake of fedexp
+    except Exception as error:  # an error in a user's part, or a mistake of fedexp
         print_shortened(error)
         raise SystemExit(1) from None
     except KeyboardInterrupt:  # before the job began

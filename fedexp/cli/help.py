@@ -36,7 +36,7 @@ def config_groups(sources: Sequence[Mapping[str, str]], hidden: Collection[str])
             group = path.parent.relative_to(root)
             name = f"{group.as_posix()}/{path.stem}"
             if group.parts[0] not in hidden and name not in listed:
-                listed.add(name)  # of two options with one name Hydra takes the first
+                listed.add(name)  # if two options have one name, Hydra takes the first
                 options[group.as_posix()].add(path.stem + origin)
     chosen = {group: sorted(found) for group, found in options.items() if found != {_ONLY}}
     return "\n".join(f"{group}: {', '.join(chosen[group])}" for group in sorted(chosen))
@@ -45,8 +45,7 @@ def config_groups(sources: Sequence[Mapping[str, str]], hidden: Collection[str])
 def paper_tables(sources: Sequence[Mapping[str, str]]) -> str:
     """The text of ``--help`` that lists the experiments of papers.
 
-    First comes one line for each table, with its title; then one line for each paper, with the
-    names of the paper's figures.
+    One line for each table gives its title. Then one line for each paper names the paper's figures.
     """
     found = dict(table_presets(_folders(sources)))
     figures: dict[str, list[str]] = defaultdict(list)

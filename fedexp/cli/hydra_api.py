@@ -12,7 +12,7 @@ from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf
 
 _IS_OLD = hydra.__version__.startswith("1.3.")
-_HAS_OLD_NAMES = omegaconf.__version__.startswith("2.3.")  # register_resolver is another one there
+_HAS_OLD_NAMES = omegaconf.__version__.startswith("2.3.")  # other register_resolver
 _BASE = {"version_base": "1.3"} if _IS_OLD else {}
 _EXECUTED = ("fedexp.*", "hydra_plugins.*", "logging.*", "colorlog.*", "optuna.*")
 """What Hydra 1.4 may call by a name in its own node: callbacks, log handlers, Optuna's samplers."""
@@ -33,22 +33,21 @@ def initialize(config_folder: str) -> Any:
 
 
 def register_resolver(name: str, resolver: Callable[..., Any], use_cache: bool = False) -> None:
-    """Register a resolver of interpolations such as ``${name:argument}``, again if need be."""
+    """Register or replace a resolver of interpolations such as ``${name:argument}``."""
     current = "register_new_resolver" if _HAS_OLD_NAMES else "register_resolver"
     getattr(OmegaConf, current)(name, resolver, use_cache=use_cache, replace=True)
 
 
 def runs_one_by_one(launcher: Launcher) -> bool:
-    """Whether it is Hydra's own launcher, which runs one job after another in this process."""
+    """Whether this is Hydra's own launcher, which runs one job after another in this process."""
     return type(launcher).__name__ == "BasicLauncher"
 
 
 def job_config(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[str]) -> DictConfig:
-    """The config of a job, composed from the config of its sweep and from its overrides.
+    """The config of one job of a sweep, composed from the sweep's config and the job's overrides.
 
-    The config of one job of a sweep, as Hydra 1.3 composes it. Hydra 1.4's own function refuses a
-    job whose sweeper differs from the sweep's, as in the cells of a table and the trials of a
-    search.
+    Hydra 1.3 composes it in the same way. Hydra 1.4 refuses a job whose config has another sweeper
+    than the sweep, such as a cell of a table or a trial of a search.
     """
     typed: Any = OmegaConf.to_container(sweep.hydra.overrides.hydra)
     name = sweep.hydra.job.config_name
@@ -72,6 +71,6 @@ class _JobLoader:
         return job_config(self._loader, master, overrides)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_loader":  # asked for while it is unpickled
+        if name == "_loader":  # unpickling asks for it before it is set
             raise AttributeError(name)
         return getattr(self._loader, name)

@@ -12,7 +12,7 @@ from fedexp.cli.suggestions import suggested_key
 from fedexp.config.renamed_keys import renamed
 from fedexp.errors import InputError
 
-_NO_OPTION = "Config group override must be"  # a group is null, or a number
+_NO_OPTION = "Config group override must be"  # Hydra's words if a group is set to null or a number
 _EXTRAS = {
     "hydra/sweeper/optuna": "optuna",
     "hydra/launcher/ray": "ray",
@@ -27,12 +27,12 @@ def one_line(overrides: Sequence[str], folder: Path) -> Iterator[None]:
     """Raise Hydra's errors about ``overrides`` as InputError, in one line with Hydra's words.
 
     Args:
-        overrides: as typed on the command line.
+        overrides: the overrides on the command line.
         folder: the config tree, for suggesting the right spelling of a key.
     """
     try:
         yield
-    except InstantiationException:  # raised by the job, not about the command line
+    except InstantiationException:  # an error of the job, not of the command line
         raise
     except (HydraException, OmegaConfBaseException) as error:
         at = f"{error.override}: " if isinstance(error, OverrideParseException) else ""

@@ -37,7 +37,7 @@ def config_folders() -> Iterator[tuple[str, Path]]:
 
 
 def _folder(point: EntryPoint) -> Path | None:
-    """The folder ``conf`` of the package for ``package:conf``; None if there is none.
+    """The folder ``conf`` of the package for the text ``package:conf``; None if it is missing.
 
     The package is found but not imported, so that a slow import delays no command.
     """

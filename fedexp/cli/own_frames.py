@@ -1,4 +1,4 @@
-"""Tracebacks that show a user's own code."""
+"""Shorter tracebacks, in which a user finds the own code."""
 
 import os
 import sys
@@ -18,11 +18,12 @@ _Call = tuple[FrameType, int]
 
 
 def shorten(error: BaseException) -> BaseException:
-    """The error with a shortened traceback, and a note that says how to see all calls.
+    """Shorten the error's traceback, and add a note about how to see all calls.
 
-    From the first call in a user's own file on, only the calls of fedexp are left out. Without such
-    a call the mistake is fedexp's, and only its calls are kept. The same is done for the errors
-    that led to this one. With ``FEDEXP_FULL_ERROR=1`` in the environment nothing is left out.
+    The traceback begins at the first call in a user's own file and leaves out calls of fedexp.
+    Without a call in a user's file the mistake is fedexp's: then only calls of fedexp are kept.
+    The errors that caused this error are shortened, too. With ``FEDEXP_FULL_ERROR=1`` in the
+    environment nothing is left out.
     """
     if os.environ.get(_FULL):
         return error
@@ -33,7 +34,7 @@ def shorten(error: BaseException) -> BaseException:
 
 
 def print_shortened(error: BaseException) -> None:
-    """Print the shortened error on standard error, as Python would at the end."""
+    """Print the shortened error on standard error, in Python's usual form."""
     shorten(error)
     sys.__excepthook__(type(error), error, error.__traceback__)
 

@@ -37,12 +37,13 @@ def register_resolvers() -> None:
 
 
 def with_saved_overrides(overrides: Sequence[str]) -> list[str]:
-    """The overrides, after the saved overrides of the run or sweep in ``resume=FOLDER``.
+    """Put the saved overrides of the run or sweep in ``resume=FOLDER`` before the typed overrides.
 
-    So that ``resume=FOLDER`` alone takes its config. What is typed replaces the same key there.
+    Thus ``resume=FOLDER`` alone repeats the saved config. A typed override replaces a saved
+    override of its key.
 
     Args:
-        overrides: as typed, with flags such as ``-m``, by which sweeps are resumed.
+        overrides: the typed arguments, with flags; a sweep is resumed with the flag ``-m``.
 
     Raises:
         InputError: the folder holds a sweep, and ``-m`` is missing.
@@ -61,19 +62,19 @@ def with_saved_overrides(overrides: Sequence[str]) -> list[str]:
     except InputError:
         raise
     except (OSError, ValueError, AttributeError, TypeError, YAMLError):
-        return list(overrides)  # it is checked later whether the folder holds a run
+        return list(overrides)  # a later check reports a folder without run
     typed = {"resume", "hydra.mode", "hydra.sweep.dir", *map(override_key, overrides)}
     kept = [str(each) for each in saved if override_key(str(each)) not in typed]
     return [*(each for each in overrides if each.startswith("-")), *kept, *_without(overrides)]
 
 
 def _without(arguments: Sequence[str]) -> list[str]:
-    """The arguments that are no flags."""
+    """The arguments without flags."""
     return [each for each in arguments if not each.startswith("-")]
 
 
 def choose_run_folder(root: str, new: str, *, _root_: DictConfig) -> str:
-    """Choose the folder of a run; all processes of a run use the folder of the first.
+    """Choose the folder of a run; all processes of the run use the choice of rank 0.
 
     Args:
         root: the folder of all runs, which are two levels below it.
@@ -102,7 +103,7 @@ def choose_sweep_folder(
         wanted = _identifying(overrides, of_hydra)
         for path in sorted(Path(root).glob(f"*/*/{_SWEEP}"), reverse=True):
             try:
-                if not path.is_file():  # nobody may ever write to a pipe
+                if not path.is_file():  # reading a pipe could wait for ever
                     raise ValueError("it is no file")
                 found = OmegaConf.load(path).hydra.overrides
                 same = _identifying(found.task, found.hydra) == wanted
@@ -121,7 +122,7 @@ def check_run_folder(config: DictConfig) -> None:
     Args:
         config: the whole config, including Hydra's node.
     """
-    if launcher.this_process().rank > 0:  # it uses the folder of rank 0
+    if launcher.this_process().rank > 0:  # other ranks use the folder of rank 0
         return
     folder, checked = Path(config.hydra.run.dir), _valid_config(config)
     with _exit_in_one_line():
@@ -134,10 +135,11 @@ def check_run_folder(config: DictConfig) -> None:
 
 
 def _searched(node: DictConfig) -> Path:
-    """The folder of all runs or sweeps that ``resume=auto`` has searched.
+    """The folder in which ``resume=auto`` has searched for runs or sweeps.
 
     Args:
-        node: ``hydra.run`` or ``hydra.sweep``. If its ``dir`` is typed, only that is searched.
+        node: ``hydra.run`` or ``hydra.sweep``. If its ``dir`` is typed, only this folder is
+            searched.
     """
     written = str(OmegaConf.to_container(node, resolve=False)["dir"])  # type: ignore[index, call-overload]
     searched = re.match(r"\$\{(?:run|sweep)_folder:([^,]+),", written)
@@ -204,7 +206,7 @@ def _exit_in_one_line() -> Iterator[None]:
 
 @contextmanager
 def _usable(key: str, folder: Path) -> Iterator[None]:
-    """Raise InputError if the folder's name is too long, or is a circle of links."""
+    """Raise InputError if the folder's name is too long, or its links form a circle."""
     try:
         yield
     except OSError as error:

@@ -59,16 +59,16 @@ _SYNONYMS = {
 def suggested_key(unknown: str, overrides: Sequence[str], folder: Path) -> str:
     """A sentence of advice about an unknown key; empty if no key is similar.
 
-    The sentence follows Hydra's error message. The similar key is sought in this order: keys of the
-    config that the other overrides choose, by name; keys under the names that other frameworks use;
-    keys of similar spelling. A key that a chosen option lacks is never suggested.
+    The sentence follows Hydra's error message. Candidates, in this order: keys of the config whose
+    last part has the unknown name; keys that other frameworks call by the unknown name; keys of
+    similar spelling. A key that the chosen options do not have is never suggested.
 
     Args:
         unknown: the key, for example "batch_size".
         overrides: the whole command line.
         folder: the config tree.
     """
-    if (folder / unknown).is_dir():  # a group that has several options: Hydra says to write +group=
+    if (folder / unknown).is_dir():  # a group; here Hydra's own message gives the advice +group=
         return ""
     group = unknown.partition(".")[0]
     owners = sorted({o for k, (g, o) in keys_of_files(folder) if (k, g) == (unknown, group)})
@@ -82,7 +82,7 @@ def suggested_key(unknown: str, overrides: Sequence[str], folder: Path) -> str:
 
 
 def _meant(unknown: str, known: Sequence[str], groups: Sequence[str]) -> str | None:
-    """The key or group that was meant; None if nothing is like ``unknown``."""
+    """The key or group that the user probably meant; None if nothing is similar to ``unknown``."""
     name = unknown.rpartition(".")[2]
     by_depth = sorted(known, key=lambda key: key.count("."))  # a stable sort
     same = [key for key in by_depth if "." in key and key.rpartition(".")[2] == name]
@@ -101,7 +101,7 @@ def _meant(unknown: str, known: Sequence[str], groups: Sequence[str]) -> str | N
 
 
 def _keys_in_use(overrides: Sequence[str], folder: Path) -> list[str]:
-    """The keys of the config with the options that the overrides choose, in the config's order."""
+    """The keys of the config that the overrides compose, in the config's order."""
     choices = dict(_choices(overrides, folder))
     typed = [f"{group}={option}" for group, option in choices.items()]
     for attempt in (typed, []):
@@ -116,7 +116,7 @@ def _keys_in_use(overrides: Sequence[str], folder: Path) -> list[str]:
 
 
 def _choices(overrides: Sequence[str], folder: Path) -> Iterator[tuple[str, str]]:
-    """(group, option) of the overrides that choose an option; of a sweep's options the first."""
+    """(group, option) of each override that chooses an option; for a sweep the first option."""
     for typed in overrides:
         group, equals, option = typed.partition("=")
         is_group = equals and (folder / group.lstrip("+")).is_dir() and not group.startswith("-")
@@ -125,7 +125,7 @@ def _choices(overrides: Sequence[str], folder: Path) -> Iterator[tuple[str, str]
 
 
 def _strays(choices: Mapping[str, str], config: Any, folder: Path) -> set[str]:
-    """Keys of the groups that only a preset sets, and that the chosen option does not have."""
+    """Keys below a group that only a preset sets and the group's chosen option does not have."""
     common: Any = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
     strays: set[str] = set()
     for group, option in choices.items():

@@ -1,9 +1,9 @@
-"""Sweeps: their time limit, and where the keys of config groups are checked.
+"""Sweeps: the time limit, and a check of keys in each job instead of once.
 
 Hydra first composes one config for the whole sweep, without the swept values. With
-``algorithm=fednh,fednh_paper head.rho=0.9`` FedNH's head is not chosen yet, and Hydra would reject
-``head.rho`` as unknown. A sweep over one value, ``head.rho=choice(0.9)``, is checked in each job
-instead.
+``algorithm=fednh,fednh_paper head.rho=0.9`` this config does not have FedNH's head yet, and Hydra
+would reject ``head.rho`` as unknown. Rewritten as a sweep over one value,
+``head.rho=choice(0.9)``, the key is checked in each job instead.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _SWEEPER = "hydra/sweeper"
 
 
 def check_in_jobs(arguments: Sequence[str], folder: Path) -> list[str]:
-    """Rewrite each value of a group's key as a sweep over this one value.
+    """Rewrite each override of a key in a config group as a sweep over one value.
 
     Sweepers other than fedexp's own get the arguments unchanged.
 
     Args:
-        arguments: as typed.
+        arguments: the arguments on the command line.
         folder: the config tree, whose folders are the groups.
     """
     parsed = [_parse(each) for each in arguments]
@@ -43,7 +43,7 @@ def check_in_jobs(arguments: Sequence[str], folder: Path) -> list[str]:
 def minutes(config: DictConfig) -> float | None:
     """The time limit of a sweep, ``limits.minutes``; None if it has no limit.
 
-    None, too, for a value that is not a positive number: the sweep's jobs will reject the value.
+    Also None for a value that is not a positive number: each job will reject the value.
     """
     found = OmegaConf.select(config, "limits.minutes")
     return float(found) if isinstance(found, int | float) and found > 0 else None
@@ -72,7 +72,7 @@ def sweep_name(folder: Path) -> str:
 
 
 def _has_values(override: Override) -> bool:
-    """Whether it is swept over several values; ``check_in_jobs`` makes sweeps of one value."""
+    """Whether the override sweeps several values; sweeps of ``check_in_jobs`` have one value."""
     if not override.is_sweep_override():
         return False
     return not override.is_discrete_sweep() or len(list(override.sweep_iterator())) > 1
@@ -83,7 +83,7 @@ def _is_flag(argument: str) -> bool:
 
 
 def _is_in_group(override: Override, folder: Path) -> bool:
-    """Whether it changes one value of a config group's option, for example ``head.rho=0.9``."""
+    """Whether the override changes a value inside a config group, such as ``head.rho=0.9``."""
     group, _, key = override.key_or_group.partition(".")
     is_value = override.type == OverrideType.CHANGE and not override.is_sweep_override()
     return is_value and bool(key) and group != "hydra" and (folder / group).is_dir()
@@ -95,7 +95,7 @@ def _as_sweep(typed: str, override: Override) -> str:
 
 
 def _parse(argument: str) -> Override | None:
-    """Parse the argument as an override; None if it is not one."""
+    """Parse the argument as an override; None if the argument is not an override."""
     try:
         return OverridesParser.create().parse_override(argument)
     except HydraException:

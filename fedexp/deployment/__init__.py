@@ -1,1 +1,1 @@
-"""A trained model outside the laboratory: loaded from a run, or exported to a file."""
+"""Using a trained model after its run: loaded from the run's folder, or exported to a file."""

@@ -25,8 +25,8 @@ _COUNTS = (1, 5)
 def export(predictor: Predictor, path: Path) -> None:
     """Write the model to ``path`` (.pt2), for ``torch.export.load``.
 
-    The program takes the raw tensor of ``Predictor.preparation``, any number of inputs, and returns
-    their probabilities.
+    The exported program takes a tensor of any number of raw inputs, in the form that
+    ``Predictor.preparation`` makes, and returns the class probabilities.
 
     Raises:
         InputError: PyTorch cannot export the model, or the file cannot be written.
@@ -43,7 +43,7 @@ def export(predictor: Predictor, path: Path) -> None:
         **asdict(preparation),
     }
     extra = {CLASSES: json.dumps(predictor.classes), INPUTS: json.dumps(inputs, indent=2)}
-    content = io.BytesIO()  # not directly into the file: PyTorch would hide why it fails
+    content = io.BytesIO()  # written to memory first: for a file PyTorch hides the error
     torch.export.save(program, content, extra_files=extra)
     try:
         write_atomically(path, content.getbuffer())
@@ -56,12 +56,12 @@ def _exported(predictor: Predictor) -> ExportedProgram:
     shapes = ({0: Dim("batch", min=1)},)
     logging.getLogger("torch.export").setLevel(logging.ERROR)
     try:
-        # Without oneDNN's kernels, which some CPUs lack.
+        # Without kernels of oneDNN, which some CPUs lack.
         portable = torch.backends.mkldnn.flags(enabled=False)
         with warnings.catch_warnings(), torch.no_grad(), portable:
             warnings.simplefilter("ignore")
             return torch.export.export(predictor.network, example, dynamic_shapes=shapes)
-    except Exception as error:  # of many kinds, depending on what the network does
+    except Exception as error:  # of many types, depending on the network
         reason = next(filter(None, map(str.strip, str(error).splitlines())), "no reason given")
         raise InputError(
             f"{predictor.name}: PyTorch cannot export this model "
@@ -84,6 +84,6 @@ def _compare(predictor: Predictor, program: ExportedProgram) -> None:
 
 
 def _examples(predictor: Predictor, count: int) -> Tensor:
-    """``count`` raw inputs of ones: they fit images, numbers, tokens and rows alike."""
+    """``count`` raw inputs of ones: valid images, numbers, tokens and rows of a table."""
     preparation = predictor.preparation
     return torch.ones(count, *preparation.shape, dtype=preparation.dtype)

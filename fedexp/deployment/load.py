@@ -21,17 +21,17 @@ from fedexp.state.saved_models import load_personal_model, load_weights
 
 
 def load(run: str | Path, model: str = FINAL, client: int | None = None) -> Predictor:
-    """Load a trained model, which takes raw inputs; the training data need not be there.
+    """Load a trained model that takes raw inputs; the training data are not needed.
 
-    The files hold tensors and text only. Networks and parts of your own must be importable, as in
-    training. Like a preset, ``run.json`` names classes that are imported and called: load only runs
-    that you trust.
+    Networks and parts that you wrote must be importable, as in training. The files hold only
+    tensors and text, but ``run.json`` names classes that are imported and called, like a preset:
+    load only runs that you trust.
 
     Args:
         run: the run's folder.
-        model: the global model: "final", after the last round, or "best", which is the best one in
-            validation if the run held out validation data (``data.validation``).
-        client: the number of a client, for its personal model instead.
+        model: the global model to load: "final" (after the last round) or "best" (the best on
+            validation data if the run held out validation data, ``data.validation``).
+        client: the number of a client whose personal model is loaded instead.
 
     Returns:
         A model with ``predict``, ``predict_proba`` and ``classes``, on the CPU.
@@ -60,7 +60,7 @@ def load(run: str | Path, model: str = FINAL, client: int | None = None) -> Pred
 
 
 def _config(folder: Path) -> Config:
-    """The run's config. Raises InputError if there is none."""
+    """The run's config. Raises InputError if the folder has none."""
     try:
         found = read(folder)
     except OSError as error:
@@ -113,7 +113,7 @@ def _check_global(module: ClientModule, folder: Path) -> None:
 
 
 def _personal_weights(folder: Path, config: Config, module: ClientModule, client: int) -> Tensors:
-    """The weights of the client's personal model, except fixed ones. Raises InputError."""
+    """The weights of the client's personal model, except fixed weights. Raises InputError."""
     count = config.clients.count
     if not 0 <= client < count:
         raise InputError(f"client={client}: the run has the clients 0 to {count - 1}")

@@ -9,12 +9,12 @@ from fedexp.data.preparations.preparation import Preparation
 
 
 class Network(nn.Module):
-    """Preparation, backbone and head; a client's own model personalizes the logits.
+    """Preparation, backbone, head and softmax; a personal model also personalizes the logits.
 
     Args:
-        preparation: how raw inputs become the backbone's inputs.
-        model: the trained model; its modules are shared.
-        personal: whether it is a client's personal model.
+        preparation: turns the tensor of raw inputs into the backbone's inputs.
+        model: the trained model; this network uses the model's modules without copying them.
+        personal: whether ``model`` is a client's personal model.
     """
 
     def __init__(self, preparation: Preparation, model: ClientModule, personal: bool) -> None:
@@ -24,7 +24,7 @@ class Network(nn.Module):
         self.personalization = model.personalization if personal else None
 
     def forward(self, raw: Tensor) -> Tensor:
-        """Probabilities [n, C], or [n, L, C] of tokens, from ``Preparation``'s raw tensor."""
+        """Probabilities [n, C], or [n, L, C] of L tokens, for the tensor of raw inputs."""
         z = at_least_float32(self.backbone(self.preparation.prepare(raw)))
         logits: Tensor = self.head(z)
         if self.personalization is not None:

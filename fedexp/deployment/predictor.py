@@ -12,13 +12,13 @@ from fedexp.deployment.network import Network
 
 @dataclass(frozen=True)
 class Predictor:
-    """A trained model with all that it needs to take raw inputs.
+    """A trained model together with the preparation of raw inputs.
 
     Attributes:
-        network: the raw tensor of ``preparation`` -> probabilities; in eval mode.
+        network: maps the tensor that ``preparation`` makes to probabilities; in eval mode.
         classes: the class names, in the order of the probabilities.
-        preparation: reads raw inputs, such as a table, image files or texts.
-        name: what it is, such as "global model of outputs/2026-01-31/12-00-00-4f2a".
+        preparation: reads raw inputs, such as a table, image files or texts, into a tensor.
+        name: a description, such as "global model of outputs/2026-01-31/12-00-00-4f2a".
     """
 
     network: Network
@@ -28,20 +28,20 @@ class Predictor:
 
     @property
     def takes(self) -> str:
-        """The raw inputs in words."""
+        """A description of the raw inputs that the model takes."""
         return self.preparation.form
 
     def predict(self, raw: Any, batch_size: int = 1000) -> np.ndarray:
-        """The name of the most probable class of each input, [n]; of tokens [n, L].
+        """The name of the most probable class of each input, [n]; of each of L tokens, [n, L].
 
         Args:
-            raw: raw inputs; what is allowed depends on the data, see ``Preparation.read``. A table
+            raw: raw inputs of the kind of the training data, see ``Preparation.read``: a table
                 (pandas or a dict of columns); uint8 images, image files or Pillow's images; texts;
-                sequences of token ids; arrays of numbers.
+                sequences of token ids; or arrays of numbers.
             batch_size: inputs in one forward pass.
 
         Raises:
-            InputError: ``raw`` does not fit.
+            InputError: ``raw`` does not fit the model.
         """
         best = self.predict_proba(raw, batch_size).argmax(axis=-1)
         names: np.ndarray = np.array(self.classes)[best]

@@ -1,1 +1,1 @@
-"""Contests: every method is tuned on validation data with the same trials, then compared."""
+"""Contests: every method is tuned on validation data with equally many trials, then compared."""

@@ -1,4 +1,4 @@
-"""Pictures of a contest: which conclusions survive, and ranks against the search budget."""
+"""Pictures of a contest: gains of the methods in each cell, and ranks by search budget."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def gains_map(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Figure:
 
     Args:
         frame: the standings.
-        cells: the columns, from left to right.
+        cells: the cells, which are the columns from left to right.
         metric: the name of the accuracy, for the title.
     """
     compared = frame[frame["gain"].notna()]
@@ -62,7 +62,8 @@ def ranks_by_budget(frames: Mapping[int, pd.DataFrame], most: int = 10) -> Figur
 
     Args:
         frames: search budget -> standings.
-        most: number of methods in colour, the best with any budget; the others are grey.
+        most: number of methods in colour: the methods with the best rank at any budget. Other
+            methods are grey.
     """
     ranks = pd.DataFrame({budget: by_mean_rank(frame) for budget, frame in frames.items()})
     best = list(ranks.min(axis=1).sort_values(kind="stable").index[:most])
@@ -85,5 +86,5 @@ def _mean(gain: Interval | None) -> float:
 
 
 def _words(cell: str) -> str:
-    """A cell's name in lines: ``digits_long_tail`` becomes ``long`` and ``tail``."""
+    """Break a cell's name into lines: ``digits_long_tail`` becomes ``long`` and ``tail``."""
     return cell.partition("_")[2].replace("_", "\n")

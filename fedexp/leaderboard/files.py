@@ -1,4 +1,4 @@
-"""Writes the results of a contest, their page and its pictures."""
+"""Writes the results, the page and the pictures of a contest."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def pictures(results: pd.DataFrame) -> list[tuple[str, str, Figure]]:
 
 
 def read_csv(path: Path) -> pd.DataFrame:
-    """The results that ``write`` has written."""
+    """Read the results from a ``leaderboard.csv`` of ``write``."""
     return pd.read_csv(path, keep_default_na=True).fillna({"setting": ""})
 
 

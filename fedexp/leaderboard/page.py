@@ -1,4 +1,4 @@
-"""The page of a contest: tables in Markdown, made from its results."""
+"""The page of a contest: tables in Markdown, made from the results."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ METRICS = (GLOBAL, PERSONAL)
 
 
 def cells_of(results: pd.DataFrame) -> list[str]:
-    """The cells with final runs."""
+    """The cells (experiments) with final runs."""
     return sorted(results.loc[results["trial"] == 0, "cell"].unique())
 
 
 def budgets_of(results: pd.DataFrame) -> list[int]:
-    """1, 4, 16, ... up to the largest number of trials of a method."""
+    """The search budgets to show: 1, 4, 16, ... up to the largest number of trials of a method."""
     most = max(1, int(results["trial"].max()))
     return [budget for budget in (1, 4, 16, 64) if budget <= most]
 
@@ -51,7 +51,7 @@ def page(results: pd.DataFrame) -> str:
 
 
 def _accuracies(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Table:
-    """Mean ± deviation, a row for each method and a column for each cell."""
+    """The table of accuracies, mean ± deviation: a row for each method, a column for each cell."""
     ranks = by_mean_rank(frame)
     found = {(row["cell"], row["method"]): row for row in frame.to_dict("records")}
     rows = []
@@ -71,7 +71,7 @@ def _accuracy(row: Mapping[Hashable, Any] | None) -> str:
 
 
 def _ranks(frames: dict[int, pd.DataFrame], metric: str) -> Table:
-    """The mean rank over cells with each search budget."""
+    """The table of mean ranks over cells: a row for each method, a column for each budget."""
     columns = [f"trials: {budget}" for budget in frames]
     ranks = pd.concat(map(by_mean_rank, frames.values()), axis=1, keys=columns)
     rows = [
@@ -83,7 +83,7 @@ def _ranks(frames: dict[int, pd.DataFrame], metric: str) -> Table:
 
 
 def _conclusions(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Table:
-    """In how many cells each method is ahead of, level with and behind fedavg."""
+    """The table of the numbers of cells where a method is ahead of, level with, behind FedAvg."""
     counts = conclusions(frame, cells).sort_values(["ahead", "behind"], ascending=[False, True])
     rows = [[str(method), *map(str, own)] for method, own in counts.iterrows()]
     title = f"{_title(metric)}: number of cells in which the interval against fedavg excludes 0"
@@ -91,7 +91,7 @@ def _conclusions(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Tabl
 
 
 def _costs(finals: pd.DataFrame, cells: Sequence[str]) -> Table:
-    """Fairness, bytes and seconds, means over cells and seeds."""
+    """The table of fairness, bytes and seconds: means over cells and seeds."""
     names = ["worst tenth", "gini", "megabytes", "seconds"]
     means = finals[finals["cell"].isin(cells)].groupby("method")[names].mean()
     ordered = means.sort_values("worst tenth", ascending=False)
@@ -107,7 +107,7 @@ def _costs(finals: pd.DataFrame, cells: Sequence[str]) -> Table:
 
 
 def _settings(results: pd.DataFrame, cells: Sequence[str], budget: int) -> Table:
-    """The chosen settings; an empty cell is the preset as it is."""
+    """The table of chosen settings; an empty cell is the preset without changes."""
     best = chosen(results, budget).drop_duplicates(["cell", "method"])
     table = best.pivot(index="method", columns="cell", values="setting").reindex(
         columns=list(cells)

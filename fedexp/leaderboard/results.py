@@ -31,13 +31,13 @@ KEYS = ["cell", "method", "setting"]
 
 
 def read_results(sweeps: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
-    """The runs of one contest's sweeps.
+    """Read the runs of the sweeps of one contest.
 
     Returns:
-        A frame with the columns ``cell``, ``method``, ``setting`` (the tuned overrides; empty: the
-        preset as it is), ``seed``, ``trial`` (its number from 1; 0 for a final run), ``score`` (the
-        objective of a trial), the accuracies, ``megabytes`` and ``seconds`` of the whole run; and
-        one line for each run that is left out.
+        A frame with a row for each run, and one line for each run that is left out. The columns are
+        ``cell``, ``method``, ``setting`` (the tuned overrides; empty: the preset without changes),
+        ``seed``, ``trial`` (the trial's number from 1; 0 for a final run), ``score`` (the objective
+        of a trial), the accuracies, and ``megabytes`` and ``seconds`` of the whole run.
 
     Raises:
         InputError: a folder holds no sweep of a contest, or nothing has run.
@@ -57,10 +57,10 @@ def read_results(sweeps: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
 
 
 def chosen(results: pd.DataFrame, budget: int) -> pd.DataFrame:
-    """The final runs with the setting that this budget of trials chooses.
+    """The final runs with the setting that a search with this budget chooses.
 
-    A method whose trials or final runs are missing in a cell is absent there. If the contest has
-    no trials, all runs are final.
+    A method whose trials or final runs are missing in a cell is absent in that cell. If the contest
+    has no trials, all runs are final.
     """
     trials = results[results["trial"] > 0]
     if trials.empty:
@@ -109,7 +109,7 @@ def _setting(run: Run, keys: Iterable[str]) -> Setting:
 
 
 def _other_options(run: Run, shared: Set[str]) -> list[str]:
-    """The options that the method has besides its algorithm, such as ``sampler=hics``."""
+    """The options of the method besides ``algorithm``, such as ``sampler=hics``."""
     typed = {override_key(each): each for each in run.overrides if each not in shared}
     return [typed[key] for key in run.choices if key in typed and key not in _OWN_COLUMNS]
 

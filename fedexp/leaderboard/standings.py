@@ -12,17 +12,18 @@ BASELINE = "fedavg"
 
 
 def standings(finals: pd.DataFrame, metric: str, baseline: str = BASELINE) -> pd.DataFrame:
-    """One row for each cell and method that measured ``metric``.
+    """A frame with a row for each cell and each method that measured ``metric`` in the cell.
 
     Args:
-        finals: the final runs of one budget; see ``results.chosen``.
-        metric: a column, higher is better.
+        finals: the final runs of one search budget; see ``results.chosen``.
+        metric: a column of ``finals`` in which higher values are better.
         baseline: the method to compare with.
 
     Returns:
-        ``cell``, ``method``, ``setting``, ``mean`` and ``std`` over seeds, ``seeds``, ``gain``, an
-        ``Interval`` of the paired differences to the baseline in this cell (None for the baseline
-        itself, and without one), and ``rank`` by the mean within the cell, from 1.
+        The columns are ``cell``, ``method``, ``setting``; ``mean`` and ``std`` over seeds;
+        ``seeds``; ``gain``, the ``Interval`` of the paired differences to the baseline in the cell
+        (None for the baseline itself, or without pairs); and ``rank`` by the mean within the cell,
+        from 1.
     """
     rows = []
     for cell, runs in finals.dropna(subset=[metric]).groupby("cell", sort=False):
@@ -44,9 +45,9 @@ def standings(finals: pd.DataFrame, metric: str, baseline: str = BASELINE) -> pd
 
 
 def by_mean_rank(frame: pd.DataFrame) -> pd.Series:
-    """Method -> mean rank over the cells, the best first.
+    """Method -> mean rank over the cells, the best method first.
 
-    A method that misses a cell of the others has no mean rank: it is absent.
+    A method without a rank in some cell is absent.
     """
     ranks = frame.pivot(index="method", columns="cell", values="rank").dropna()
     return ranks.mean(axis=1).sort_values(kind="stable")
@@ -62,7 +63,7 @@ def verdict(gain: Interval | None) -> str:
 
 
 def conclusions(frame: pd.DataFrame, cells: Sequence[str]) -> pd.DataFrame:
-    """Method -> in how many of ``cells`` it is ahead of, level with and behind the baseline."""
+    """Method -> the numbers of cells in which it is ahead of, level with, behind the baseline."""
     compared = frame[frame["cell"].isin(cells) & frame["gain"].notna()]
     words = compared.assign(verdict=compared["gain"].map(verdict))
     counts = words.groupby(["method", "verdict"]).size().unstack(fill_value=0)

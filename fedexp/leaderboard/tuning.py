@@ -1,8 +1,9 @@
 """The trials of a contest, and the choice among them.
 
-A contest is a table of experiments, methods and seeds. Each method is first tried with a few
-settings and one seed of its own. A search budget of b takes the best of the first b trials in
-validation; with this setting the method then runs with all seeds of the table.
+A contest is a table of experiments, methods and seeds. First, each method is tried with a few
+settings and a seed that is used for trials only. With a search budget of b, the setting with the
+best validation score among the first b trials is chosen. With this setting the method then runs
+with all seeds of the table.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ Setting = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Tuning:
-    """How the methods of a contest are tuned; ``hydra.sweeper.tune`` of its preset.
+    """How the methods of a contest are tuned: ``hydra.sweeper.tune`` of the contest's preset.
 
     Attributes:
-        seed: the seed of all trials; no seed of the table; None without trials.
-        budgets: numbers of trials, ascending.
-        common: key -> values that every method tries besides its preset's value.
-        own: algorithm -> key -> values that this method tries besides its preset's value.
+        seed: the seed of all trials, different from the table's seeds; None without trials.
+        budgets: search budgets (numbers of trials), ascending.
+        common: key -> values that every method tries besides the preset's value.
+        own: algorithm -> key -> values that only this method tries besides the preset's value.
     """
 
     seed: int | None
@@ -40,7 +41,7 @@ class Tuning:
 
     @classmethod
     def read(cls, node: Mapping[str, Any]) -> Tuning:
-        """The tuning of ``hydra.sweeper.tune``; without budgets there are no trials.
+        """Read ``hydra.sweeper.tune``; without budgets there are no trials.
 
         Raises InputError for a missing entry.
         """
@@ -59,11 +60,11 @@ class Tuning:
         return frozenset([*self.common, *(key for axes in self.own.values() for key in axes)])
 
     def settings(self, algorithm: str) -> list[Setting]:
-        """The settings to try, in order: the preset as it is, the common ones, then its own."""
+        """The settings to try, in order: the preset, settings of common keys, then of own keys."""
         return self._grid(algorithm)[: max(self.budgets)]
 
     def _grid(self, algorithm: str) -> list[Setting]:
-        """All combinations of the values, whatever the budgets."""
+        """All combinations of the values; their number does not depend on the budgets."""
         found: list[Setting] = [()]
         for axes in (self.common, self.own.get(algorithm, {})):
             for key, values in axes.items():
@@ -83,7 +84,7 @@ class Tuning:
         ]
 
     def one_trial_each(self, jobs: Iterable[Job]) -> list[Job]:
-        """A job of each experiment and method that overrides every tuned key, for a check."""
+        """For a check: one job of each experiment and method that overrides every tuned key."""
         return [[*job, *self._grid(algorithm_of(job))[-1]] for job in _rows(jobs)]
 
     def finals(self, jobs: Sequence[Job], scores: Sequence[float]) -> list[Job]:
@@ -104,16 +105,16 @@ class Tuning:
 
 
 def choice(scores: Sequence[float], budget: int) -> int:
-    """The number of the best of the first ``budget`` trials; of equal ones the first.
+    """The index of the best of the first ``budget`` trials; the first of equally good trials.
 
-    Trials with NaN have failed. If all have, it is the first trial.
+    A trial with NaN has failed. If all trials failed, the first trial is chosen.
     """
     tried = [-math.inf if math.isnan(score) else score for score in scores[:budget]]
     return tried.index(max(tried))
 
 
 def algorithm_of(job: Sequence[str]) -> str:
-    """The job's algorithm. Raises InputError if it names none."""
+    """The job's algorithm. Raises InputError if the job names no algorithm."""
     for each in job:
         if override_key(each) == "algorithm":
             return each.partition("=")[2]
@@ -125,5 +126,5 @@ def _axes(node: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def _rows(jobs: Iterable[Job]) -> list[Job]:
-    """The jobs without their seeds, each once."""
+    """The jobs without seeds; equal jobs are listed once."""
     return [list(row) for row in dict.fromkeys(tuple(unseeded(job)) for job in jobs)]

@@ -19,7 +19,7 @@ _MOST_COLUMNS = 6
 
 
 def bar_drawings(verdicts: Sequence[Verdict]) -> Iterator[Drawing]:
-    """A bar chart of our and the published values for each column of a table that has runs."""
+    """A bar chart of our values and the published values for each column of a table with runs."""
     columns = [
         members for members in by_column(verdicts) if any(each.cell.ours for each in members)
     ]
@@ -34,7 +34,7 @@ def bar_drawings(verdicts: Sequence[Verdict]) -> Iterator[Drawing]:
 
 
 def paper_bars(verdicts: Sequence[Verdict]) -> Figure:
-    """Draw our and the published values, with standard deviations."""
+    """Draw our values and the published values, with standard deviations."""
     cells = [verdict.cell for verdict in verdicts]
     figure, axes = bar_axes(method_names(verdicts), 0.45)
     series = [

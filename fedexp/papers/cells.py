@@ -27,22 +27,23 @@ class Cell:
     Attributes:
         experiment: the preset, such as ``fednh/cifar10_dir03``.
         table: the table of the paper.
-        metric: the metric; ``rounds_to_smoothed/*`` if ours are counted on smoothed curves.
+        metric: the metric; ``rounds_to_smoothed/*`` if we count rounds on smoothed curves.
         statistic: the statistic over rounds.
-        method: the override that chooses the method.
+        method: the overrides that choose the method, separated by spaces.
         overrides: the other overrides of this cell.
-        published: the paper's value.
-        spread: the paper's standard deviation, if any.
-        ours: seed -> our value. Empty: not run, or the target was not reached.
-        rounds: the smallest number of rounds that a run has done.
-        planned: the largest number of rounds in a run's config.
+        published: the published value.
+        spread: the published standard deviation; None if the paper has none.
+        ours: seed -> our value; a seed without a value, such as a target not reached, is absent.
+        rounds: the smallest number of rounds that one of the runs has done.
+        planned: the largest number of rounds in the runs' configs.
         measured: the smallest number of rounds in which a run measured the global accuracy.
-        differs: the changes on the command lines other than method, overrides and seed.
+        differs: further overrides of the runs that can change results, besides ``method`` and
+            ``overrides``.
         command: the command that repeats the cell.
         seeds: the number of seeds that were run, with or without a value; 0: not run.
-        repeated: whether a seed was run more than once; its longest run counts.
-        lacks: if no run belongs to this cell, the overrides of ``method`` that no run with its
-            first override has.
+        repeated: whether a seed was run more than once; then the longest run of the seed counts.
+        lacks: if no run belongs to this cell, but some runs have the first override of ``method``:
+            the further overrides of ``method`` that none of these runs has.
     """
 
     experiment: str
@@ -65,7 +66,7 @@ class Cell:
 
     @property
     def column(self) -> tuple[str, ...]:
-        """The keys of the cell's column, without ``rounds``, which may differ within a column."""
+        """Identifies the column of the published table; ``rounds`` may differ within a column."""
         return self.table, self.metric, self.statistic, *_without_rounds(self.overrides)
 
     @property
@@ -80,7 +81,7 @@ class Cell:
 
     @property
     def mean(self) -> float:
-        """Our mean over seeds; NaN without any."""
+        """Our mean over seeds; NaN without a value."""
         return sum(self.ours.values()) / len(self.ours) if self.ours else math.nan
 
     @property
@@ -94,9 +95,9 @@ def cells(runs: Sequence[Run], smooth: bool = False) -> Iterator[Cell]:
     """Yield each published number of the runs' experiments, with our values for it.
 
     A run belongs to a row of its preset's ``paper:`` list if it has the row's method and overrides.
-    If several rows fit, the rows that explain most of the run's command line are chosen. Runs of
-    one row whose command lines differ become separate cells. With ``smooth``, rounds to a target
-    are counted on smoothed curves.
+    If several rows fit, the rows that contain most of the run's overrides are chosen. Runs of one
+    row whose overrides differ become separate cells. With ``smooth``, rounds to a target are
+    counted on smoothed curves.
     """
     for experiment, members in _by_experiment(runs).items():
         rows = merged_rows(members)
@@ -110,7 +111,10 @@ def cells(runs: Sequence[Run], smooth: bool = False) -> Iterator[Cell]:
 
 
 def _lacking(runs: Sequence[Run], method: str) -> tuple[str, ...]:
-    """The overrides of ``method`` that no run with its first override has; () without such runs."""
+    """The overrides of ``method`` that are in no run with the method's first override.
+
+    Empty if no run has the first override.
+    """
     first, *others = method.split()
     near = [run for run in runs if _has(run, first)]
     return tuple(each for each in others if near and not any(_has(run, each) for run in near))
@@ -129,7 +133,7 @@ def _without_rounds(overrides: Sequence[str]) -> list[str]:
 
 
 def _alike(runs: Sequence[Run], row: Published, method: str) -> list[list[Run]]:
-    """Group the runs by their unexplained overrides, groups with the fewest first."""
+    """Group runs with equal unexplained overrides; groups with the fewest overrides come first."""
     groups: dict[frozenset[str], list[Run]] = {}
     for run in runs:
         groups.setdefault(frozenset(_unexplained(run, row, method)), []).append(run)
@@ -166,11 +170,10 @@ def _cell(experiment: str, row: Published, method: str, runs: Sequence[Run], smo
 
 
 def _answers(rows: Sequence[Published], runs: Sequence[Run]) -> dict[tuple[int, str], list[Run]]:
-    """(Row's number, method) -> the runs that belong to it.
+    """(Number of a row, method) -> the runs that belong to this row and method.
 
-    Of the rows of one metric that fit a run, the rows that leave the fewest of its overrides
-    unexplained are chosen. So a run with ``clients.per_round=30`` belongs to the row with this
-    override.
+    Of the rows of one metric that fit a run, the rows with the fewest unexplained overrides of the
+    run are chosen. So a run with ``clients.per_round=30`` belongs to the row with this override.
     """
     found: dict[tuple[int, str], list[Run]] = {}
     for run in runs:
@@ -225,19 +228,22 @@ def _readings(run: Run) -> tuple[str, str]:
 
 
 def _reading(run: Run, wanted: Sequence[str]) -> str:
-    """The override of the run's algorithm, if it is a variant of the wanted one; else empty."""
+    """``algorithm=<name>`` if the run's algorithm is a variant of the wanted one; else empty.
+
+    Variants have the suffix ``_paper`` or ``_released``.
+    """
     name, method = _readings(run)
     return f"algorithm={name}" if name != method and f"algorithm={method}" in wanted else ""
 
 
 def _parsed(override: str) -> tuple[str, str]:
-    """Key and parsed value of an override: ``0.30`` and ``0.3`` are the same."""
+    """Key and parsed value of an override: ``0.30`` and ``0.3`` are parsed to equal values."""
     return override_key(override), repr(_value(override.partition("=")[2]))
 
 
 @cache
 def _value(text: str) -> Any:
-    if {*"&*"} & {*text}:  # aliases can grow without bounds
+    if {*"&*"} & {*text}:  # YAML's aliases: a few could expand to a huge value
         return text
     try:
         return yaml.safe_load(text)

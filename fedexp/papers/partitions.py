@@ -1,4 +1,7 @@
-"""The partitions of the papers' released code, drawn from numpy's frozen legacy generator."""
+"""The partitions of the papers' released code, drawn from numpy's legacy random generator.
+
+This generator draws the same numbers in every version of numpy.
+"""
 
 from functools import partial
 from typing import Annotated
@@ -22,10 +25,11 @@ def dirichlet_fednh(
 ) -> list[np.ndarray]:
     """The partition of FedNH's released code (Dai et al., AAAI 2023), bit for bit.
 
-    Classes are spread in label order by Dir(beta). A client that has n/N samples gets no more. From
-    the third class on, the i-th client with at most one class so far swaps its piece with the i-th
-    client from the end. A draw is accepted if every client has 10 samples and 2 classes. The third
-    draw is always accepted, so a client may have fewer samples, or none.
+    In label order, each class is spread over the clients in shares from Dirichlet(beta). A client
+    that already has n/N samples gets no more. From the third class on, the i-th client with at most
+    one class so far swaps its samples of this class with the i-th client from the end. A draw is
+    accepted if every client has 10 samples and 2 classes. The third draw is always accepted, so a
+    client may have fewer samples, or none.
 
     Args:
         labels: [n] class of each sample.
@@ -37,7 +41,7 @@ def dirichlet_fednh(
         InputError: the seed is too large.
     """
     generator = _generator(seed)
-    generator.permutation(len(labels))  # the released code draws it and does not use it
+    generator.permutation(len(labels))  # drawn and not used by the released code
     for _ in range(DRAWS):
         owner, held = _fednh_draw(labels, num_clients, beta, generator)
         sizes = np.bincount(owner, minlength=num_clients)
@@ -81,9 +85,11 @@ def dirichlet_recut(
     """The partition of FedSC's released code (NID1), bit for bit.
 
     The shuffled samples are cut into one part for each group of clients. Within a group each class
-    is spread by Dir(beta), and a client that has its fair share gets no more. This is redrawn until
-    every client has ``min_share`` of a fair share. The clients' samples, sorted by class, are then
-    concatenated and cut into N pieces that differ in size by at most one.
+    is spread over the clients in shares from Dirichlet(beta). A client's fair share is the number
+    of the part's samples divided by the number of the group's clients; a client that already has a
+    fair share gets no more. A group is drawn again until every client has the fraction
+    ``min_share`` of a fair share. The clients' samples, sorted by class, are then concatenated and
+    cut into N pieces that differ in size by at most one.
 
     Args:
         labels: [n] class of each sample.
@@ -92,7 +98,7 @@ def dirichlet_recut(
         seed: the run's seed; used if ``draw_seed`` is None.
         draw_seed: the seed of numpy's legacy generator.
         group: number of clients in a group; the last group may be smaller.
-        min_share: the share of a fair share that every client must have before the last cut.
+        min_share: the fraction of a fair share that every client must have before the last cut.
         max_tries: largest number of draws for a group.
 
     Raises:
@@ -125,9 +131,9 @@ def dirichlet_recut(
 def _balanced_counts(
     sizes: np.ndarray, width: int, fair: float, beta: float, generator: np.random.RandomState
 ) -> np.ndarray:
-    """Draw the samples of each class at each of ``width`` clients, [width, C].
+    """Draw the number of samples of each class for each of ``width`` clients, [width, C].
 
-    A client that has ``fair`` samples gets none of the later classes.
+    A client that already has ``fair`` samples gets no samples of later classes.
     """
     counts = np.zeros((width, len(sizes)), dtype=np.int64)
     for label, size in enumerate(sizes):
@@ -144,12 +150,13 @@ def legacy_dirichlet(
     min_size: NonNegativeInt = 2500,
     max_tries: PositiveInt = 10000,
 ) -> list[np.ndarray]:
-    """Each class over the clients by Dir(beta), redrawn until every client has ``min_size``.
+    """FedPTR's partition: each class is spread over the clients in shares from Dirichlet(beta).
 
-    With ``draw_seed=0`` the clients have the sizes in FedPTR (Chen et al., 2023, Table 11). Shares
-    come from numpy's legacy generator and are rounded down; one random client gets the rest of a
-    class. Client 0 gets the first samples of each class in the order of the dataset, client 1 the
-    next, and so on.
+    Shares are drawn again until every client has ``min_size`` samples. With ``draw_seed=0`` the
+    clients have the sizes in FedPTR (Chen et al., 2023, Table 11). Shares come from numpy's legacy
+    generator. Numbers of samples are rounded down; one random client gets the rest of a class.
+    Client 0 gets the first samples of each class in the order of the dataset, client 1 the next
+    samples, and so on.
 
     Args:
         labels: [n] class of each sample; classes must be of equal size.
@@ -196,10 +203,10 @@ def _legacy_counts(
 
 
 def _generator(seed: int) -> np.random.RandomState:
-    """Numpy's legacy generator, which draws the same numbers in every version of numpy.
+    """Numpy's legacy generator with this seed.
 
     Raises:
-        InputError: the seed is too large for it.
+        InputError: the seed is too large for the generator.
     """
     if seed >= 2**32:
         raise InputError(f"seed={seed}: this partition needs a seed below {2**32}")
@@ -207,9 +214,10 @@ def _generator(seed: int) -> np.random.RandomState:
 
 
 def _cut(size: int, shares: np.ndarray) -> np.ndarray:
-    """[N] integers that sum to ``size``: differences of the rounded-down cumulative ``shares`` [N].
+    """Divide ``size`` samples by ``shares`` [N]; returns each client's number of samples [N].
 
-    The last client gets the remaining samples: all of them if no share is positive.
+    The numbers are the differences of the cumulative shares, times ``size`` and rounded down. The
+    last client gets the remaining samples: all samples if no share is positive.
     """
     total = shares.sum()
     ends = (np.cumsum(shares / total) * size).astype(np.int64) if total > 0 else 0 * shares
@@ -220,6 +228,6 @@ def _cut(size: int, shares: np.ndarray) -> np.ndarray:
 def _balanced_shares(
     sizes: np.ndarray, limit: float, beta: float, generator: np.random.RandomState
 ) -> np.ndarray:
-    """[N] shares of a class by Dir(beta); 0 for clients whose ``sizes`` [N] reach ``limit``."""
+    """A class's shares [N] from Dirichlet(beta); 0 where ``sizes`` [N] reach ``limit``."""
     shares = np.nan_to_num(generator.dirichlet(np.full(len(sizes), beta)))
     return np.where(sizes < limit, shares, 0.0)

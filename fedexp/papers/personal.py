@@ -24,7 +24,7 @@ _ROWS = [
 
 
 def personal_table() -> Table:
-    """A row for each paper: its name for personal accuracy, our metric, and what it needs."""
+    """A row for each paper: its name for personal accuracy, our metric, and the needed options."""
     return Table(
         "Personal accuracy in the papers",
         ["paper", "its name", "metric", "needs"],

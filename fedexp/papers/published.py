@@ -21,8 +21,8 @@ class Published(BaseModel):
         metric: a headline metric, or ``rounds_to/<target>`` in rounds.
         statistic: the statistic over rounds: ``final``, ``best`` or ``mean_last5``.
         values: the override that chooses a method -> the published value.
-        spread: the same overrides -> the published standard deviation, where there is one.
-        overrides: the overrides of this cell in addition to the preset.
+        spread: the override that chooses a method -> the published standard deviation, if any.
+        overrides: the overrides of this row in addition to the preset.
     """
 
     model_config = STRICT
@@ -54,12 +54,12 @@ def _is_number(text: str) -> bool:
 
 
 def checked_rows(nodes: Sequence[Node]) -> list[Published]:
-    """The rows of a config's ``paper:``. Raises InputError if one is wrong."""
+    """The rows of a config's ``paper:`` list. Raises InputError if a row is wrong."""
     return [check(Published, node, prefix=f"paper.{number}.") for number, node in enumerate(nodes)]
 
 
 def published_by(run: Run) -> list[Published]:
-    """Published rows in a run's config. Raises InputError, which names the run, if one is wrong."""
+    """The published rows in a run's config. Raises InputError, with the run's folder, if wrong."""
     rows = run.config.get("paper") or []
     try:
         if not isinstance(rows, list):
@@ -70,7 +70,10 @@ def published_by(run: Run) -> list[Published]:
 
 
 def merged_rows(runs: Sequence[Run]) -> list[Published]:
-    """Each row of the runs' ``paper:`` lists once, with all methods; older runs may have fewer."""
+    """The rows of the runs' ``paper:`` lists, each once and with the methods of all runs.
+
+    Older runs may list fewer methods.
+    """
     found: dict[tuple[str, ...], Published] = {}
     for row in (row for run in runs for row in published_by(run)):
         key = (row.table, row.metric, row.statistic, *row.overrides)

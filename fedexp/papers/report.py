@@ -21,9 +21,9 @@ from fedexp.reporting.table import Table
 
 @dataclass(frozen=True)
 class PaperReport(Report):
-    """A report that compares our numbers with the published ones.
+    """A report that compares our numbers with the published numbers.
 
-    If curves are smoothed, rounds to a target are compared with the paper on smoothed curves only.
+    If curves are smoothed, our rounds to a target are counted on the smoothed curves.
     """
 
     @staticmethod
@@ -33,7 +33,7 @@ class PaperReport(Report):
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
-        """Our numbers and the paper's; see ``verdicts.beside_the_paper``."""
+        """Each published number with our number and a verdict; see ``beside_the_paper``."""
         return beside_the_paper(self.runs, self.measures.smooth)
 
     @property
@@ -48,14 +48,14 @@ class PaperReport(Report):
 
     @property
     def frames(self) -> dict[str, pd.DataFrame]:
-        """All numbers, by the names of their files."""
+        """File name without suffix -> frame of numbers."""
         return super().frames | {"paper": self.paper}
 
     def further_tables(self) -> list[Table]:
-        """Tables that compare our numbers with the papers' numbers.
+        """Tables that compare our numbers with the published numbers.
 
-        One table for each combination of experiment, table of the paper and metric. If a paper
-        reports a personal metric, the last table defines each paper's personal accuracy.
+        There is one table for each combination of experiment, table of the paper and metric. If a
+        paper reports a personal metric, the last table defines each paper's personal accuracy.
         """
         is_personal = any(name.startswith("personal/") for name in self.personal_metrics)
         return [*paper_tables(self.verdicts), *([personal_table()] if is_personal else [])]

@@ -1,8 +1,9 @@
 """A paper's table as a sweep: its jobs, changes on the command line, and the list of all tables.
 
-A table is a preset ``experiment/<paper>/<name>.yaml``. Its ``hydra.sweeper.params`` has the values
-of each axis; the axis ``experiment`` has the table's cells. A table that is not one product has
-``hydra.sweeper.parts``: each part is a product with ``params``.
+A table is a preset ``experiment/<paper>/<name>.yaml``. The jobs are all combinations of the values
+of some keys, the axes, in ``hydra.sweeper.params``. The values of the axis ``experiment`` are the
+table's cells. A table whose jobs are not all combinations has ``hydra.sweeper.parts``: the jobs of
+a part are all combinations of the part's axes and of ``params``.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class TableSweep:
 
     Attributes:
         name: the preset, such as ``fednh/table1``.
-        parts: the axes of each product.
+        parts: the axes of each part; a table without parts is one part.
     """
 
     name: str
@@ -51,20 +52,20 @@ class TableSweep:
     def read(
         cls, name: str, params: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]
     ) -> TableSweep:
-        """The table of ``hydra.sweeper.params`` and ``hydra.sweeper.parts``."""
+        """The table with these ``hydra.sweeper.params`` and ``hydra.sweeper.parts``."""
         common = {key: values_of(value) for key, value in params.items()}
         own = [{key: values_of(value) for key, value in part.items()} for part in parts]
-        # The seeds vary fastest, so that one method's runs are neighbours.
+        # The seeds vary fastest, so that the runs of one method follow each other.
         products = [{**common, **part} for part in own or [{}]]
         return cls(name, [dict(sorted(each.items(), key=_seed_last)) for each in products])
 
     @property
     def first_cell(self) -> str:
-        """The experiment of the first cell; only this one runs without Hydra's ``-m``."""
+        """The experiment of the first cell; without Hydra's ``-m`` only this cell runs."""
         return self.parts[0][CELLS][0]
 
     def only(self, patterns: Sequence[str]) -> TableSweep:
-        """The table with only the cells that fit. Raises InputError if no cell fits a pattern."""
+        """The table with the cells that fit a pattern. Raises InputError if a pattern fits none."""
         cells = list(dict.fromkeys(itertools.chain(*(part[CELLS] for part in self.parts))))
         for pattern in patterns:
             if not any(_fits(cell, pattern) for cell in cells):
@@ -98,7 +99,7 @@ class TableSweep:
         return result
 
     def changes(self, typed: Axes) -> list[str]:
-        """The typed overrides that can change the table's results."""
+        """The overrides on the command line that can change the table's results."""
         return [
             f"{key}={value}"
             for key, values in typed.items()
@@ -108,7 +109,7 @@ class TableSweep:
         ]
 
     def jobs(self) -> list[list[str]]:
-        """The overrides of each job, without repetitions."""
+        """The overrides of each job; equal jobs are listed once."""
         jobs = [
             tuple(f"{key}={value}" for key, value in zip(part, job, strict=True))
             for part in self.parts
@@ -137,12 +138,12 @@ def table_jobs(
     typed: Axes,
     compose: Callable[[Sequence[str]], DictConfig],
 ) -> list[list[str]]:
-    """A table's jobs; prints their number and the differences from the paper.
+    """The jobs of a table; prints their number and the differences from the paper.
 
     Args:
-        whole: the preset's own sweep.
-        cells: names or patterns of the cells to run; None: all.
-        typed: the command line's values.
+        whole: the sweep in the preset.
+        cells: names or patterns of the cells to run; None: all cells.
+        typed: key -> values on the command line.
         compose: returns the config of a job's overrides; may raise HydraException.
 
     Raises:
@@ -157,7 +158,7 @@ def table_jobs(
 
 
 def without_seeds(jobs: Sequence[Sequence[str]]) -> list[list[str]]:
-    """One job of each configuration: if it can be composed, so can its other seeds."""
+    """One job of each configuration. If its config is valid, the configs of other seeds are."""
     return [list(job) for job in {tuple(unseeded(job)): job for job in jobs}.values()]
 
 
@@ -171,21 +172,21 @@ def _with_effect(
     jobs: Sequence[Sequence[str]],
     compose: Callable[[Sequence[str]], DictConfig],
 ) -> list[str]:
-    """The typed overrides that change a value of some job."""
+    """The overrides on the command line that change a value of at least one job."""
     same = set(overrides)
     for job in jobs:
         if not same:
             break
         try:
             config = compose([each for each in job if each not in overrides])
-        except HydraException:  # another typed override needs one of them
+        except HydraException:  # another override needs one of the left-out ones
             return list(overrides)
         same -= {each for each in same & {*job} if not _has(config, each)}
     return [each for each in overrides if each not in same]
 
 
 def _has(config: DictConfig, override: str) -> bool:
-    """Whether the config has the override's option or value already."""
+    """Whether the config already has the option or value of the override."""
     parsed = OverridesParser.create().parse_override(override)
     key, choices = parsed.key_or_group, config.hydra.runtime.choices
     found = choices[key] if key in choices else OmegaConf.select(config, key, default=_ABSENT)
@@ -217,7 +218,10 @@ def announce_single_cell(config: DictConfig) -> None:
 
 
 def table_presets(folders: Iterable[Path]) -> Iterator[tuple[str, str]]:
-    """(name, title) of each table below ``<folder>/experiment``; the title is its first comment."""
+    """(name, title) of each table below ``<folder>/experiment``.
+
+    The title is the first comment of the preset.
+    """
     for folder in folders:
         for path in sorted((folder / CELLS).glob("**/*.yaml"), key=_natural):
             lines = path.read_text(encoding="utf-8").splitlines()
@@ -228,7 +232,7 @@ def table_presets(folders: Iterable[Path]) -> Iterator[tuple[str, str]]:
 
 
 def values_of(value: Any) -> list[str]:
-    """The values of an axis, which YAML writes as a list, as one value, or as ``a,b,c``."""
+    """The values of an axis: in YAML a list, a single value, or a text such as ``a,b,c``."""
     if isinstance(value, str) and not value.startswith("["):  # a list is one value
         return [each.strip() for each in value.split(",")]
     return [_typed(each) for each in (value if isinstance(value, list) else [value])]
@@ -255,7 +259,7 @@ def _count(key: str, count: int) -> str:
 
 
 def _natural(path: Path) -> tuple[str, str, int, str]:
-    """A key that sorts by folder, figures first, and ``table2`` before ``table10``."""
+    """A sort key: by folder; figures before tables; ``table2`` before ``table10``."""
     number = re.search(r"\d+", path.stem)
     kind = path.stem[: number.start()] if number else path.stem
     return path.parent.as_posix(), kind, int(number[0]) if number else 0, path.stem

@@ -1,4 +1,4 @@
-"""Tables of our numbers and the paper's."""
+"""Tables of our numbers beside the published numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ _OPTIONAL = ("gap", "gain, paper", "gain, ours", "n")
 
 
 def paper_tables(verdicts: Sequence[Verdict]) -> list[Table]:
-    """A table for each experiment, table and metric, with the differences from the protocol."""
+    """One table for each experiment, table of the paper and metric.
+
+    Notes below a table name the runs' differences from the paper's protocol."""
     return [_table(members) for members in by_column(verdicts)]
 
 
@@ -43,7 +45,7 @@ def _table(verdicts: Sequence[Verdict]) -> Table:
 
 
 def method_names(verdicts: Sequence[Verdict]) -> list[str]:
-    """The name of each row's method, with the overrides that tell rows of one method apart."""
+    """The name of each row's method; rows of one method also get the overrides that differ."""
     rows: dict[str, list[Cell]] = {}
     for each in verdicts:
         rows.setdefault(each.cell.method, []).append(each.cell)
@@ -57,7 +59,7 @@ def method_names(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def method_name(cell: Cell) -> str:
-    """A short name of a table's method, made of its overrides.
+    """A short name of a method, made of the overrides that choose the method.
 
     An override that chooses an option is shortened to the option: ``algorithm=fednh`` becomes
     ``fednh``. An override that sets a value, such as ``loss.lam=0.1``, stays as typed.
@@ -84,7 +86,7 @@ def _row(verdict: Verdict) -> list[str]:
 
 
 def _notes(verdicts: Sequence[Verdict]) -> Iterable[str]:
-    """The differences from the protocol, and the commands for missing cells."""
+    """The differences from the paper's protocol, and the commands for missing cells."""
     differs: dict[str, list[str]] = {}
     for verdict in verdicts:
         cell = verdict.cell

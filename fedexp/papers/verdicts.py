@@ -27,7 +27,7 @@ _NO_BASELINE = {NOT_REACHED: "baseline below target", TOO_SHORT: "baseline too s
 _SMOOTHING_PAPERS = ("hics",)
 """The papers with smoothed curves, by the folders of their presets."""
 _SIZE = (0.5, 2.0)
-"""Bounds of our gain divided by the published gain, within which the size is the same."""
+"""The size is the same if our gain divided by the published gain is within these bounds."""
 _NO_GAIN = 1e-6
 """The largest gain, from rounding, that counts as 0 if the published gain is 0."""
 
@@ -37,9 +37,10 @@ class Verdict:
     """A cell compared with its table's baseline.
 
     Attributes:
-        cell: the published number and ours.
-        published_gain: the paper's value minus the baseline's; NaN for the baseline itself.
-        gain: our paired difference to the baseline; None if there is none.
+        cell: the published number and our number.
+        published_gain: the published value minus the baseline's published value; NaN for the
+            baseline itself.
+        gain: our paired difference to the baseline; None if it cannot be computed.
         words: the verdict.
     """
 
@@ -52,9 +53,9 @@ class Verdict:
 def beside_the_paper(runs: Sequence[Run], smooth: bool = False) -> list[Verdict]:
     """Every published number of the runs' experiments, with our number and a verdict.
 
-    The first method of a table's metric is the baseline. If it has several cells, each method is
-    compared with the cell whose command line is most like its own. With ``smooth``, rounds to a
-    target are counted on smoothed curves.
+    In each column of a table the first method is the baseline. If the baseline has several cells,
+    each method is compared with the cell whose command line is most like the method's command line.
+    With ``smooth``, rounds to a target are counted on smoothed curves.
     """
     columns: dict[tuple[str, ...], list[Cell]] = {}
     for cell in cells(runs, smooth):
@@ -63,19 +64,26 @@ def beside_the_paper(runs: Sequence[Run], smooth: bool = False) -> list[Verdict]
 
 
 def judge(cell: Cell, baseline: Cell) -> Verdict:
-    """The verdict on ``cell``, whose gain over ``baseline`` is compared with the published one.
+    """The verdict on ``cell``: does our gain over ``baseline`` agree with the published gain?
 
-    * same sign and size: ours is between half and twice the published gain, or our 95 % interval
-      holds it;
-    * same sign; * not reproduced: the other sign, or a gain where none was published;
-    * no difference shown: our interval holds zero;
-    * one seed, not tested; * two seeds, not tested: the words above, except for "no difference
-      shown", need three seeds;
-    * no such statistic in the paper: rounds on smoothed curves, which this paper does not have;
-    * in 1 of 3 seeds: the others have no value, and the gain of these alone would mislead;
-    * diverged; * target not reached; * not finished; * not measured; * too few rounds to smooth;
-    * not run; each of these also with "baseline", where only that has no value ("baseline below
-      target" is one that never reached it); * no seed in common.
+    Verdicts on a gain:
+
+    * same sign and size: our gain is between half and twice the published gain, or our 95 %
+      interval contains the published gain;
+    * same sign: the size differs;
+    * not reproduced: our gain has the opposite sign, or we have a gain and the paper has none;
+    * no difference shown: our interval contains zero;
+    * one seed, not tested, or two seeds, not tested: the first three verdicts need three seeds.
+
+    Other verdicts:
+
+    * baseline: the cell is the baseline itself;
+    * no such statistic in the paper: we count rounds on smoothed curves, the paper does not;
+    * in 1 of 3 seeds: the remaining seeds have no value, so a gain would mislead;
+    * diverged, target not reached, not finished, not measured, too few rounds to smooth, not run;
+    * baseline diverged, and so on: only the baseline has no value ("baseline below target": the
+      baseline did not reach the target);
+    * no seed in common: cell and baseline have no pair of runs.
     """
     is_baseline = cell.method == baseline.method
     published = math.nan if is_baseline else cell.published - baseline.published
@@ -142,6 +150,6 @@ def _compare(gain: Interval, published: float, cell: Cell) -> str:
 
 
 def _baseline(cell: Cell, cells: Sequence[Cell]) -> Cell:
-    """Of the first method's cells the one whose command line is most like the cell's own."""
+    """The cell of the first method whose command line is most like the command line of ``cell``."""
     first = [each for each in cells if each.method == cells[0].method]
     return min(first, key=lambda each: len(set(each.differs) ^ set(cell.differs)))

@@ -6,8 +6,8 @@
         check_part("loss=robust", config_dir="conf")
         check_measure("+measure=drift", config_dir="conf")
 
-They train a few tiny clients on the digits for two or three rounds, several times, and compare.
-That takes seconds. It checks the contract, not whether the idea is good.
+The checks train a few tiny clients on the digits for two or three rounds, several times, and
+compare the results. This takes seconds. A check tests the contract, not whether the idea is good.
 """
 
 from fedexp.testing.comparison import ContractError

@@ -20,7 +20,7 @@ def compare(
     rule: str,
     tolerance: float = 0.0,
 ) -> None:
-    """Raise ContractError with the rule if ``run`` fails or returns other values."""
+    """Raise ContractError with the rule if ``run`` fails or does not return the expected values."""
     try:
         found = run()
     except InputError:
@@ -35,7 +35,7 @@ def compare(
 
 
 def _difference(one: Any, other: Any, tolerance: float) -> str | None:
-    """How two values differ, in words; None if they do not.
+    """How two values differ, in words; None if they are equal.
 
     The tolerance is absolute for tensors, and relative for numbers.
     """
@@ -50,7 +50,7 @@ def _difference(one: Any, other: Any, tolerance: float) -> str | None:
 
 
 def _alike(one: Any, other: Any, tolerance: float) -> bool:
-    """Whether both are equal, or lists of such values; NaN is equal to itself."""
+    """Whether two values, or two lists of values, are equal; NaN equals NaN."""
     if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
         return all(_alike(*pair, tolerance) for pair in zip(one, other, strict=True))
     if isinstance(one, float) and isinstance(other, float):

@@ -71,7 +71,7 @@ def resumed(config: Config, first: Federation) -> Iterator[Federation]:
 
 
 def sent(value: _T) -> _T:
-    """A copy that shares no memory, as after sending."""
+    """A copy that shares no memory with the original, as if it had been sent."""
     return copy.deepcopy(value)
 
 
@@ -82,7 +82,7 @@ def scramble() -> None:
 
 
 def sent_after(federation: Federation, round: int) -> Tensors:
-    """Name -> copy of every tensor that the server would send to any client after this round."""
+    """Name -> copy of each tensor that the server would send to a client after this round."""
     message = federation.server.broadcast(round + 1)
     tensors = {"weights": message.weights, **message.extras}
     if message.readdress is not None:

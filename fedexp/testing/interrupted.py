@@ -1,4 +1,7 @@
-"""Serial training in which each client begins as in a stack of clients."""
+"""Serial training in which a client's begin and training are interrupted, as in a stack.
+
+A stack holds clients that train at once, with ``engine=vectorized``: all of them begin before any
+of them trains."""
 
 from collections.abc import Callable
 
@@ -16,7 +19,8 @@ from fedexp.testing.federations import sent
 class Interrupted(Serial):
     """Trains one client after another; begins another client between a client's begin and training.
 
-    Then it restores the client's parameters and buffers, which is all that a stack keeps of it.
+    Afterwards it restores the client's parameters and buffers: a stack keeps nothing else of a
+    client.
     """
 
     def begin(self, client: int, message: Message, state: ClientState) -> ClientModule:
@@ -24,7 +28,7 @@ class Interrupted(Serial):
         return self._interrupted(super().begin, client, message, state)
 
     def begin_personal(self, client: int, message: Message, state: ClientState) -> ClientModule:
-        """As ``begin``, for the client's separate model."""
+        """Like ``begin``, for the separate personal model of the client."""
         return self._interrupted(super().begin_personal, client, message, state)
 
     def _interrupted(
@@ -44,7 +48,7 @@ class Interrupted(Serial):
 
 
 def other_client(engine: Engine, client: int) -> int:
-    """Another client with data, of another number of samples if there is one."""
+    """Another client with data, if possible with another number of samples."""
     sizes = engine.resources.data.sizes.tolist()
     others = [c for c, size in enumerate(sizes) if size and c != client]
     return next((c for c in others if sizes[c] != sizes[client]), others[0])

@@ -34,16 +34,16 @@ def check_measure(*overrides: str, config_dir: str | Path | None = None) -> None
     1. Two runs with the same seed record the same metrics, tables and figures: every random draw
        has a key. Metrics ``time/*`` may differ.
     2. Training is the same to the bit with and without the measure.
-    3. A run that is resumed after its first round records the same as an uninterrupted run: the
+    3. A run that is resumed after its first round has the records of an uninterrupted run: the
        state that later rounds need is in ``state_dict``.
-    4. A measure with a ``contribution`` finds the same, up to rounding, if each of two processes
-       observes half of the updates.
+    4. A measure with a ``contribution`` returns equal records, up to rounding, if each of two
+       processes observes half of the updates.
     5. Each declared headline is measured in some round, and is always a finite number.
 
     Args:
         overrides: changes of the overrides in ``TINY``, as on the command line. If they add no
             measure, the config's measures are checked.
-        config_dir: a folder with config groups of your own, as ``--config-dir``.
+        config_dir: a folder with your own config groups, as for ``--config-dir``.
 
     Raises:
         ContractError: the first broken rule, and the value that breaks it.
@@ -95,7 +95,7 @@ class _Recorder(Tracker):
 
 
 def _recorded(config: Config) -> tuple[list[Record], Tensors]:
-    """The records of a whole run, and every tensor of the message that would follow."""
+    """The records of a whole run, and each tensor of the message that would come next."""
     scramble()
     recorder = _Recorder()
     with federation_of(config) as federation:
@@ -118,7 +118,7 @@ def _recorded_with_a_break(config: Config) -> list[Record]:
 
 
 def _shown(records: Sequence[Record]) -> dict[str, Any]:
-    """Name -> value of everything in the records that does not depend on the time."""
+    """Name -> value of all that the records contain, without measured times."""
     shown: dict[str, Any] = {}
     for record in records:
         found: dict[str, Any] = {
@@ -146,9 +146,10 @@ def _check_headlines(headlines: Mapping[str, str], records: Sequence[Record]) ->
 
 
 class _TwoProcesses(Ranks):
-    """Reduces measures as two processes would; the second one's measures are ``twins``.
+    """Reduces measures as two processes would.
 
-    They observe every second update. The measures of the run observe the other updates.
+    The measures of the second process are ``twins``, which observe every second update. The run's
+    own measures observe the remaining updates.
     """
 
     def __init__(self, measures: Sequence[Measure], twins: Sequence[Measure]) -> None:
@@ -157,7 +158,7 @@ class _TwoProcesses(Ranks):
             _share(*pair)
 
     def all_reduce(self, parties: Sequence[Reducible]) -> None:
-        """Combine the contributions of the two measures of each pair; give the result to both."""
+        """Combine the contributions of a measure and its twin, and give both the result."""
         for pair in self._pairs:
             shares = [each.contribution() for each in pair]
             sums: Tensors = {}
@@ -168,7 +169,7 @@ class _TwoProcesses(Ranks):
 
 
 def _share(measure: Measure, twin: Measure) -> None:
-    """Show every second update to the twin, not to ``measure``; both begin every round."""
+    """Show every second update to the twin instead of ``measure``; both begin every round."""
     begin_round, turns = measure.begin_round, cycle([measure.observe, twin.observe])
 
     def begin_both(message: Message) -> None:
@@ -179,7 +180,7 @@ def _share(measure: Measure, twin: Measure) -> None:
 
 
 def _recorded_in_halves(config: Config, names: Iterable[str]) -> list[Record]:
-    """The records of a run in which two copies of each named measure share the updates."""
+    """The records of a run in which each named measure and its twin observe half of the updates."""
     scramble()
     recorder = _Recorder()
     with federation_of(config) as federation, federation_of(config) as other:

@@ -26,20 +26,20 @@ def check_part(
 
     The rules, in this order:
 
-    1. Two runs with the same seed are the same to the bit: every random draw has a key.
-    2. The halves of the part share only what they send, so all bytes are counted: the result is
-       the same if the server's half and the clients' half are different objects.
-    3. A client's update does not depend on the client that trained before it.
-    4. A run that is resumed after a round ends with the same bits as an uninterrupted run: the
-       server's state is in ``server_state``, a client's state in its memory.
-    5. A client's local training reads nothing that ``begin`` of another client overwrites: what
-       differs between clients is a parameter or a registered buffer. Not checked if
-       ``engine=vectorized`` refuses the part.
+    1. Two runs with the same seed are equal to the bit: every random draw has a key.
+    2. The server's half and the clients' half share only the tensors that they send, so that all
+       bytes are counted: the result does not change if the halves are different objects.
+    3. A client's update does not depend on the client that trained before.
+    4. A run that is resumed after a round ends with the bits of an uninterrupted run: the server's
+       state is in ``server_state``, a client's state in its memory.
+    5. A client's local training reads nothing that ``begin`` of another client overwrites: every
+       value that differs between clients is a parameter or a registered buffer. This rule is not
+       checked if ``engine=vectorized`` refuses the part.
     6. ``engine=vectorized`` gives the weights of ``engine=serial``, or refuses in one line.
 
     Args:
         overrides: changes of the overrides in ``TINY``, as on the command line.
-        config_dir: a folder with config groups of your own, as ``--config-dir``.
+        config_dir: a folder with your own config groups, as for ``--config-dir``.
         tolerance: largest difference of a weight between the two engines.
 
     Raises:
@@ -98,7 +98,7 @@ def _train_apart(config: Config) -> Tensors:
 
 
 def _train_among_others(config: Config) -> Tensors:
-    """Train some other client before each one, and discard its update."""
+    """Before each client trains, train some other client and discard the other client's update."""
     with federation_of(config) as federation:
         for round in range(1, _ROUNDS + 1):
             message = federation.server.broadcast(round)
@@ -113,7 +113,7 @@ def _train_among_others(config: Config) -> Tensors:
 
 
 def _train_interrupted(config: Config) -> Tensors:
-    """Begin another client before each client trains, then restore what a stack keeps."""
+    """Begin another client before each client trains; see ``Interrupted``."""
     with federation_of(config) as federation:
         federation.engine = Interrupted(federation.engine.resources)
         for round in range(1, _ROUNDS + 1):
@@ -122,7 +122,7 @@ def _train_interrupted(config: Config) -> Tensors:
 
 
 def _cohort(server: Federation, clients: Federation, message: Message) -> Sequence[int]:
-    """The cohort; the sampler may first ask clients for answers."""
+    """The cohort of a round; the sampler may first ask clients for answers."""
     sampler = server.sampler
     asked = sampler.candidates(message.round)
     sampler.observe({client: sent(a) for client, a in clients.engine.probe(asked, message)})
@@ -130,7 +130,7 @@ def _cohort(server: Federation, clients: Federation, message: Message) -> Sequen
 
 
 def _train_in_vain(federation: Federation, client: int, message: Message) -> None:
-    """Train a client other than this one, and put its state back."""
+    """Train a client other than ``client``, and restore the trained client's state."""
     resources = federation.engine.resources
     other = other_client(federation.engine, client)
     before = sent(dict(resources.store.states()))
@@ -141,7 +141,7 @@ def _train_in_vain(federation: Federation, client: int, message: Message) -> Non
 
 
 def _train_with_a_break(config: Config) -> Tensors:
-    """Save all after the first round, and train a new federation from there."""
+    """Save a checkpoint after the first round, and continue with a new federation from it."""
     with federation_of(config) as first:
         first.run_round(1)
         with resumed(config, first) as second:
@@ -151,6 +151,6 @@ def _train_with_a_break(config: Config) -> Tensors:
 
 
 def _sent_after(run: _Run, config: Config) -> Tensors:
-    """The result of the run, which begins with random global random states."""
+    """The result of the run, which begins with arbitrary global random states."""
     scramble()
     return run(config)

@@ -1,1 +1,1 @@
-"""Tracking: where the numbers and pictures go."""
+"""Tracking: records a run's numbers and pictures, in files and in dashboards."""

@@ -19,8 +19,8 @@ _PANELS = {"accuracy": "higher", "loss": "lower"}
 class Curves(Tracker):
     """Draws ``figures/curves.png`` after the last round: accuracies and losses over the rounds.
 
-    Shown are the run's headlines; a panel has at most ten. The numbers are in ``curves.csv``, empty
-    where a round did not measure a metric.
+    The curves are the run's headlines, at most ten in a panel. The numbers are in ``curves.csv``; a
+    cell is empty if the round did not measure the metric.
     """
 
     def __init__(self, run: RunInfo) -> None:
@@ -34,7 +34,7 @@ class Curves(Tracker):
             self._history.append(Record(record.round, record.metrics))
 
     def finish(self, summary: Mapping[str, Any] | None) -> None:
-        """Draw the curves, unless the run failed or has no two rounds."""
+        """Draw the curves, unless the run failed or has fewer than two rounds."""
         shown = {
             word: self._measured(word, better)[:MOST_LINES] for word, better in _PANELS.items()
         }
@@ -75,5 +75,5 @@ class Curves(Tracker):
         ]
 
     def _values(self, name: str) -> Any:
-        """[rounds] of a metric; NaN where it was not measured."""
+        """The values [rounds] of a metric; NaN in rounds that did not measure it."""
         return np.array([record.metrics.get(name, math.nan) for record in self._history])

@@ -38,14 +38,14 @@ def follow(
     run: Identity | None,
     past: Sequence[Record],
 ) -> Iterator[Tracker]:
-    """The trackers of a run, started; they are finished here only if the block fails.
+    """Start the trackers of a run; if the ``with`` block fails, finish them.
 
     Args:
         config: the checked config.
         folder: the run's folder.
         launch: how the run was started.
-        run: the content of ``run.json``. None in a process that has not claimed the folder; it gets
-            a tracker that does nothing.
+        run: the content of ``run.json``. None in a process that does not record the run: its
+            tracker does nothing.
         past: the earlier rounds of a resumed run.
     """
     if run is None:
@@ -85,7 +85,7 @@ class Guarded(Tracker):
         self._failed = False
 
     def log(self, record: Record) -> None:
-        """Pass the record on, unless an earlier one failed."""
+        """Pass the record on, unless an earlier record failed."""
         if not self._failed:
             with self._guard(f"round {record.round} could not be logged, going on without it"):
                 self._tracker.log(record)
@@ -130,7 +130,7 @@ class History(Tracker):
 def _enabled(
     options: Mapping[str, TrackerOption | None],
 ) -> Iterator[tuple[str, TrackerOption]]:
-    """(name, option) of the trackers to start: metrics.jsonl first, then in the config's order."""
+    """(name, option) of the trackers to start: ``metrics.jsonl`` first, then in config order."""
     for name in sorted(options, key=lambda name: name != _JSONL):
         option = options[name]
         if option is not None and option.enabled:

@@ -1,4 +1,4 @@
-"""``metrics.jsonl``: the metrics of a run, one line a round, readable while it still runs."""
+"""``metrics.jsonl``: the metrics of a run, one line for each round, readable during the run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class JsonLines(Tracker):
     def log(self, record: Record) -> None:
         """Write one line."""
         rest = line(record)
-        while rest:  # a full disk takes a part, and raises an error at the next call
+        while rest:  # a full disk may write only a part; the next call raises the error
             rest = rest[self._file.write(rest) :]
 
     def finish(self, summary: Mapping[str, Any] | None) -> None:
@@ -46,7 +46,7 @@ class JsonLines(Tracker):
 
 
 def line(record: Record) -> bytes:
-    """The record as a line of JSON; empty if it has no metrics."""
+    """The record as a line of JSON; empty if the record has no metrics."""
     if not record.metrics:
         return b""
     values: dict[str, Any] = {"round": record.round, **record.metrics}
@@ -56,16 +56,16 @@ def line(record: Record) -> bytes:
 
 
 def read_metrics(folder: Path) -> pd.DataFrame:
-    """The rounds in ``folder/metrics.jsonl``, one row each.
+    """A frame of ``folder/metrics.jsonl`` with a row for each round.
 
-    Class accuracies become columns ``global/per_class_accuracy.<class>``. Values are NaN in rounds
-    that did not measure them, and where they were not finite.
+    Class accuracies become columns ``global/per_class_accuracy.<class>``. A value that was not
+    measured in a round, or was not finite, is NaN.
     """
     return as_frame((folder / FILE_NAME).read_bytes())
 
 
 def as_frame(lines: bytes) -> pd.DataFrame:
-    """``read_metrics`` of these ``lines`` of a ``metrics.jsonl``."""
+    """The frame of ``read_metrics``, for these ``lines`` of a ``metrics.jsonl``."""
     import pandas as pd  # slow to import, and the command line needs no frame
 
     rows = [json.loads(line, object_hook=_null_to_nan) for line in lines.splitlines()]
@@ -86,7 +86,7 @@ def parse_metrics(lines: bytes) -> list[dict[str, float]]:
     """The metrics in ``lines`` of a ``metrics.jsonl``, without class accuracies."""
     rounds = []
     for line in lines.splitlines():
-        # The class accuracies are at the end of a line and most of it: decoding them takes time.
+        # Class accuracies, at the end, make up most of a line and are slow to decode: cut off.
         own, _, per_class = line.partition(_BEFORE_CLASSES)
         text = own + b"}" if per_class else line
         metrics = json.loads(text, object_hook=_null_to_nan if b"null" in text else None)
@@ -98,7 +98,7 @@ def parse_metrics(lines: bytes) -> list[dict[str, float]]:
 def as_bytes(value: Any, indent: int | None = None) -> bytes:
     """Encode as valid JSON with a final line break: NaN and infinities become null."""
     text = json.dumps(_nan_to_null(value), indent=indent, allow_nan=False, ensure_ascii=False)
-    # A folder's name that is no valid UTF-8 has lone surrogates, which JSON can escape.
+    # The name of a class may be no valid UTF-8; ``ensure_ascii`` escapes its invalid bytes.
     return f"{text}\n".encode(errors="backslashreplace")
 
 

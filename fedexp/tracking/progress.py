@@ -24,8 +24,8 @@ _SHOWN = {
 class Progress(Tracker):
     """A bar with rounds, time taken, the latest accuracies and time left.
 
-    It is drawn only if standard error is a terminal, and not in a sweep, whose jobs would overwrite
-    each other's bars.
+    The bar is drawn only if standard error is a terminal. In a sweep there is no bar, since jobs
+    would overwrite each other's bars.
     """
 
     def __init__(self, run: RunInfo) -> None:
@@ -42,7 +42,7 @@ class Progress(Tracker):
             console=console,
             expand=True,
             disable=run.sweep is not None or not console.is_terminal,
-            speed_estimate_period=math.inf,  # the default forgets rounds longer than 30 s
+            speed_estimate_period=math.inf,  # the default of 30 s is too short for long rounds
         )
         self._task = self._bar.add_task(
             "rounds", total=run.rounds, completed=run.rounds_done, latest=""
@@ -67,10 +67,10 @@ def print_report(
     brief: bool = False,
     objective: str | None = None,
 ) -> None:
-    """Print a run's results and folder as a table; ``brief``: as one line, for a job of a sweep.
+    """Print a run's results and folder as a table, or if ``brief`` as one line.
 
-    ``objective`` is the only metric in that line, for a trial of a search: who chooses settings
-    does not look at the test split. None: the accuracies.
+    Jobs of a sweep print one line. For a trial of a search, ``objective`` is the only metric in the
+    line: settings are chosen without a look at the test split. None: the line has the accuracies.
     """
     if brief:
         finals = {name: values["final"] for name, values in summary["metrics"].items()}
@@ -91,7 +91,7 @@ def print_report(
 
 
 def how_to_upload(folder: Path, pattern: str) -> str | None:
-    """The command that sends the offline records of W&B below a folder; None if there are none."""
+    """The command that uploads W&B's offline records below a folder; None without such records."""
     if next(folder.glob(pattern), None) is None:
         return None
     return f"Offline in W&B; to upload: wandb sync {shlex.quote(str(folder))}/{pattern}"
@@ -100,8 +100,8 @@ def how_to_upload(folder: Path, pattern: str) -> str | None:
 def final_table(summary: Mapping[str, Any]) -> Table:
     """The final, best and recent value of each headline metric; the caption has the run's costs.
 
-    ``rounds_to/<target>`` has one value, a round's number. The number after ± is the standard
-    error of an accuracy that was measured on a subset of the test split.
+    ``rounds_to/<target>`` has one value, the number of a round. If an accuracy was measured on a
+    subset of the test split, its standard error follows after ±.
     """
     down, up = (decimal(summary["total"][f"cost/{way}_bytes"]) for way in ("download", "upload"))
     rounds = f"{summary['rounds']} round{'' if summary['rounds'] == 1 else 's'}"

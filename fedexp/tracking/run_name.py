@@ -9,7 +9,7 @@ from fedexp.config.keys import COSTS, RECORDS, is_below, override_key
 from fedexp.tracking.tracker import RunInfo
 
 _LONGEST = 128  # W&B refuses longer names
-_SKEW = ("beta", "classes_per_client")  # the value of a partition that its name carries
+_SKEW = ("beta", "classes_per_client")  # keys of a partition whose values follow its name
 _NAMED = ("algorithm", "data", "partition", "seed", *(f"partition.{key}" for key in _SKEW))
 _SILENT = (*RECORDS, *COSTS, "objective", "data.root", "hydra", "paper")
 
@@ -17,8 +17,8 @@ _SILENT = (*RECORDS, *COSTS, "objective", "data.root", "hydra", "paper")
 def run_name(run: RunInfo) -> str | None:
     """Name a run, for example ``fednh-digits-dir0.3-s0-rho0.9``.
 
-    After the seed come the other settings that the command line or the sweep changed, such as
-    ``head.rho=0.9``, if they can change the results. None if the choices of the run are not known.
+    After the seed come further settings from the command line or the sweep that can change the
+    results, such as ``head.rho=0.9``. None if the choices of the run are unknown.
     """
     if not run.choices:
         return None
@@ -30,7 +30,8 @@ def run_name(run: RunInfo) -> str | None:
 def columns(run: RunInfo) -> dict[str, str]:
     """Config group -> its option, under keys that ``run.config`` does not use.
 
-    ``algorithm`` keeps its name. ``data`` becomes ``data_option``, since the config has a ``data``.
+    ``algorithm`` keeps its name. ``data`` becomes ``data_option``, since the config has a key
+    ``data``.
     """
     return {
         f"{group}_option" if group in run.config else group: option

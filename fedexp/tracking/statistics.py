@@ -49,14 +49,15 @@ def headline_statistics(
 
 
 def best_of(better: str) -> Callable[..., float]:
-    """The function that chooses the best of several values, ``max`` or ``min``."""
+    """The function that returns the best of several values: ``max`` or ``min``."""
     return max if better == "higher" else min
 
 
 def best_round(history: Sequence[Mapping[str, float]]) -> int | None:
-    """The round, from 1, with the largest ``validation/accuracy``; the first one of several.
+    """The round, from 1, with the largest ``validation/accuracy``; the first of equal rounds.
 
-    Without a global model it is ``validation/personal_accuracy``. None if neither was measured.
+    Without a global model ``validation/personal_accuracy`` counts instead. None if neither metric
+    was measured.
     """
     for name in _SELECTORS:
         measured = {n: row[name] for n, row in enumerate(history, start=1) if name in row}
@@ -72,7 +73,7 @@ def rounds_to(
 
     Returns:
         ``rounds_to/<target>`` -> ``final`` -> round, from 1. A target that was never reached is
-        absent. A round that did not measure the accuracy cannot be the first.
+        absent. Rounds that did not measure the accuracy do not count.
     """
     firsts = {target: first_round_with(history, target) for target in targets}
     return {
@@ -99,15 +100,15 @@ def rounds_to_best_of(
     history: Sequence[Mapping[str, float]],
     metric: str = "global/accuracy",
 ) -> int | None:
-    """Rounds of a run until the best value of another run (FedGELA, Table 9).
+    """Rounds until a run reaches the best value of a baseline run (FedGELA, Table 9).
 
     For the baseline itself this is the round of its best value; FedGELA's table prints the number
     of all rounds instead.
 
     Args:
-        baseline: the metrics of every round of the other run, in order.
-        history: the metrics of every round of the run.
-        metric: a metric of which higher values are better.
+        baseline: the metrics of every round of the baseline run, in order.
+        history: the metrics of every round of the run, in order.
+        metric: a metric in which higher values are better.
 
     Returns:
         None if the value was never reached, or the baseline never measured a finite one.

@@ -42,7 +42,7 @@ def summarize(
         headlines: metric -> ``higher`` or ``lower``, whichever is better.
         targets: accuracies, for ``rounds_to``.
         config: the whole experiment as a plain nested dict.
-        overrides: the command line's changes to it.
+        overrides: the overrides on the command line.
         choices: config group -> option.
         weights: the final global weights.
         device: the device of local training, such as ``cpu``.
@@ -105,6 +105,6 @@ def _versions() -> dict[str, str]:
     for package in _PACKAGES:
         try:
             versions[package] = version(package)
-        except PackageNotFoundError:  # a clone that is not installed
+        except PackageNotFoundError:  # fedexp runs from a clone and is not installed
             versions[package] = "not installed"
     return versions

@@ -1,4 +1,4 @@
-"""TensorBoard."""
+"""The tracker for TensorBoard."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ class TensorBoardTracker(Tracker):
     """
 
     def __init__(self, run: RunInfo) -> None:
-        from torch.utils.tensorboard import SummaryWriter  # slow, and checking a config needs none
+        from torch.utils.tensorboard import SummaryWriter  # slow to import
 
         purge = run.rounds_done + 1 if run.rounds_done else None
         self._writer = SummaryWriter(run.folder / "tensorboard", purge_step=purge)

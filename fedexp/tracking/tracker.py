@@ -61,12 +61,11 @@ class RunInfo:
         rounds: T.
         config: the whole experiment as a plain nested dict.
         choices: config group -> chosen option, for example ``{"algorithm": "fedavg"}``.
-        overrides: the changes on the command line.
+        overrides: the overrides on the command line.
         sweep: the name of the run's sweep; None outside a sweep.
         run_id: eight hexadecimal digits, the same each time this run is resumed; None if unknown.
         resumed: whether the run was started before.
-        headlines: metric by which runs are compared -> the better direction, ``higher`` or
-            ``lower``.
+        headlines: headline metric -> the better direction, ``higher`` or ``lower``.
         past: the earlier rounds of a resumed run, in order, without figures.
     """
 
@@ -92,9 +91,9 @@ class Tracker:
 
     Attributes:
         essential: whether an error in ``log`` or ``finish`` stops the run.
-        closes_round: whether a record is logged after all others have logged it. W&B's tracker does
-            so: values that another tracker logs to ``wandb.run`` at ``step=record.round`` join its
-            row.
+        closes_round: whether this tracker logs a record after all other trackers. W&B's tracker
+            does so: values that another tracker logs to ``wandb.run`` at ``step=record.round``
+            then belong to the same row.
     """
 
     essential: ClassVar[bool] = False

@@ -1,4 +1,4 @@
-"""Weights & Biases. Training neither waits for it nor stops because of it."""
+"""The tracker for Weights & Biases (W&B). Its errors do not stop training."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -100,8 +100,8 @@ class WandbTracker(Tracker):
     def _log_past(self, run: RunInfo) -> None:
         """Log the earlier rounds of a resumed run, with their saved figures.
 
-        W&B cannot append to an offline record: the last record that is synced replaces the others,
-        so it has to be complete. Online, W&B ignores the steps that it has.
+        W&B cannot append to an offline record: the record that is synced last replaces earlier
+        records, so it has to be complete. Online, W&B ignores steps that it already has.
         """
         figures = saved_figures(run.folder)
         for record in [Record(0), *run.past]:
@@ -126,10 +126,10 @@ class WandbTracker(Tracker):
 
 
 def _start(run: RunInfo, settings: Wandb, mode: Literal["online", "offline"]) -> "wandb.Run":
-    """Start or resume a W&B run, also in a process that has had one before."""
+    """Start or resume a W&B run, even if the process has had another W&B run before."""
     import wandb
 
-    wandb.setup(wandb.Settings(silent=True))  # without it the login prints
+    wandb.setup(wandb.Settings(silent=True))  # otherwise the login prints messages
     started = wandb.init(
         dir=run.folder,
         mode=mode,
@@ -142,7 +142,7 @@ def _start(run: RunInfo, settings: Wandb, mode: Literal["online", "offline"]) ->
         job_type=settings.job_type,
         name=settings.name or run_name(run),
         tags=[tag[:_TAG_LENGTH] for tag in settings.tags],
-        force=mode == "online",  # no key is an error, not a silent offline run
+        force=mode == "online",  # without a key: an error instead of a silent offline run
         reinit="finish_previous",
         settings=wandb.Settings(
             console="off",
@@ -154,16 +154,17 @@ def _start(run: RunInfo, settings: Wandb, mode: Literal["online", "offline"]) ->
     )
     started.define_metric("round")
     started.define_metric("*", step_metric="round")
-    for name, better in run.headlines.items():  # the best value, while the run lives
+    for name, better in run.headlines.items():  # W&B shows the best value during the run
         best = "max" if better == "higher" else "min"
         started.define_metric(name, step_metric="round", summary=f"{best},last")
     return started
 
 
 def _save_artifacts(run: "wandb.Run", folder: Path) -> None:
-    """Save the model, as a folder that ``fedexp.load`` takes, and the partition, the run's input.
+    """Save two artifacts: the model, as a folder for ``fedexp.load``, and the partition.
 
-    Equal partitions have one name, so that W&B's lineage shows all runs that used a partition.
+    The partition is declared as the run's input. Equal partitions have equal names, so that W&B's
+    lineage shows all runs that used a partition.
     """
     import wandb
 
@@ -199,11 +200,11 @@ def save_report(
     runs' models.
 
     Args:
-        folder: the files.
+        folder: the folder with the report's files.
         entity: W&B user or team.
         project: the project of the compared runs.
-        run_ids: their ids.
-        mode: offline, the artifact waits for ``wandb sync`` and has no inputs.
+        run_ids: W&B's ids of the compared runs.
+        mode: ``offline``: the artifact waits for ``wandb sync`` and has no inputs.
 
     Raises:
         InputError: W&B cannot be reached, or the files cannot be read.
@@ -221,7 +222,7 @@ def save_report(
             reinit="finish_previous",
         ) as run:
             for name in () if mode == "offline" else [f"model-{each}:latest" for each in run_ids]:
-                with suppress(wandb.errors.CommError, ValueError):  # it was not saved
+                with suppress(wandb.errors.CommError, ValueError):  # a run may have saved no model
                     run.use_artifact(name)
             report = wandb.Artifact("report", type="report")
             for path in sorted(folder.rglob("*")):
@@ -235,14 +236,14 @@ def save_report(
 
 
 def _stop_service() -> None:
-    """End W&B's own process, which keeps the run's id after a failed online start."""
+    """End W&B's background process, which still holds the run's id after a failed online start."""
     import wandb
 
     wandb.teardown()
 
 
 def _row(record: Record, saved: Mapping[str, Path] = MappingProxyType({})) -> dict[str, Any]:
-    """A round in W&B's types.
+    """The record of a round in W&B's types.
 
     Class accuracies become a table. W&B stores each table as a file, so they are logged only in
     rounds with figures. ``saved`` are figures that an earlier launch drew: name -> file.
@@ -270,7 +271,7 @@ def _table(per_class: Mapping[str, float]) -> "wandb.Table":
 
 
 def _flatten(summary: Mapping[str, Any]) -> dict[str, float]:
-    """One name for each statistic, such as ``global/accuracy/final``: a column in W&B's table."""
+    """Flatten nested statistics to names such as ``global/accuracy/final``, columns in W&B."""
     return {
         f"{name}/{statistic}": value
         for name, statistics in summary.get("metrics", {}).items()
