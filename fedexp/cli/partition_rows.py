@@ -15,7 +15,7 @@ _ROWS = 40
 
 
 def print_partition(path: Path, console: Console) -> None:
-    """Print ``partition.csv``: each client's samples, in all and of each class, and number of classes.
+    """Print ``partition.csv``: samples of each client, in all and by class, and number of classes.
 
     If the columns of the classes do not fit, one column names each client's largest class. Of many
     clients the first 40 are printed.
