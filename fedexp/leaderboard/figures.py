@@ -34,7 +34,8 @@ def gains_map(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Figure:
     methods = list(order.sort_values(ascending=False).index)
     gains = {(row["cell"], row["method"]): row["gain"] for row in compared.to_dict("records")}
     table = np.array([[_mean(gains.get((c, m))) for c in cells] for m in methods])
-    figure = empty_figure(1.1 * len(cells) + 2.6, 0.24 * len(methods) + 1.8)
+    width = max(6.4, 1.1 * len(cells) + 2.6)  # the title needs some
+    figure = empty_figure(width, 0.24 * len(methods) + 1.8)
     axes = figure.subplots()
     image = axes.imshow(
         np.ma.masked_invalid(table),
@@ -46,7 +47,7 @@ def gains_map(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Figure:
     for y, method in enumerate(methods):
         for x, cell in enumerate(cells):
             if (gain := gains.get((cell, method))) is not None:
-                text = f"{gain.mean:+.2f} {_SIGNS[verdict(gain)]}".rstrip()
+                text = f"{gain.mean:+.3f} {_SIGNS[verdict(gain)]}".rstrip()
                 color = "white" if abs(gain.mean) > 0.7 * _STRONGEST else "black"
                 axes.text(x, y, text, ha="center", va="center", fontsize=7, color=color)
     axes.set_xticks(range(len(cells)), [_words(cell) for cell in cells], fontsize=8)

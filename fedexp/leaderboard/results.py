@@ -65,11 +65,10 @@ def chosen(results: pd.DataFrame, budget: int) -> pd.DataFrame:
     trials = results[results["trial"] > 0]
     if trials.empty:
         return results
+    tried = trials[trials["trial"] <= budget].sort_values("trial")  # failed trials are absent
     best = [
-        group.sort_values("trial").iloc[
-            choice(group.sort_values("trial")["score"].tolist(), budget)
-        ]
-        for _, group in trials.groupby(["cell", "method"])
+        group.iloc[choice(group["score"].tolist(), budget)]
+        for _, group in tried.groupby(["cell", "method"])
     ]
     keys = pd.DataFrame(best)[KEYS] if best else pd.DataFrame(columns=KEYS)
     return results[results["trial"] == 0].merge(keys, on=KEYS)

@@ -72,3 +72,5 @@ def test_the_final_runs_of_a_budget_have_its_choice() -> None:
     results = pd.DataFrame(rows, columns=COLUMNS)
     assert chosen(results, 2)["accuracy"].tolist() == [0.6]
     assert chosen(results, 3)["accuracy"].tolist() == [0.8]
+    failed = results[results["trial"] != 2]  # a budget counts the trial that failed
+    assert chosen(failed, 2)["accuracy"].tolist() == [0.6]
