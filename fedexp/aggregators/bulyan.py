@@ -18,8 +18,9 @@ from fedexp.errors import InputError
 class Bulyan(Coordinatewise):
     """Bulyan over Krum (El Mhamdi, Guerraoui and Rouault, ICML 2018, Section 4).
 
-    K updates arrive, and f of them are assumed to be Byzantine. Krum selects its best update, then
-    its best of the others, and so on, until theta = K - 2f updates are selected. Each coordinate of
+    K updates arrive, and f of them are assumed to be Byzantine. Krum selects the update with
+    the lowest score, then scores the remaining updates again, and so on, until theta = K - 2f
+    updates are selected. Each coordinate of
     the next weights is the mean of the beta = theta - 2f selected values closest to their median.
     For an even theta the median is the lower of the two middle values; of two equally close values
     the smaller comes first. All updates have the same weight; a client that was drawn twice counts

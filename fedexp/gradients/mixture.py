@@ -18,9 +18,11 @@ _ALPHA = "personalization.alpha"
 
 
 class Mixture(LocalGradient):
-    """The gradient of f(w) for w, of f(alpha v + (1 - alpha) w) for v (Deng et al., 2020, Alg. 1).
+    """The gradients of a local step of APFL, for two models (Deng et al., 2020, Alg. 1).
 
-    w is the shared model, v the client's own model. Both gradients are taken at the weights before
+    w is the shared model, v the client's own model, f the local objective, and alpha the share of v
+    in the mixture. For w it is the gradient of f(w). For v it is the gradient of
+    f(alpha v + (1 - alpha) w) with respect to v. Both gradients are taken at the weights before
     the step, on the same batch. The gradient for v is alpha times the gradient at the mixture. A
     step costs two gradients.
     """

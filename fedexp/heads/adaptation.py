@@ -46,8 +46,10 @@ def adaptation(counts: Tensor, form: Form = "linear") -> Tensor:
 
 
 def population_gamma(counts: Tensor, form: Form = "linear") -> Tensor:
-    """The factor gamma_c that makes Phi_k(c) = gamma_c Q(q_kc) have mean 1 over the clients.
+    """For each class c the factor gamma_c with which Phi_k(c) = gamma_c Q(q_kc) has mean 1.
 
+    Phi_k(c) is the factor of class c at client k, q_kc the share of class c among the client's n_k
+    samples. The mean is over the clients, weighted by n_k; n is the sum of all n_k.
     gamma_c = n / sum_k n_k Q(q_kc) gives sum_k (n_k / n) Phi_k(c) = 1 for every class: the clients'
     classifiers average to the global one (Fan et al., NeurIPS 2023, 5.3). If Q is the identity,
     gamma_c = n / n_c. The paper has one gamma for all classes.

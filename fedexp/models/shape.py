@@ -87,7 +87,8 @@ def feature_dim(
 def trains_on_one(build: Callable[..., nn.Module], input_shape: tuple[int, ...]) -> bool:
     """Whether the backbone can train on a batch of one sample.
 
-    BatchNorm on a 1x1 feature map cannot train on it, because one value has no variance.
+    It cannot if BatchNorm gets a 1x1 feature map: one sample then gives one value for each channel,
+    and one value has no variance.
     """
     try:
         _trial(build, input_shape, batch=1, train=True)

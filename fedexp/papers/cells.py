@@ -172,8 +172,9 @@ def _cell(experiment: str, row: Published, method: str, runs: Sequence[Run], smo
 def _answers(rows: Sequence[Published], runs: Sequence[Run]) -> dict[tuple[int, str], list[Run]]:
     """(Number of a row, method) -> the runs that belong to this row and method.
 
-    Of the rows of one metric that fit a run, the rows with the fewest unexplained overrides of the
-    run are chosen. So a run with ``clients.per_round=30`` belongs to the row with this override.
+    A run may fit several rows of one metric. It belongs to the rows that leave the fewest of its
+    overrides unexplained: overrides that can change results and are not in the row. So a run with
+    ``clients.per_round=30`` belongs to the row with this override.
     """
     found: dict[tuple[int, str], list[Run]] = {}
     for run in runs:

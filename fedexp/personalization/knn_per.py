@@ -65,7 +65,7 @@ class KNNPer(Personalization):
         return (Phase(0),)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Store the client's features and labels; only before an evaluation."""
+        """Store the client's features and labels before its personal model is scored."""
         if not client.is_personal:
             return
         z, labels = client.features()

@@ -45,7 +45,7 @@ class PrototypesOnly(Personalization):
         self._keeps_received = score_with == "received"
 
     def setup(self, setting: Setting) -> None:
-        """Make buffers for the prototypes [C, d] and for which classes have one, ``holds`` [C]."""
+        """Make two buffers: the prototypes [C, d], and ``holds`` [C], whether a class has one."""
         empty = torch.zeros(setting.num_classes, setting.feature_dim)
         no_class = torch.zeros(len(empty), dtype=torch.bool)
         # Persistent buffers are stored with each client's personal model.

@@ -151,7 +151,10 @@ class HiCS(Sampler):
     # The server's half.
 
     def select(self, round: int) -> list[int]:
-        """Each client once in the warm-up, then a draw by clusters from the seed and the round."""
+        """In the warm-up the next clients of a fixed order, then a draw by clusters.
+
+        The draw depends only on the clusters, the seed and the round.
+        """
         self._clusters_found = None
         if round <= self.warm_up_rounds:
             last = round * self.cohort_size
