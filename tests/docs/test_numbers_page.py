@@ -18,7 +18,7 @@ ROOMS = (
 NOT_LOGGED = ("gradient/", "figures/")
 """Beginnings of names that parts use among themselves."""
 
-_NAME = r"[a-z]+/[\w<>]+(?:/<\w+>)?"
+_NAME = r"[a-z_]+/[\w<>]+(?:/<\w+>)?"
 
 
 def documented() -> list[str]:

@@ -252,7 +252,7 @@ def test_impossible_lengths(override: str, line: str) -> None:
 
 
 def test_a_range_and_steps_are_too_much() -> None:
-    with pytest.raises(InputError, match=r"local\.steps=3: replaces local\.epochs, so local\.ep"):
+    with pytest.raises(InputError, match=r"local\.steps=3: cannot be combined with a range"):
         compose("local.steps=3", "local.epochs=[1,5]")
 
 
