@@ -21,7 +21,7 @@ from fedexp.regularizers.dynamic import Dynamic
 class AugmentedLagrangian(Dynamic):
     """<y_k, w - w^t> + (rho/2) ||w - w^t||^2 over the trained shared parameters (FedADMM).
 
-    Gong, Li and Freris, ICDE 2022, Alg. 1. A client keeps its model w_k and its dual variable y_k,
+    Gong, Li and Freris, ICDE 2022; start and eta were not compared with the paper's text. A client keeps its model w_k and its dual variable y_k,
     0 at first. It starts local training from w_k, its latest model, and then updates
 
         y_k <- y_k + rho (w_k - w^t)
@@ -44,7 +44,7 @@ class AugmentedLagrangian(Dynamic):
     Args:
         rho: the penalty's strength.
         eta: step size of the server, or ``participation``.
-        start: ``local`` (paper): local training starts from the client's latest model. ``global``
+        start: ``local``: local training starts from the client's latest model. ``global``
             (released code): the client sets w_k to w^t before training, so that the change of z_k
             is 2 (w_k - w^t).
     """
