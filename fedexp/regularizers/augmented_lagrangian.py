@@ -21,8 +21,9 @@ from fedexp.regularizers.dynamic import Dynamic
 class AugmentedLagrangian(Dynamic):
     """<y_k, w - w^t> + (rho/2) ||w - w^t||^2 over the trained shared parameters (FedADMM).
 
-    Gong, Li and Freris, ICDE 2022; start and eta were not compared with its text. A client keeps its model w_k and its dual variable y_k,
-    0 at first. It starts local training from w_k, its latest model, and then updates
+    Gong, Li and Freris, ICDE 2022; ``start`` and ``eta`` were not compared with its text. A client
+    keeps its model w_k and its dual variable y_k, 0 at first. It starts local training from w_k,
+    its latest model, and then updates
 
         y_k <- y_k + rho (w_k - w^t)
 
