@@ -11,15 +11,6 @@ from torch import Tensor
 Linkage = Literal["single", "complete"]
 
 
-def cosines(rows: Tensor, columns: Tensor) -> Tensor:
-    """The cosine of each of ``rows`` [n, D] and each of ``columns`` [m, D], [n, m] float64.
-
-    The cosine with a zero vector is 0.
-    """
-    unit = [torch.nn.functional.normalize(each.double(), dim=1) for each in (rows, columns)]
-    return (unit[0] @ unit[1].T).clamp(-1, 1)
-
-
 def bipartition(similarity: Tensor, method: Linkage) -> Tensor:
     """Divide n points in two groups (Sattler et al., TNNLS 2020, Alg. 1).
 

@@ -10,9 +10,10 @@ import torch
 from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 
+from fedexp.core.cosines import cosines
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Setting
-from fedexp.personalization.bipartition import Linkage, bipartition, cosines, largest_across
+from fedexp.personalization.bipartition import Linkage, bipartition, largest_across
 from fedexp.personalization.cluster_models import ClusterModels, Weighting, model_of
 from fedexp.personalization.cluster_tree import ClusterTree
 from fedexp.regularizers.anchors import shared_parameters

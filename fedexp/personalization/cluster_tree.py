@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedexp.core.cosines import cosines
 from fedexp.core.messages import Tensors
-from fedexp.personalization.bipartition import cosines
 
 
 @dataclass

@@ -1,7 +1,8 @@
 """Angles between vectors, for samplers that compare clients by the directions of their updates."""
 
-import torch
 from torch import Tensor
+
+from fedexp.core.cosines import cosines
 
 
 def angles_between(rows: Tensor, columns: Tensor) -> Tensor:
@@ -9,11 +10,4 @@ def angles_between(rows: Tensor, columns: Tensor) -> Tensor:
 
     A zero vector has a right angle with every vector, also with another zero vector.
     """
-    return (_units(rows) @ _units(columns).T).clamp_(-1, 1).acos_()
-
-
-def _units(vectors: Tensor) -> Tensor:
-    vectors = vectors.to(torch.float64)
-    lengths = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
-    units: Tensor = vectors / lengths.where(lengths > 0, 1)
-    return units
+    return cosines(rows, columns).acos_()
