@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from pydantic import PositiveInt
 from torch import Tensor
-from torch.func import grad, vmap
+from torch.func import grad
 
 from fedexp.aggregators.average import Average
-from fedexp.compatibility.traits import NOT_THE_MEAN, RECURRENT
+from fedexp.compatibility.traits import NOT_THE_MEAN
 from fedexp.core.client_protocol import Client
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Memory, Setting
+from fedexp.regularizers.fisher import diagonal_fisher
 
 _NUMBERS = 2**25
 """Numbers of all gradients that are computed at a time (128 MiB)."""
@@ -44,11 +44,6 @@ class FisherWeighted(Average):
     def __init__(self, gradients: Literal["sample", "batch"], batch_size: PositiveInt) -> None:
         super().__init__("uniform")
         self.gradients, self.batch_size = gradients, batch_size
-        if gradients == "sample":
-            self.forbids = {
-                RECURRENT: "aggregator.gradients=sample: {other} is a recurrent layer of PyTorch, "
-                "which has no gradients of single samples; use aggregator.gradients=batch"
-            }
 
     def setup(self, setting: Setting) -> None:
         """Remember the parameters and how many samples' gradients fit into memory."""
@@ -64,14 +59,14 @@ class FisherWeighted(Average):
 
     def report(self, client: Client, memory: Memory) -> Tensors:
         """tr(F_k), a scalar."""
-        square = squared_gradient(client, {name: client.weights[name] for name in self._names})
+        weights = {name: client.weights[name].detach() for name in self._names}
         if self.gradients == "batch":
             batches = client.data.local_batches(client.round, self.batch_size)
-            trace = torch.stack([square(inputs, targets) for inputs, targets in batches]).sum()
+            squares = [squared_gradient(client, weights, *batch) for batch in batches]
         else:
-            of_samples = vmap(lambda x, y: square(x.unsqueeze(0), y.unsqueeze(0)))
-            batches = client.data.batches(self._chunk)
-            trace = torch.cat([of_samples(x, y) for x, y in batches]).double().mean().float()
+            fisher = diagonal_fisher(client, weights, self._chunk)
+            squares = [value.double().sum() for value in fisher.values()]
+        trace = torch.stack(squares).sum().float()
         return {"fisher_trace": trace.clamp(min=torch.finfo(trace.dtype).tiny)}
 
     def factor(self, update: PartUpdate) -> float:
@@ -79,15 +74,18 @@ class FisherWeighted(Average):
         return update.draws * update.extras["fisher_trace"].item()
 
 
-def squared_gradient(client: Client, parameters: Tensors) -> Callable[[Tensor, Tensor], Tensor]:
-    """(inputs [B, ...], labels [B]) -> ||gradient of the mean of -log p(y | x)||^2, a scalar."""
-    parameters = {name: value.detach() for name, value in parameters.items()}
+def squared_gradient(client: Client, weights: Tensors, inputs: Tensor, labels: Tensor) -> Tensor:
+    """||gradient of the mean of -log p(y | x)||^2 over a batch, a scalar.
 
-    def loss(parameters: Tensors, inputs: Tensor, labels: Tensor) -> Tensor:
-        return F.cross_entropy(client.logits_with(parameters, inputs).float(), labels)
+    Args:
+        client: its model.
+        weights: the parameters.
+        inputs: [B, ...].
+        labels: [B].
+    """
 
-    def square(inputs: Tensor, labels: Tensor) -> Tensor:
-        gradients: Tensors = grad(loss)(parameters, inputs, labels)
-        return torch.stack([g.square().sum() for g in gradients.values()]).sum()
+    def loss(weights: Tensors) -> Tensor:
+        return F.cross_entropy(client.logits_with(weights, inputs).float(), labels)
 
-    return square
+    gradients: Tensors = grad(loss)(weights)
+    return torch.stack([g.square().sum() for g in gradients.values()]).sum()

@@ -56,9 +56,8 @@ class Trainer(Serial):
         self._optimizer_state = _KeptOptimizer()
         self._callbacks = [self._optimizer_state, *map(_callback, callbacks)]
         self._options = dict(options)
-        self._trainer(
-            Phase(epochs=1), steps=1, epochs=1
-        )  # raises for a wrong option before training
+        # Raises for a wrong option before training.
+        self._trainer(Phase(epochs=1), steps=1, epochs=1)
 
     def _fit_phase(
         self, phase: Phase, batches: LocalBatches, steps: int, kept: Memory | None

@@ -11,6 +11,7 @@ from fedexp.compatibility.traits import BATCH_NORM, OWN_MODEL
 from fedexp.core.client_protocol import Client
 from fedexp.core.messages import Tensors
 from fedexp.core.sockets import Loss, Network, Personalization
+from fedexp.core.unit_distance import optimizer_of
 
 _PREFIX = "personalization.own."
 
@@ -78,8 +79,7 @@ def as_own(tensors: Tensors) -> Tensors:
 
 def rate_of_round(client: Client) -> float:
     """The learning rate of the client's local steps in this round."""
-    unused = nn.Parameter(torch.zeros(1, 1, device=client.device))
-    rate: float = client.optimizer_for([unused]).param_groups[0]["lr"]
+    rate: float = optimizer_of(client).param_groups[0]["lr"]
     return rate
 
 

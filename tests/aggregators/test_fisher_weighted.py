@@ -124,6 +124,7 @@ class _Only:
 
     def __init__(self, data: Any, label: float) -> None:
         self._data, self._label = data, label
+        self.num_samples = int((data.labels == label).sum())
 
     def batches(self, batch_size: int) -> Any:
         for x, y in self._data.batches(batch_size):
