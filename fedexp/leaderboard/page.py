@@ -21,9 +21,9 @@ def cells_of(results: pd.DataFrame) -> list[str]:
 
 
 def budgets_of(results: pd.DataFrame) -> list[int]:
-    """The search budgets to show: 1, 4, 16, ... up to the largest number of trials of a method."""
-    most = max(1, int(results["trial"].max()))
-    return [budget for budget in (1, 4, 16, 64) if budget <= most]
+    """The search budgets of the contest, ascending; [1] if it has no trials."""
+    budgets = {int(each) for row in results["budgets"].unique() for each in str(row).split()}
+    return sorted(budgets) or [1]
 
 
 def tables(results: pd.DataFrame) -> Iterator[Table]:

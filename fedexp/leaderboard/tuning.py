@@ -92,7 +92,8 @@ class Tuning:
 
         Args:
             jobs: the table's jobs.
-            scores: the objective of each of ``trials``; NaN for a trial that failed.
+            scores: the objective of each of ``trials``, higher is better; NaN for a trial that
+                failed.
         """
         left, found = iter(scores), []
         for row in _rows(jobs):
