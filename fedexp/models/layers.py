@@ -35,11 +35,15 @@ def flat_width(trunk: nn.Module, input_shape: tuple[int, ...]) -> int:
     return flat.numel()
 
 
-def dense(widths: Sequence[int]) -> nn.Sequential:
-    """Linear-ReLU layers with these widths: [B, widths[0]] to [B, widths[-1]]."""
+def dense(widths: Sequence[int], batch_norm: bool = False) -> nn.Sequential:
+    """Linear-ReLU layers with these widths: [B, widths[0]] to [B, widths[-1]].
+
+    With ``batch_norm`` a BatchNorm precedes each ReLU.
+    """
     layers: list[nn.Module] = []
     for before, after in pairwise(widths):
-        layers += [nn.Linear(before, after), nn.ReLU()]
+        norm = [nn.BatchNorm1d(after)] if batch_norm else []
+        layers += [nn.Linear(before, after), *norm, nn.ReLU()]
     return nn.Sequential(*layers)
 
 
