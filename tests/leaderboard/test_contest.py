@@ -60,6 +60,7 @@ def test_a_folder_without_a_contest_is_one_line(tmp_path: Path) -> None:
         main([str(tmp_path), "--to", str(tmp_path / "out")])
 
 
+@pytest.mark.slow
 def test_all_cells_and_methods_of_digits_can_be_composed(tmp_path: Path) -> None:
     done = fedexp(*TINY[:2], "limits.minutes=0.0001", folder=tmp_path)
     assert "Traceback" not in done.stderr
