@@ -22,8 +22,7 @@ class AugmentedLagrangian(Dynamic):
     """<y_k, w - w^t> + (rho/2) ||w - w^t||^2 over the trained shared parameters (FedADMM).
 
     Gong, Li and Freris, ICDE 2022; ``start`` and ``eta`` were not compared with its text. A client
-    keeps its model w_k and its dual variable y_k, 0 at first. It starts local training from w_k,
-    its latest model, and then updates
+    keeps its latest model w_k and its dual variable y_k, 0 at first. It trains a new w_k, updates
 
         y_k <- y_k + rho (w_k - w^t)
 
@@ -45,9 +44,9 @@ class AugmentedLagrangian(Dynamic):
     Args:
         rho: the penalty's strength.
         eta: step size of the server, or ``participation``.
-        start: ``local``: local training starts from the client's latest model. ``global``
-            (released code): the client sets w_k to w^t before training, so that the change of z_k
-            is 2 (w_k - w^t).
+        start: where local training starts. ``local``: at w_k. ``global``: at w^t. ``reset``
+            (released code): at w^t, which also replaces w_k, so that the change of z_k is
+            2 (w_k - w^t), and the fixed point is the optimum of no particular objective.
     """
 
     discourages: Mapping[str, str] = MappingProxyType(
@@ -61,10 +60,11 @@ class AugmentedLagrangian(Dynamic):
         self,
         rho: PositiveFloat,
         eta: PositiveFloat | Literal["participation"],
-        start: Literal["local", "global"],
+        start: Literal["local", "global", "reset"],
     ) -> None:
         super().__init__(rho, "none", clip_quadratic=True)
         self.eta, self.is_warm = eta, start == "local"
+        self.keeps_model = start != "reset"
 
     def setup(self, setting: Setting) -> None:
         """Make the buffers; no initial model is known yet, and no client has taken part."""
@@ -81,20 +81,21 @@ class AugmentedLagrangian(Dynamic):
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """Set w^t and the drift; with ``start=local`` load the client's model."""
         super().begin(client, message, memory)
-        if self.is_warm:
+        if self.keeps_model:
             first = with_prefix("initial", message.extras) or message.weights
             own = with_prefix("model", memory) or {name: first[name] for name in self.start}
             memory.update(prefixed("model", own))
-            client.load(own)
+            if self.is_warm:
+                client.load(own)
 
     def upload(self, client: Client, weights: Tensors, memory: Memory) -> Tensors:
         """w^t plus the change of z_k; remember w_k."""
         before = with_prefix("model", memory)
         trained = {name: weights[name] for name in self.start}
-        if self.is_warm:
+        if self.keeps_model:
             memory.update(prefixed("model", trained))
         sent = {
-            name: value + (value - (before[name] if self.is_warm else self.start[name]))
+            name: value + (value - (before[name] if self.keeps_model else self.start[name]))
             for name, value in trained.items()
         }
         return weights | sent
@@ -105,7 +106,7 @@ class AugmentedLagrangian(Dynamic):
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
         """The global model plus eta times the mean change."""
-        if self.is_warm and not self.initial:
+        if self.keeps_model and not self.initial:
             self.initial = {name: current[name] for name in self.start}
         eta = clients / self.population.clients if self.eta == "participation" else self.eta
         change = {name: merged[name] - current[name] for name in self.start}
