@@ -199,12 +199,15 @@ class Vectorized(Engine):
         cross_entropies = torch.zeros(len(turns), device=module.device)
         sums: dict[str, Tensors] = {}
         taken = torch.zeros(len(turns), dtype=torch.int64)
+        samples = [0] * len(turns)
         for number, of_rows in enumerate(zip(*phases, strict=True), start=1):
             phase = of_rows[0]
             module.begin_phase(phase)
             before = to_device(taken, module.device)
             lengths = [b.steps_in(row.epochs) for b, row in zip(batches, of_rows, strict=True)]
             stacked = StackedBatches(batches, lengths)
+            phase_samples = [b.samples_in(n) for b, n in zip(batches, lengths, strict=True)]
+            samples = [sum(pair) for pair in zip(samples, phase_samples, strict=True)]
             grad_clip = local.grad_clip if phase.clipped else None
             optimizer = (
                 StackedOptimizer(stack, grad_clip)
@@ -243,7 +246,8 @@ class Vectorized(Engine):
                 for socket, tensors in sums.items()
             }
             fitted = {name: values[row] for name, values in means.items()}
-            turn.finish_stacked(int(taken[row]), learning_rate, measured, fitted)
+            steps = int(taken[row])
+            turn.finish_stacked(steps, samples[row], learning_rate, measured, fitted)
 
     def _objective(
         self, inputs: Tensor, targets: Tensor, real: Tensor, step: Tensor, in_last_epoch: Tensor
