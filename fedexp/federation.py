@@ -16,6 +16,7 @@ from fedexp.faults.quarantine import Quarantine
 from fedexp.measures.measures import Measures, Pending
 from fedexp.samplers.base import Sampler
 from fedexp.state.client_store import ClientStore
+from fedexp.system.system import System
 from fedexp.tracking.tracker import Record, Tracker
 
 LOGGER = logging.getLogger(__name__)
@@ -66,6 +67,11 @@ class Federation:
         """The states of this process's clients."""
         return self.engine.resources.store
 
+    @property
+    def system(self) -> System:
+        """The simulated devices and the clock."""
+        return self.engine.resources.system
+
     def run(
         self, rounds: int, done: int = 0, stops_after: Callable[[int], bool] = lambda round: False
     ) -> int:
@@ -104,6 +110,7 @@ class Federation:
             self.measures.observe(update)
             self.server.add(update)
         self.ranks.all_reduce([self.server, self.measures, self.quarantine, self.placement])
+        self.measures.exchange.time = self.system.advance(self.measures.exchange.turns)
         if not self.server.step(partial(self.quarantine.accepts_model, round=round)):
             LOGGER.warning("round %d: no update came in; the global model stays as it was", round)
         return self.evaluate(self.server.broadcast(round))
@@ -148,4 +155,5 @@ class Federation:
 
 def _record(pending: Pending) -> Record:
     found = pending.result()
-    return Record(pending.round, found.metrics, found.per_class, found.figures, found.tables)
+    tables = found.tables, found.logs
+    return Record(pending.round, found.metrics, found.per_class, found.figures, *tables)

@@ -152,6 +152,10 @@ class Optimizer(Common):
     round_decay: Annotated[float, Field(gt=0, le=1)]
 
 
+class System(Common):
+    """The keys of every source of simulated devices."""
+
+
 class Engine(Common):
     """The keys of every engine."""
 
@@ -244,6 +248,7 @@ class Config(Group):
     optimizer: Optimizer
     schedule: Node
     faults: Node
+    system: System
     engine: Engine
     evaluation: Evaluation
     measure: dict[str, Node | None]

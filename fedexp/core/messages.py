@@ -61,10 +61,14 @@ class Message:
         return self if self.readdress is None else self.readdress(self, client)
 
     def bytes_to(self, clients: Collection[int]) -> int:
-        """Bytes that these clients download together."""
+        """Bytes that these clients download together; each client counts once."""
+        return sum(self.bytes_to_each(clients).values())
+
+    def bytes_to_each(self, clients: Collection[int]) -> dict[int, int]:
+        """Client -> bytes that it downloads."""
         if self.readdress is None:
-            return len(clients) * self.nbytes
-        return sum(self.to_client(client).nbytes for client in clients)
+            return dict.fromkeys(clients, self.nbytes)
+        return {client: self.to_client(client).nbytes for client in clients}
 
     def to(self, part: str) -> PartMessage:
         """The message for the part in this socket."""
@@ -84,7 +88,9 @@ class Update:
         extras: the parts' reports.
         metrics: name -> value: ``loss``, ``cross_entropy``, and the values that parts log.
         directions: name -> a step in parameter space, to be compared with the global step.
-        steps: gradient steps of local training.
+        steps: gradient steps of local training. If a separate personal model is trained afterwards,
+            its steps do not count.
+        samples: training samples computed in these steps; a sample counts once for each step.
         draws: how often the sampler drew this client. The client trains once; its update counts
             ``draws`` times.
         is_finite: whether weights, extras and what the client keeps are free of NaN and infinity;
@@ -98,6 +104,7 @@ class Update:
     metrics: Mapping[str, float] = field(default_factory=dict)
     directions: Mapping[str, Tensors] = field(default_factory=dict)
     steps: int = 0
+    samples: int = 0
     draws: int = 1
     is_finite: bool = True
 

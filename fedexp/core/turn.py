@@ -24,6 +24,7 @@ class Turn:
         is_personal: whether a personal model is trained, not the shared model.
         learning_rate: learning rate of this round's local optimizer; NaN before training begins.
         steps: gradient steps taken.
+        samples: training samples computed in these steps; a sample counts once for each step.
         last_epoch_from: the step, from 0, with which the last epoch of the last phase begins; None
             before that phase.
         measured: socket -> measurements of its part, summed over the steps.
@@ -40,6 +41,7 @@ class Turn:
     is_personal: bool = False
     learning_rate: float = math.nan
     steps: int = 0
+    samples: int = 0
     last_epoch_from: int | None = None
     measured: dict[str, Tensors] = field(default_factory=dict)
     fitted: Tensors = field(default_factory=dict)
@@ -88,8 +90,13 @@ class Turn:
         self.last_epoch_from, self._losses, self._cross_entropies = None, [], []
 
     def finish_stacked(
-        self, steps: int, learning_rate: float, measured: dict[str, Tensors], fitted: Tensors
+        self,
+        steps: int,
+        samples: int,
+        learning_rate: float,
+        measured: dict[str, Tensors],
+        fitted: Tensors,
     ) -> None:
         """Record all steps at once, for a client that was trained in a stack of clients."""
-        self.steps, self.learning_rate = steps, learning_rate
+        self.steps, self.samples, self.learning_rate = steps, samples, learning_rate
         self.measured, self.fitted = measured, fitted

@@ -50,6 +50,12 @@ class LocalBatches(IterableDataset[Batch]):
         """The number of steps that is nearest to ``epochs`` epochs, at least one."""
         return max(1, math.floor(epochs * len(self) + 0.5))
 
+    def samples_in(self, steps: int) -> int:
+        """The number of samples in the next ``steps`` batches, which begin with a new epoch."""
+        epochs, rest = divmod(steps, len(self))
+        in_epoch = min(len(self) * self.batch_size, len(self.index))
+        return epochs * in_epoch + rest * self.batch_size
+
     def next_chunks(self, steps: int) -> Iterator[Tensor]:
         """``chunks`` of the next ``steps`` batches: whole epochs, then a part of the next epoch."""
         epochs = range(-(-steps // len(self)))

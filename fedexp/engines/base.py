@@ -179,6 +179,7 @@ class Engine:
                 module.turn.begin_last_phase(steps, len(batches))
             module.begin_phase(phase)
             self._fit_phase(phase, batches, steps, kept)
+            module.turn.samples += batches.samples_in(steps)
         module.turn.finish()
 
     def _fit_phase(
@@ -231,6 +232,7 @@ class Engine:
             metrics=dict(module.turn.logged),
             directions=module.turn.directions,
             steps=module.turn.steps,
+            samples=module.turn.samples,
             draws=draws,
         )
 

@@ -14,6 +14,7 @@ from fedexp.data.federated import FederatedData
 from fedexp.faults.base import Faults
 from fedexp.samplers.base import Sampler
 from fedexp.state.client_store import ClientStore
+from fedexp.system.system import System
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Resources:
         local: epochs, batch size, gradient clipping.
         eval_batch_size: test samples in one forward pass.
         faults: injected faults.
+        system: simulated devices and time.
     """
 
     fabric: Fabric
@@ -45,6 +47,7 @@ class Resources:
     local: Local
     eval_batch_size: int
     faults: Faults
+    system: System
 
     def split(self, weights: Tensors) -> tuple[Tensors, Tensors]:
         """(shared, private) weights, without the head's derived buffers."""

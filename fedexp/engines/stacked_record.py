@@ -24,6 +24,7 @@ class StackedRecord:
         self._cross_entropies = torch.zeros(len(turns), device=device)
         self._measured: dict[str, Tensors] = {}
         self._steps = torch.zeros(len(turns), dtype=torch.int64)
+        self._samples = torch.zeros(len(turns), dtype=torch.int64)
 
     @property
     def steps(self) -> Tensor:
@@ -49,9 +50,10 @@ class StackedRecord:
         """Record the cross-entropies [A] of a step; 0 for a client before its last epoch."""
         self._cross_entropies[: len(values)] += values
 
-    def end_phase(self, steps: Sequence[int]) -> None:
-        """Record each client's steps in a phase."""
+    def end_phase(self, steps: Sequence[int], samples: Sequence[int]) -> None:
+        """Record each client's steps in a phase, and the samples of these steps."""
         self._steps = self._steps + torch.tensor(steps)
+        self._samples = self._samples + torch.tensor(samples)
 
     def finish(self, learning_rate: float, steps_of_last_epoch: Sequence[int]) -> None:
         """Write the record into the turns.
@@ -69,4 +71,5 @@ class StackedRecord:
                 for socket, tensors in self._measured.items()
             }
             fitted = {name: values[row] for name, values in means.items()}
-            turn.finish_stacked(int(self._steps[row]), learning_rate, measured, fitted)
+            counts_of_row = int(self._steps[row]), int(self._samples[row])
+            turn.finish_stacked(*counts_of_row, learning_rate, measured, fitted)

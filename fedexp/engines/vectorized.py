@@ -206,6 +206,8 @@ class Vectorized(Engine):
                 else PerClientOptimizer(stack, grad_clip, kept)
             )
             self._fit_phase_of_all(stacked, optimizer, record, number == len(phases[0]))
+            samples = [b.samples_in(steps) for b, steps in zip(batches, lengths, strict=True)]
+            record.end_phase(lengths, samples)
             if kept is not None and isinstance(optimizer, PerClientOptimizer):
                 for memory, state in zip(kept, optimizer.states(), strict=True):
                     memory.update(state)
@@ -236,7 +238,6 @@ class Vectorized(Engine):
             record.add(losses, measured)
             if is_last:
                 record.add_cross_entropies(vmap(cross_entropy)(*scored).where(last, 0))
-        record.end_phase(stacked.steps)
 
     def _objective(
         self, inputs: Tensor, targets: Tensor, real: Tensor, step: Tensor, in_last_epoch: Tensor

@@ -28,7 +28,11 @@ def declared_measures(measures: Mapping[str, Measure], dataset: str) -> Iterator
 
 
 def check_measures(
-    measures: Mapping[str, Measure], config: Config, about: Description, given: frozenset[Need]
+    measures: Mapping[str, Measure],
+    config: Config,
+    about: Description,
+    given: frozenset[Need],
+    simulates_time: bool,
 ) -> None:
     """Check each measure's keys, and that ``objective`` is one of the measures' headlines.
 
@@ -37,6 +41,7 @@ def check_measures(
         config: of the run.
         about: names and shape of the dataset.
         given: the needs that the data and the method meet.
+        simulates_time: whether clients have simulated devices.
 
     Raises:
         InputError: in one line.
@@ -49,6 +54,7 @@ def check_measures(
         validates=config.data.validation > 0,
         shifts=bool(config.partition.shift.kinds),
         holds_out=config.clients.held_out > 0,
+        simulates_time=simulates_time,
     )
     for measure in measures.values():
         measure.check(outline)

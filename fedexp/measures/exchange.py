@@ -2,12 +2,15 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
 from fedexp.core.messages import Message, Tensors, Update, count_bytes
 from fedexp.core.reducible import Contribution
+from fedexp.system.round_time import RoundTime
+from fedexp.system.turns import TurnRecord
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,7 @@ class Receipt:
         client: the client that sent it.
         num_samples: n_k, the number of the client's training samples.
         steps: gradient steps of the client's local training.
+        samples: training samples computed in these steps.
         upload_bytes: bytes of the update's tensors.
         metrics: the update's metrics, for example ``loss``.
     """
@@ -25,6 +29,7 @@ class Receipt:
     client: int
     num_samples: int
     steps: int
+    samples: int
     upload_bytes: int
     metrics: Mapping[str, float]
 
@@ -32,7 +37,8 @@ class Receipt:
 def receipt(update: Update) -> Receipt:
     """The update without its tensors."""
     metrics = dict(update.metrics)
-    return Receipt(update.client, update.num_samples, update.steps, update.nbytes, metrics)
+    counts = update.num_samples, update.steps, update.samples, update.nbytes
+    return Receipt(update.client, *counts, metrics)
 
 
 class Exchange:
@@ -48,6 +54,7 @@ class Exchange:
         receipts: the accepted updates, without their tensors.
         seconds: step -> seconds: ``select``, ``train`` and, if the sampler asked clients,
             ``probe``; after the end of the round also ``server``, the remaining time.
+        time: the simulated time of the round; None without simulated time.
     """
 
     def __init__(self, message: Message) -> None:
@@ -57,8 +64,10 @@ class Exchange:
         self.upload_bytes = 0
         self.receipts: list[Receipt] = []
         self.seconds = {"select": 0.0, "train": 0.0}
-        self._answered: set[int] = set()
-        self._answered_bytes = 0
+        self.time: RoundTime | None = None
+        self._answered: dict[int, int] = {}
+        self._downloads: dict[int, int] = {}
+        self._arrived: list[TurnRecord] = []
         self._start = self._reduced_at = time.perf_counter()
 
     def count_answers(self, answers: Iterable[tuple[int, Tensors]]) -> dict[int, Tensors]:
@@ -67,8 +76,7 @@ class Exchange:
         received = dict(answers)
         if received:
             self.seconds["probe"] = time.perf_counter() - start
-        self._answered = set(received)
-        self._answered_bytes = sum(map(count_bytes, received.values()))
+        self._answered = {client: count_bytes(answer) for client, answer in received.items()}
         return received
 
     def count_cohort(self, cohort: Sequence[int]) -> Sequence[int]:
@@ -76,7 +84,8 @@ class Exchange:
         elapsed = time.perf_counter() - self._start
         self.seconds["select"] = elapsed - self.seconds.get("probe", 0.0)
         self.cohort = cohort
-        self.download_bytes = self.message.bytes_to(self._answered | set(cohort))
+        self._downloads = self.message.bytes_to_each(self._answered.keys() | set(cohort))
+        self.download_bytes = sum(self._downloads.values())
         return cohort
 
     def count_arrivals(self, updates: Iterable[Update]) -> Iterator[Update]:
@@ -84,6 +93,8 @@ class Exchange:
         asked = time.perf_counter()
         for update in updates:
             self.seconds["train"] += time.perf_counter() - asked
+            counts = update.samples, update.steps, 0, update.nbytes
+            self._arrived.append(TurnRecord(update.client, *counts, "refused"))
             self.upload_bytes += update.nbytes
             yield update
             asked = time.perf_counter()
@@ -92,25 +103,46 @@ class Exchange:
         """Note an accepted update."""
         self.receipts.append(receipt(update))
 
+    @cached_property
+    def turns(self) -> list[TurnRecord]:
+        """What each client's device did: first the answers, then the cohort in its order.
+
+        Complete after ``set_reduced``. The bytes add up to ``download_bytes`` and, after the end of
+        the round, ``upload_bytes``.
+        """
+        accepted = {each.client for each in self.receipts}
+        arrived = {turn.client: turn for turn in self._arrived}
+        turns = [
+            TurnRecord(client, 0, 0, self._downloads[client], upload, "asked")
+            for client, upload in sorted(self._answered.items())
+        ]
+        for client in dict.fromkeys(self.cohort):
+            turn = arrived.get(client) or TurnRecord(client, 0, 0, 0, 0, "dropped")
+            download = 0 if client in self._answered else self._downloads[client]
+            outcome = "sent" if client in accepted else turn.outcome
+            turns.append(replace(turn, download_bytes=download, outcome=outcome))
+        return turns
+
     def contribution(self) -> Contribution:
-        """This process's upload bytes and the receipts of its accepted updates.
+        """This process's arrived updates, and the receipts of the accepted ones.
 
         The time from here to ``set_reduced`` counts as training.
         """
         self._reduced_at = time.perf_counter()
-        return Contribution(items=(self.upload_bytes, self.receipts))
+        return Contribution(items=(self._arrived, self.receipts))
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """Replace this process's upload bytes and receipts by the totals of all processes.
+        """Replace this process's updates and receipts by those of all processes.
 
         The time of waiting for the other processes is added to ``seconds["train"]``.
         """
         self.seconds["train"] += time.perf_counter() - self._reduced_at
-        uploads, accepted = zip(*items, strict=True)
-        self.upload_bytes, self.receipts = sum(uploads), list(chain(*accepted))
+        arrived, accepted = zip(*items, strict=True)
+        self._arrived, self.receipts = list(chain(*arrived)), list(chain(*accepted))
+        self.upload_bytes = sum(turn.upload_bytes for turn in self._arrived)
 
     def end(self) -> None:
         """End the round; all time that is not counted yet counts as time of the server."""
-        self.upload_bytes += self._answered_bytes
+        self.upload_bytes += sum(self._answered.values())
         elapsed = time.perf_counter() - self._start
         self.seconds["server"] = elapsed - sum(self.seconds.values())

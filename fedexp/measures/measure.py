@@ -42,6 +42,7 @@ class Outline:
         validates: whether clients hold out samples for validation.
         shifts: whether clients see the images in different ways (``partition.shift``).
         holds_out: whether some clients never train.
+        simulates_time: whether clients have simulated devices.
     """
 
     about: Description
@@ -51,6 +52,7 @@ class Outline:
     validates: bool
     shifts: bool = False
     holds_out: bool = False
+    simulates_time: bool = False
 
 
 class Measure:

@@ -25,6 +25,8 @@ class Measured:
         tables: name -> table, for example ``clients``; recorded in ``<name>.csv``.
         figures: name -> figure, for example ``heatmap/partition``.
         best_model: the most accurate global model so far, if the method needs it.
+        logs: name -> table of every round, for example ``turns``. It is recorded in ``<name>.csv``
+            like ``tables``, but not in W&B, which stores each table of each round as a file.
     """
 
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -32,6 +34,7 @@ class Measured:
     tables: Mapping[str, Table] = field(default_factory=dict)
     figures: Mapping[str, Figure] = field(default_factory=dict)
     best_model: Message | None = None
+    logs: Mapping[str, Table] = field(default_factory=dict)
 
     def __or__(self, other: Measured) -> Measured:
         """Both results together; for a name in both, the value of ``other`` counts."""
@@ -41,4 +44,5 @@ class Measured:
             {**self.tables, **other.tables},
             {**self.figures, **other.figures},
             other.best_model or self.best_model,
+            {**self.logs, **other.logs},
         )

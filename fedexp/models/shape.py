@@ -108,6 +108,25 @@ def forward_flops(build: Callable[..., nn.Module], input_shape: tuple[int, ...],
     return _apply(build, input_shape, count, batch)
 
 
+def training_flops(
+    build: Callable[..., nn.Module], input_shape: tuple[int, ...], num_classes: int
+) -> float:
+    """Floating-point operations of a training step for each of its samples: forward and backward.
+
+    Only matrix products and convolutions count. The head counts as one linear layer of this number
+    of classes. Layers that do not train have no gradients of their weights.
+    """
+
+    def count(network: nn.Module, inputs: Tensor) -> int:
+        with torch.enable_grad(), FlopCounterMode(display=False) as counter:
+            z = network.eval()(inputs)
+            head = torch.zeros(z.shape[-1], num_classes, requires_grad=True)
+            (z @ head).sum().backward()
+        return int(counter.get_total_flops())
+
+    return _apply(build, input_shape, count, batch=2) / 2
+
+
 def outline(build: Callable[..., nn.Module], input_shape: tuple[int, ...]) -> nn.Module:
     """Build the backbone, on the meta device (without data) if possible."""
     return _apply(build, input_shape, lambda network, inputs: network)

@@ -36,7 +36,7 @@ from fedexp.federation import Federation
 from fedexp.measures.measures import Measures, remembers
 from fedexp.measures.scoring.overlap import Overlap
 from fedexp.measures.scoring.scoring import Scoring
-from fedexp.models.shape import trains_on_one
+from fedexp.models.shape import training_flops, trains_on_one
 from fedexp.runtime.plan import ENGINE_SUPPLIED, Plan
 from fedexp.runtime.plan import plan as make_plan
 from fedexp.state.client_store import ClientStore
@@ -160,6 +160,9 @@ def _set_up(plan: Plan, module: ClientModule, setting: Setting, device: torch.de
     for part in plan.sockets.by_name().values():
         part.setup(setting)
     plan.faults.setup(setting)
+    shapes = setting.input_shape, setting.num_classes
+    flops_of_sample = partial(training_flops, plan.backbone, *shapes)
+    plan.system.setup(setting.num_clients, setting.seed, flops_of_sample)
     module.finish_setup()
     config = plan.config.engine
     prefers = prefers_channels_last(module.backbone, device, config.precision)
@@ -190,6 +193,7 @@ def _resources(
         local=config.local,
         eval_batch_size=config.evaluation.batch_size,
         faults=plan.faults,
+        system=plan.system,
     )
 
 

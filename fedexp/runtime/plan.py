@@ -11,7 +11,7 @@ from torch import nn
 
 from fedexp.compatibility.declaration import Declaration, check, declared, needed
 from fedexp.compatibility.settings import declared_data_settings, declared_settings
-from fedexp.compatibility.traits import Need
+from fedexp.compatibility.traits import SIMULATED_TIME, Need
 from fedexp.config.build import build
 from fedexp.config.schema import Config
 from fedexp.core.description import Description
@@ -41,6 +41,8 @@ from fedexp.models.shape import feature_dim, for_inputs, outline
 from fedexp.models.trained import check_trained
 from fedexp.runtime.early import build_optimizer, build_parts
 from fedexp.samplers.base import Sampler
+from fedexp.system.source import DeviceSource
+from fedexp.system.system import System
 from fedexp.tracking.follow import check_trackers
 
 LOGGER = logging.getLogger(__name__)
@@ -82,6 +84,7 @@ class Plan:
         sockets: the method.
         optimizer: makes the local optimizer of a round.
         faults: the injected faults.
+        system: simulated devices and time.
         measures: name -> measure.
     """
 
@@ -94,6 +97,7 @@ class Plan:
     sockets: Sockets
     optimizer: LocalOptimizer
     faults: Faults
+    system: System
     measures: dict[str, Measure]
 
 
@@ -108,6 +112,8 @@ def plan(config: Config, source: Describer | None = None) -> Plan:
     parts = build_parts(config)
     optimizer = build_optimizer(config)
     faults: Faults = build("faults", config.faults, Faults)
+    system = System(build("system", config.system.node, DeviceSource))
+    system.check(config.clients.count)
     measures = build_measures(config.measure)
     engine = build("engine", config.engine.node, Engine, supplied=ENGINE_SUPPLIED)
     partition = build("partition", config.partition.node, list, supplied=PARTITION_SUPPLIED)
@@ -130,7 +136,17 @@ def plan(config: Config, source: Describer | None = None) -> Plan:
     model = several(model, sockets.head.backbones)
     features = width * sockets.head.backbones
     planned = Plan(
-        config, source, about, model, new_head, features, sockets, optimizer, faults, measures
+        config,
+        source,
+        about,
+        model,
+        new_head,
+        features,
+        sockets,
+        optimizer,
+        faults,
+        system,
+        measures,
     )
     backbone = outline(model, about.input_shape)
     found = [
@@ -141,6 +157,7 @@ def plan(config: Config, source: Describer | None = None) -> Plan:
         declared("data", source),
         declared("data", about),
         declared("faults", faults),
+        declared("system", system),
         declared("model", backbone),
         *declared_layers(backbone, planned.sockets.by_name()),
         declared("optimizer", optimizer),
@@ -163,7 +180,7 @@ def _finish(plan: Plan, backbone: nn.Module, traits: frozenset[str]) -> None:
         sockets.personalization.create(network, sockets.loss)
     check_trained(config, backbone, sockets.by_name(), sockets.personalization)
     given = frozenset(need for need in Need if need in traits)
-    check_measures(plan.measures, config, about, given)
+    check_measures(plan.measures, config, about, given, SIMULATED_TIME in traits)
 
 
 def _of_parts(sockets: Sockets, dataset: str) -> Iterator[Declaration]:

@@ -4,6 +4,7 @@ A checkpoint is a folder, ``checkpoints/round_0010``:
 
 * ``server.pt``: the global weights and the state of the parts' server halves;
 * ``measures.pt``: the state of the measures, if they have any;
+* ``system.pt``: the simulated time, if there is any;
 * ``clients/<number>.pt``: each client's state;
 * ``fixed/<socket>/<name>.pt``: server tensors of a part that never change, if it has any; all
   checkpoints share one file through hard links, if the disk allows them;
@@ -35,7 +36,7 @@ from fedexp.state.files import digest, load
 from fedexp.state.run_folder import IDENTITY, METRICS, Identity, parse_identity
 
 MANIFEST, SERVER, CLIENTS = "checkpoint.json", "server.pt", "clients"
-FIXED, MEASURES = "fixed", "measures.pt"
+FIXED, MEASURES, SYSTEM = "fixed", "measures.pt", "system.pt"
 
 
 class Manifest(BaseModel):
@@ -88,15 +89,17 @@ class Checkpoint:
         self,
         server: Server,
         measures: Stateful,
+        system: Stateful,
         store: ClientStore,
         device: torch.device,
         local_clients: Callable[[Sequence[int]], Iterable[int]],
     ) -> None:
-        """Restore the server, the measures and the client states.
+        """Restore the server, the measures, the simulated time and the client states.
 
         Args:
             server: receives its weights and the parts' state.
             measures: receive their state, if they had any.
+            system: receives its state, if it had any.
             store: receives the states of this rank's clients.
             device: for the tensors of measures and clients.
             local_clients: selects this rank's clients from the given ones.
@@ -107,6 +110,8 @@ class Checkpoint:
         )
         if MEASURES in self.files:
             measures.load_state_dict(load(self.folder / MEASURES, device))
+        if SYSTEM in self.files:
+            system.load_state_dict(load(self.folder / SYSTEM, torch.device("cpu")))
         paths = [self.folder / name for name in self.files if name.startswith(f"{CLIENTS}/")]
         files = {int(path.stem): path for path in paths}
         for client in local_clients(sorted(files)):

@@ -12,7 +12,7 @@ LOGGER = logging.getLogger(__name__)
 
 
 class TableFiles(Tracker):
-    """Appends each table to ``<name>.csv`` in the run's folder; the first column is the round.
+    """Appends each table and log to ``<name>.csv`` in the run's folder; first column: the round.
 
     NaN is an empty cell. When a run is resumed, rows of the rounds that are trained again are
     deleted.
@@ -24,8 +24,8 @@ class TableFiles(Tracker):
             _delete_rounds_after(run.rounds_done, path)
 
     def log(self, record: Record) -> None:
-        """Save this round's tables."""
-        for name, table in record.tables.items():
+        """Save this round's tables and logs."""
+        for name, table in {**record.tables, **record.logs}.items():
             path = self._folder / f"{name}.csv"
             heading = [] if path.exists() else [["round", *table]]
             rows = zip(*table.values(), strict=True)
@@ -48,7 +48,8 @@ def _delete_rounds_after(round: int, path: Path) -> None:
         with path.open(newline="", encoding="utf-8") as file:
             rows = csv.reader(file)
             heading = next(rows, [""])
-            kept = [row for row in rows if int(row[0]) <= round] if heading[0] == "round" else None
+            whole = (row for row in rows if len(row) == len(heading))  # a kill may cut the last row
+            kept = [row for row in whole if int(row[0]) <= round] if heading[0] == "round" else None
     except (ValueError, IndexError, csv.Error) as error:
         aside = path.with_name(f"{path.name}.damaged")
         path.replace(aside)

@@ -43,6 +43,7 @@ class Record:
         per_class: class name -> accuracy of the global model; empty when not measured.
         figures: name -> figure, for example ``heatmap/partition``.
         tables: name -> table, for example ``clients``: column name -> values.
+        logs: like ``tables``, for files alone.
     """
 
     round: int
@@ -50,6 +51,7 @@ class Record:
     per_class: Mapping[str, float] = field(default_factory=dict)
     figures: Mapping[str, Figure] = field(default_factory=dict)
     tables: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
+    logs: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,8 @@ def save(folder: Path, federation: Federation, round: int, keep: int = 2) -> Non
     server, measures = federation.server, federation.measures
     states = federation.store.states()
     checkpoints = Checkpoints(folder, keep, b'{"config": {}, "wandb_id": "0"}')
-    checkpoints.save(round, 10.0 * round, server, measures, states, lines.encode())
+    system = federation.system
+    checkpoints.save(round, 10.0 * round, server, measures, system, states, lines.encode())
 
 
 def restored(folder: Path, *overrides: str) -> tuple[Federation, int]:
@@ -71,7 +72,8 @@ def restored(folder: Path, *overrides: str) -> tuple[Federation, int]:
     assert found is not None
     store = federation.store
     device = torch.device("cpu")
-    found.restore(federation.server, federation.measures, store, device, local_clients=list)
+    server, measures, system = federation.server, federation.measures, federation.system
+    found.restore(server, measures, system, store, device, local_clients=list)
     return federation, found.round
 
 

@@ -1,0 +1,64 @@
+"""Simulated time, and the time to reach accuracies."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from fedexp.measures.after_round import AfterRound
+from fedexp.measures.measure import Better, Measure, Measured, Outline
+
+Accuracy = Annotated[float, Field(gt=0, le=1)]
+
+
+class Clock(Measure):
+    """The simulated time of the round and of the run; nothing without simulated devices.
+
+    ``clock/seconds`` is the time since the start of the first round, ``clock/round_s`` the length
+    of the round, ``clock/idle_share`` the share of it in which a client waits for the slowest, mean
+    over the clients whose updates arrived. ``clock/time_to/<target>`` is ``clock/seconds`` at the
+    first measured round in which ``global/accuracy`` is at least the target; absent before.
+
+    Args:
+        targets: accuracies of the global model.
+    """
+
+    directions = MappingProxyType({"clock/*": "lower"})
+    overlaps = True
+
+    def __init__(self, targets: list[Accuracy]) -> None:
+        self.targets = targets
+        self._reached: dict[str, float] = {}
+
+    def check(self, outline: Outline) -> None:
+        """The times to the targets are headlines."""
+        lower: Better = "lower"
+        names = map(_name, self.targets) if outline.simulates_time else ()
+        self.headlines: Mapping[str, Better] = dict.fromkeys(names, lower)
+
+    def __call__(self, after: AfterRound) -> Measured:
+        """The times after this round."""
+        time = after.exchange.time
+        if time is None:
+            return Measured()
+        accuracy = after.found.metrics.get("global/accuracy")
+        for target in self.targets:
+            if accuracy is not None and accuracy >= target:
+                self._reached.setdefault(_name(target), time.end)
+        metrics = {"clock/seconds": time.end, "clock/round_s": time.seconds}
+        if time.idle_share is not None:
+            metrics["clock/idle_share"] = time.idle_share
+        return Measured(metrics | self._reached)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Metric -> time, for each target that was reached."""
+        return dict(self._reached)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of ``state_dict``."""
+        self._reached = dict(state)
+
+
+def _name(target: float) -> str:
+    return f"clock/time_to/{target:g}"

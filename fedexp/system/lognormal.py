@@ -1,0 +1,55 @@
+"""Devices whose speeds are log-normally distributed: a few are much slower than most."""
+
+import numpy as np
+from pydantic import NonNegativeFloat, PositiveFloat
+
+from fedexp.core.randomness import numpy_generator
+from fedexp.system.devices import Devices
+from fedexp.system.source import CountFlops, DeviceSource
+from fedexp.system.speeds import in_samples, is_in_flops
+
+
+class LogNormal(DeviceSource):
+    """A client's speed is the median speed times exp(spread z), z standard normal.
+
+    One z is drawn for a client's computing speed, and another for its network: a slow network is
+    slow both ways. With a spread of 1, a sixth of the clients is slower than 0.37 times the median.
+
+    Args:
+        samples_per_second: median of the training samples that a device computes in a second.
+        flops_per_second: median of the floating-point operations in a second, in place of samples.
+        download: median, bytes per second.
+        upload: median, bytes per second.
+        latency: seconds that a message takes besides its bytes, each way; the same for all.
+        compute_spread: standard deviation of the logarithm of the computing speed.
+        network_spread: standard deviation of the logarithm of download and upload.
+    """
+
+    has_devices = True
+
+    def __init__(
+        self,
+        samples_per_second: PositiveFloat | None,
+        flops_per_second: PositiveFloat | None,
+        download: PositiveFloat,
+        upload: PositiveFloat,
+        latency: NonNegativeFloat,
+        compute_spread: NonNegativeFloat,
+        network_spread: NonNegativeFloat,
+    ) -> None:
+        self.in_flops = is_in_flops(samples_per_second, flops_per_second)
+        self.speed = samples_per_second or flops_per_second
+        self.download, self.upload, self.latency = download, upload, latency
+        self.compute_spread, self.network_spread = compute_spread, network_spread
+
+    def draw(self, num_clients: int, seed: int, flops_of_sample: CountFlops) -> Devices:
+        """See ``DeviceSource``."""
+        z = numpy_generator(seed, "devices").standard_normal((num_clients, 2))
+        computing = self.speed * np.exp(self.compute_spread * z[:, 0])
+        network = np.exp(self.network_spread * z[:, 1])
+        return Devices(
+            in_samples(computing, self.in_flops, flops_of_sample),
+            self.download * network,
+            self.upload * network,
+            np.full(num_clients, float(self.latency)),
+        )

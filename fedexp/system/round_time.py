@@ -1,0 +1,63 @@
+"""The simulated time of one round: a pure function of the turns and the devices."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fedexp.system.devices import Devices
+from fedexp.system.turns import TurnRecord
+
+
+@dataclass(frozen=True)
+class RoundTime:
+    """The simulated time of one round.
+
+    Attributes:
+        seconds: the length of the round.
+        end: when the round ended, in seconds since the start of the run.
+        idle_share: mean share of the round in which a client whose update arrived was waiting; None
+            if no update arrived or the round took no time.
+        of_clients: client -> seconds of its turn, for each client whose update arrived.
+    """
+
+    seconds: float
+    end: float
+    idle_share: float | None
+    of_clients: Mapping[int, float]
+
+
+def round_time(
+    turns: Sequence[TurnRecord],
+    devices: Devices,
+    deadline: float | None = None,
+    start: float = 0.0,
+) -> RoundTime:
+    """The time of a round with these turns.
+
+    The asked clients answer the sampler at the same time; the slowest answer ends this first phase.
+    Then the cohort trains at the same time. The server waits for every update, and for the word of
+    each client that drops out, which comes two latencies and a download after the start. If a
+    client is late, the server waits until the deadline. If clients are surplus, it waits only for
+    the updates that it takes. Computing an answer is not counted.
+
+    Args:
+        turns: all turns of the round, in any order.
+        devices: the devices of all clients.
+        deadline: seconds after the start of training at which the round ended for late clients;
+            unused if no turn is late.
+        start: when the round started, in seconds since the start of the run.
+    """
+    pairs = list(zip(turns, devices.seconds_of(turns), strict=True))
+    asked = {turn.client: seconds for turn, seconds in pairs if turn.outcome == "asked"}
+    arrived = {turn.client: s for turn, s in pairs if turn.outcome in ("sent", "refused")}
+    waited = [0.0, *arrived.values()]
+    outcomes = {turn.outcome for turn in turns}
+    if "surplus" not in outcomes:
+        waited += [seconds for turn, seconds in pairs if turn.outcome == "dropped"]
+    if "late" in outcomes and deadline is not None:
+        waited.append(deadline)
+    length = max(asked.values(), default=0.0) + max(waited)
+    idle = None
+    if arrived and length > 0:
+        busy = sum(seconds + asked.get(client, 0.0) for client, seconds in arrived.items())
+        idle = 1 - busy / len(arrived) / length
+    return RoundTime(length, start + length, idle, arrived)

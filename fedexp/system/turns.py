@@ -1,0 +1,34 @@
+"""The record of what one client's device did in one round."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Outcome = Literal["asked", "sent", "refused", "dropped", "late", "surplus"]
+
+
+@dataclass(frozen=True)
+class TurnRecord:
+    """One row of ``turns.csv``, without the round.
+
+    A client that answers the sampler and then trains has two rows. It downloads the message once,
+    for its answer; its second row has 0 ``download_bytes``.
+
+    Attributes:
+        client: the client's number.
+        samples: training samples computed, summed over the steps in ``steps``.
+        steps: gradient steps of local training; see ``Update.steps``.
+        download_bytes: bytes of the message.
+        upload_bytes: bytes of the update or the answer; 0 if none arrived.
+        outcome: ``asked``: the client answered the sampler. The others tell how a client of the
+            cohort ended: ``sent``: its update was accepted; ``refused``: its update was not finite;
+            ``dropped``: it dropped out after the download, before training; ``late``: it missed the
+            deadline; ``surplus``: enough others were faster. A ``late`` or ``surplus`` client has
+            the samples and steps that it was given.
+    """
+
+    client: int
+    samples: int
+    steps: int
+    download_bytes: int
+    upload_bytes: int
+    outcome: Outcome
