@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from fedexp.core.client import ClientModule
-from fedexp.core.messages import Message, Update
+from fedexp.core.messages import Message, Update, count_bytes
 from fedexp.core.server import Server
 from fedexp.data.federated import FederatedData
 from fedexp.distributed.placement import Placement
@@ -116,17 +116,23 @@ class Federation:
         return self.evaluate(self.server.broadcast(round))
 
     def select(self, message: Message) -> Sequence[int]:
-        """Choose the cohort; return this process's clients in it, without clients that drop out.
+        """Choose the cohort; return this process's clients in it that train.
 
         A sampler may ask some clients for values first; it gets their answers before it chooses.
+        Clients may drop out, or be too slow for a simulated deadline.
         """
         exchange, faults = self.measures.exchange, self.engine.resources.faults
+        self.sampler.limit_to(self.system.available(self.sampler.with_data))
         asked = self.sampler.candidates(message.round)
         local = self.engine.probe(self.placement.local_clients(asked), message)
         answers = self.ranks.gather_pairs(local) if asked else ()
         self.sampler.observe(exchange.count_answers(answers))
         cohort = exchange.count_cohort(self.sampler.select(message.round))
-        return self.placement.bring([c for c in cohort if not faults.drops_out(message.round, c)])
+        present = [c for c in cohort if not faults.drops_out(message.round, c)]
+        downloads, upload = exchange.downloads_left, count_bytes(message.weights)
+        training, left_out = self.engine.schedule.plan(present, message.round, downloads, upload)
+        exchange.leave_out(left_out)
+        return self.placement.bring(training)
 
     def accepted(self, updates: Iterable[Update]) -> Iterator[Update]:
         """Yield each update that the quarantine accepts; attackers may change updates before."""

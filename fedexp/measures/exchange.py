@@ -10,7 +10,7 @@ from typing import Any
 from fedexp.core.messages import Message, Tensors, Update, count_bytes
 from fedexp.core.reducible import Contribution
 from fedexp.system.round_time import RoundTime
-from fedexp.system.turns import TurnRecord
+from fedexp.system.turns import Outcome, TurnRecord
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,7 @@ class Exchange:
         self._answered: dict[int, int] = {}
         self._downloads: dict[int, int] = {}
         self._arrived: list[TurnRecord] = []
+        self._left_out: Sequence[TurnRecord] = ()
         self._start = self._reduced_at = time.perf_counter()
 
     def count_answers(self, answers: Iterable[tuple[int, Tensors]]) -> dict[int, Tensors]:
@@ -89,19 +90,31 @@ class Exchange:
         return cohort
 
     def count_arrivals(self, updates: Iterable[Update]) -> Iterator[Update]:
-        """Pass on the updates; the time of waiting for them counts as training."""
+        """Pass on the updates, except late ones; the time of waiting for them is training."""
         asked = time.perf_counter()
         for update in updates:
             self.seconds["train"] += time.perf_counter() - asked
-            counts = update.samples, update.steps, 0, update.nbytes
-            self._arrived.append(TurnRecord(update.client, *counts, "refused"))
-            self.upload_bytes += update.nbytes
-            yield update
+            upload = 0 if update.is_late else update.nbytes
+            outcome: Outcome = "late" if update.is_late else "refused"
+            counts = update.samples, update.steps, 0, upload
+            self._arrived.append(TurnRecord(update.client, *counts, outcome))
+            self.upload_bytes += upload
+            if not update.is_late:
+                yield update
             asked = time.perf_counter()
 
     def observe(self, update: Update) -> None:
         """Note an accepted update."""
         self.receipts.append(receipt(update))
+
+    def leave_out(self, turns: Sequence[TurnRecord]) -> None:
+        """Note the turns of clients of the cohort that are late or surplus without training."""
+        self._left_out = turns
+
+    @property
+    def downloads_left(self) -> dict[int, int]:
+        """Client of the cohort -> bytes that it downloads after the answers to the sampler."""
+        return {c: 0 if c in self._answered else self._downloads[c] for c in self.cohort}
 
     @cached_property
     def turns(self) -> list[TurnRecord]:
@@ -111,16 +124,16 @@ class Exchange:
         the round, ``upload_bytes``.
         """
         accepted = {each.client for each in self.receipts}
-        arrived = {turn.client: turn for turn in self._arrived}
+        ended = {turn.client: turn for turn in (*self._left_out, *self._arrived)}
+        downloads = self.downloads_left
         turns = [
             TurnRecord(client, 0, 0, self._downloads[client], upload, "asked")
             for client, upload in sorted(self._answered.items())
         ]
         for client in dict.fromkeys(self.cohort):
-            turn = arrived.get(client) or TurnRecord(client, 0, 0, 0, 0, "dropped")
-            download = 0 if client in self._answered else self._downloads[client]
+            turn = ended.get(client) or TurnRecord(client, 0, 0, 0, 0, "dropped")
             outcome = "sent" if client in accepted else turn.outcome
-            turns.append(replace(turn, download_bytes=download, outcome=outcome))
+            turns.append(replace(turn, download_bytes=downloads[client], outcome=outcome))
         return turns
 
     def contribution(self) -> Contribution:

@@ -28,14 +28,18 @@ MOST_SHOWN = 500
 class Sampler(Part):
     """Chooses the cohort of a round; it may learn from the updates in ``aggregate``.
 
-    Clients without data are never chosen. If fewer than K clients have data, K is their number. A
+    Clients without data are never chosen, and in a round only clients that are available when it
+    starts. If fewer than K clients can be chosen, K is their number. A
     sampler may probe clients before it chooses: a probed client receives the global model, computes
     an answer and sends it. Messages and answers of probes count as traffic.
 
     Attributes:
         times_chosen: [N] int64, number of draws of each client; a draw counts when its update
             arrives.
-        eligible: [n] int64, the clients with data, in order.
+        with_data: [m] int64, the clients with data, in order.
+        available: [m] bool, which of them can be chosen in this round.
+        most_chosen: min(K, m).
+        eligible: [n] int64, the clients that can be chosen in this round, in order.
         sizes: [n] int64, the number of training samples of each eligible client.
         cohort_size: min(K, n).
         trains_candidates: whether a candidate trains like a client of the cohort before it answers.
@@ -50,9 +54,25 @@ class Sampler(Part):
         self._setting = setting  # only for figures
         sizes = setting.client_sizes.numpy()
         self.seed = setting.seed
-        self.eligible: np.ndarray = np.flatnonzero(sizes)
-        self.sizes: np.ndarray = sizes[self.eligible]
-        self.cohort_size = min(setting.clients_per_round, len(self.eligible))
+        self.with_data: np.ndarray = np.flatnonzero(sizes)
+        self._sizes_with_data: np.ndarray = sizes[self.with_data]
+        self.most_chosen = min(setting.clients_per_round, len(self.with_data))
+        self.limit_to(None)
+
+    def limit_to(self, available: np.ndarray | None) -> None:
+        """Server: allow only some of the clients with data; called before every round.
+
+        Sets ``available``, ``eligible``, ``sizes`` and ``cohort_size``.
+
+        Args:
+            available: [m] bool; None allows all clients with data.
+        """
+        if available is None:
+            available = np.ones(len(self.with_data), dtype=bool)
+        self.available = available
+        self.eligible: np.ndarray = self.with_data[available]
+        self.sizes: np.ndarray = self._sizes_with_data[available]
+        self.cohort_size = min(self.most_chosen, len(self.eligible))
 
     def candidates(self, round: int) -> Sequence[int]:
         """Server: the clients to probe before choosing; none by default."""

@@ -151,8 +151,8 @@ class Clustered(LastUpdates):
         return sorted(self.eligible[draw(self.distributions(round), generator)].tolist())
 
     def distributions(self, round: int) -> np.ndarray:
-        """r [K, n] int64 over the n clients with data, as in ``sampling_distributions``."""
+        """r [K, n] int64 over the n available clients, as in ``sampling_distributions``."""
         if round <= self.rounds_by_size:
             return np.tile(self.sizes, (self.cohort_size, 1))
-        distances = self.distances.numpy()
+        distances = self.distances_now.numpy()
         return sampling_distributions(distances, self.sizes, self.cohort_size, self.linkage_on)

@@ -158,10 +158,13 @@ class DivFL(LastUpdates):
                 self.updates = {}
 
     def select(self, round: int) -> list[int]:
-        """The K clients of ``facility_location``; random draws depend on the seed and the round."""
+        """The K clients of ``facility_location``, among the available clients.
+
+        Random draws depend on the seed and the round.
+        """
         stochastic = self.greedy == "stochastic"
         generator = numpy_generator(self.seed, "sampler", round) if stochastic else None
-        chosen = facility_location(self.distances, self.cohort_size, generator)
+        chosen = facility_location(self.distances_now, self.cohort_size, generator)
         return sorted(self.eligible[chosen].tolist())
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:

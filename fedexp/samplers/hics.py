@@ -127,7 +127,7 @@ class HiCS(Sampler):
             self.true_entropies = label_entropy(setting.class_counts)
         self.source = find_signal(self.signal, setting)
         self.head_names = head_weights(setting) if self.angle_on == "head" else []
-        all_rounds = math.ceil(len(self.eligible) / self.cohort_size)
+        all_rounds = math.ceil(len(self.with_data) / self.most_chosen)
         self.warm_up_rounds = min(self.most_warm_up_rounds or all_rounds, all_rounds)
         self.order = self._warm_up_order()
         self.cluster = ClientClusters(
@@ -157,8 +157,9 @@ class HiCS(Sampler):
         """
         self._clusters_found = None
         if round <= self.warm_up_rounds:
-            last = round * self.cohort_size
-            return sorted(self.order[last - self.cohort_size : last].tolist())
+            return self._warm_up(round)
+        if self.cohort_size == len(self.eligible) < len(self.with_data):
+            return sorted(self.eligible.tolist())
         entropies, clusters = self._clustered(numpy_generator(self.seed, "landmarks", round))
         self._record_clusters(round, clusters)
         cohort = draw_cohort(
@@ -241,11 +242,19 @@ class HiCS(Sampler):
         """
         return self.source.report(client, client.measured(self))
 
+    def _warm_up(self, round: int) -> list[int]:
+        """The next clients of the order; a client that is not available is passed over."""
+        start = (round - 1) * self.most_chosen
+        following = np.roll(self.order, -start)
+        present = following[np.isin(following, self.eligible)]
+        most = min(self.most_chosen, len(self.order) - start)
+        return sorted(present[:most].tolist())
+
     def _warm_up_order(self) -> np.ndarray:
         """[n] all clients with data, in the order of their first selection."""
         if self.warm_up_order == "client":
-            return self.eligible
-        return numpy_generator(self.seed, "warm_up").permutation(self.eligible)
+            return self.with_data
+        return numpy_generator(self.seed, "warm_up").permutation(self.with_data)
 
     def _clustered(self, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
         """Estimated entropy [n] and cluster [n] of the clients with data."""

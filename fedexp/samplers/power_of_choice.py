@@ -46,13 +46,14 @@ class PowerOfChoice(Sampler):
                 f"sampler.candidates={wanted}: must be at least clients.per_round={cohort}; use "
                 f"{cohort} or more"
             )
-        self.num_candidates = min(wanted, len(self.eligible))
+        self.most_asked = wanted
 
     def candidates(self, round: int) -> list[int]:
         """A draw without replacement that depends on the seed and the round."""
         odds = self.sizes / self.sizes.sum()
         generator = numpy_generator(self.seed, "sampler", round)
-        drawn = generator.choice(self.eligible, self.num_candidates, replace=False, p=odds)
+        asked = min(self.most_asked, len(self.eligible))
+        drawn = generator.choice(self.eligible, asked, replace=False, p=odds)
         return sorted(drawn.tolist())
 
     def answer(self, client: Client) -> Tensors:
