@@ -98,7 +98,7 @@ class Federation:
 
     def start_round(self, round: int) -> Pending:
         """Run one round; with ``evaluation.overlap`` the evaluation may end after the return."""
-        message = self.server.broadcast(round)
+        message = self.server.send(round)
         self.measures.begin_round(message)
         for update in self.accepted(self.engine.train(self.select(message), message)):
             self.measures.observe(update)
@@ -119,6 +119,7 @@ class Federation:
         answers = self.ranks.gather_pairs(local) if asked else ()
         self.sampler.observe(exchange.count_answers(answers))
         cohort = exchange.count_cohort(self.sampler.select(message.round))
+        self.server.sent_to(exchange.receivers)
         return self.placement.bring([c for c in cohort if not faults.drops_out(message.round, c)])
 
     def accepted(self, updates: Iterable[Update]) -> Iterator[Update]:

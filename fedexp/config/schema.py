@@ -244,6 +244,8 @@ class Config(Group):
     optimizer: Optimizer
     schedule: Node
     faults: Node
+    compression: Node
+    download: Node
     engine: Engine
     evaluation: Evaluation
     measure: dict[str, Node | None]

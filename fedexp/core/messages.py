@@ -44,17 +44,19 @@ class Message:
         extras: the parts' tensors.
         readdress: (this message, client) -> the message to this client; None: all clients get this
             message.
+        weights_nbytes: bytes of the weights as they travel, if they are compressed; else None.
     """
 
     round: int
     weights: Tensors
     extras: Extras = field(default_factory=dict)
     readdress: Callable[[Message, int], Message] | None = None
+    weights_nbytes: int | None = None
 
     @property
     def nbytes(self) -> int:
         """Bytes of all tensors in the message."""
-        return count_bytes(self.weights, *self.extras.values())
+        return _traffic(self)
 
     def to_client(self, client: int) -> Message:
         """The message that this client downloads."""
@@ -89,6 +91,7 @@ class Update:
             ``draws`` times.
         is_finite: whether weights, extras and what the client keeps are free of NaN and infinity;
             engines check it.
+        weights_nbytes: bytes of the weights as they travel, if they are compressed; else None.
     """
 
     client: int
@@ -100,11 +103,12 @@ class Update:
     steps: int = 0
     draws: int = 1
     is_finite: bool = True
+    weights_nbytes: int | None = None
 
     @property
     def nbytes(self) -> int:
         """Bytes that this client uploads: weights and extras."""
-        return count_bytes(self.weights, *self.extras.values())
+        return _traffic(self)
 
     def to(self, part: str) -> PartUpdate:
         """The update for the part in this socket."""
@@ -120,6 +124,13 @@ def count_bytes(*groups: Mapping[str, Tensor]) -> int:
     """Total bytes of all tensors in the given mappings."""
     tensors: Iterable[Tensor] = (tensor for group in groups for tensor in group.values())
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _traffic(sent: Message | Update) -> int:
+    """Bytes of weights and extras as they travel."""
+    extras = count_bytes(*sent.extras.values())
+    weights = sent.weights_nbytes
+    return extras + (count_bytes(sent.weights) if weights is None else weights)
 
 
 def copied(message: Message) -> Message:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from lightning.fabric import Fabric
 
+from fedexp.compression.upload import CompressedUpload
 from fedexp.config.schema import Local
 from fedexp.core.client import ClientModule
 from fedexp.core.messages import Message, Tensors
@@ -32,6 +33,7 @@ class Resources:
         local: epochs, batch size, gradient clipping.
         eval_batch_size: test samples in one forward pass.
         faults: injected faults.
+        upload: compresses updates; None: they travel as they are.
     """
 
     fabric: Fabric
@@ -45,6 +47,7 @@ class Resources:
     local: Local
     eval_batch_size: int
     faults: Faults
+    upload: CompressedUpload | None = None
 
     def split(self, weights: Tensors) -> tuple[Tensors, Tensors]:
         """(shared, private) weights, without the head's derived buffers."""

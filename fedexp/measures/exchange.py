@@ -43,7 +43,8 @@ class Exchange:
 
     Attributes:
         cohort: the chosen clients in the sampler's order, including clients that dropped out.
-        download_bytes: bytes downloaded by the cohort and by clients that answered the sampler.
+        receivers: the clients that get the message: the cohort, and clients that the sampler asked.
+        download_bytes: bytes that the receivers download together.
         upload_bytes: bytes of all answers and updates, including refused updates.
         receipts: the accepted updates, without their tensors.
         seconds: step -> seconds: ``select``, ``train`` and, if the sampler asked clients,
@@ -57,7 +58,7 @@ class Exchange:
         self.upload_bytes = 0
         self.receipts: list[Receipt] = []
         self.seconds = {"select": 0.0, "train": 0.0}
-        self._answered: set[int] = set()
+        self.receivers: set[int] = set()
         self._answered_bytes = 0
         self._start = self._reduced_at = time.perf_counter()
 
@@ -67,7 +68,7 @@ class Exchange:
         received = dict(answers)
         if received:
             self.seconds["probe"] = time.perf_counter() - start
-        self._answered = set(received)
+        self.receivers = set(received)
         self._answered_bytes = sum(map(count_bytes, received.values()))
         return received
 
@@ -76,7 +77,8 @@ class Exchange:
         elapsed = time.perf_counter() - self._start
         self.seconds["select"] = elapsed - self.seconds.get("probe", 0.0)
         self.cohort = cohort
-        self.download_bytes = self.message.bytes_to(self._answered | set(cohort))
+        self.receivers |= set(cohort)
+        self.download_bytes = self.message.bytes_to(self.receivers)
         return cohort
 
     def count_arrivals(self, updates: Iterable[Update]) -> Iterator[Update]:
