@@ -98,8 +98,10 @@ class CompressingServer(Server):
         super().load_state_dict(state)
         saved, weights = state["download"], self.weights
         self._held = {name: value.to(weights[name].device) for name, value in saved["held"].items()}
-        device = next(iter(weights.values())).device
-        self._memory = {name: value.to(device) for name, value in saved["memory"].items()}
+        self._memory = {
+            path: value.to(weights[path.rpartition("/")[0]].device)
+            for path, value in saved["memory"].items()
+        }
         self._encoded_bytes, self._downloaded = saved["encoded_bytes"], saved["downloaded"].cpu()
 
     def _plain_bytes(self) -> int:
