@@ -35,6 +35,7 @@ GROUPS = {
     for folder in sorted(CONF.iterdir())
     if folder.is_dir() and folder.name not in ("hydra", "measure")
 }
+GROUPS["compression@download"] = GROUPS["compression"]  # a second place for the same options
 MEASURES = sorted(path.stem for path in (CONF / "measure").glob("*.yaml"))
 OBJECTIVES = ["global/accuracy", "global/loss", "global/fewshot_accuracy", "train/loss"]
 OBJECTIVES += ["personal/accuracy_local", "validation/accuracy", "membership/loss_auc"]

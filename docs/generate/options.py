@@ -19,6 +19,7 @@ GROUPS = {
     "sampler": "Socket: which clients take part in a round",
     "aggregator": "Socket: how the server merges the updates",
     "faults": "Drop-outs, stragglers, broken and hostile updates",
+    "compression": "How weights are encoded that travel",
     "data": "Datasets and readers",
     "partition": "How samples are spread over clients",
     "model": "Networks without their head",

@@ -1,7 +1,7 @@
 """The server: the global weights and the parts' server halves."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain
 from typing import Any, cast
 
@@ -43,10 +43,20 @@ class Server:
         self.idle_rounds = 0
 
     def broadcast(self, round: int) -> Message:
-        """The message to the clients of this round."""
+        """The global weights and the parts' extras."""
         extras = {name: part.broadcast(round) for name, part in self.parts.items()}
         sent = {name: tensors for name, tensors in extras.items() if tensors}
         return Message(round, self.weights, sent, self._readdress if self._addressing else None)
+
+    def send(self, round: int) -> Message:
+        """The message that clients get; a server that compresses differs here from ``broadcast``.
+
+        Called once in a round, before training.
+        """
+        return self.broadcast(round)
+
+    def sent_to(self, clients: Collection[int]) -> None:
+        """Called after ``send`` with the clients that get the message."""
 
     def _readdress(self, message: Message, client: int) -> Message:
         """The message to this client, after every part's ``message_to``."""

@@ -10,6 +10,8 @@ import torch
 from lightning.fabric import Fabric
 from torch import Tensor
 
+from fedexp.compression.download import CompressingServer
+from fedexp.compression.upload import CompressedUpload
 from fedexp.config.build import build
 from fedexp.config.schema import Config
 from fedexp.config.schema import Engine as EngineConfig
@@ -76,7 +78,7 @@ def assemble(
     measures = Measures(plan.measures, config.rounds, Scoring(engine), ranks, overlap)
     by_time = config.engine.balance == "time"
     return Federation(
-        Server(resources.split(resources.initial)[0], resources.parts),
+        _server(plan, resources),
         plan.sockets.sampler,
         engine,
         Quarantine(config.on_bad_update),
@@ -195,7 +197,35 @@ def _resources(
         eval_batch_size=config.evaluation.batch_size,
         faults=plan.faults,
         system=plan.system,
+        upload=_upload(plan, module),
     )
+
+
+def _upload(plan: Plan, module: ClientModule) -> CompressedUpload | None:
+    """The compression of updates; None if they travel as they are."""
+    if plan.upload.is_none:
+        return None
+    return CompressedUpload(plan.upload, _trained(module), plan.config.seed)
+
+
+def _server(plan: Plan, resources: Resources) -> Server:
+    """The server with the initial weights."""
+    weights, config = resources.split(resources.initial)[0], plan.config
+    if plan.download.is_none:
+        return Server(weights, resources.parts)
+    return CompressingServer(
+        weights,
+        resources.parts,
+        plan.download,
+        _trained(resources.module),
+        config.seed,
+        config.clients.count,
+    )
+
+
+def _trained(module: ClientModule) -> frozenset[str]:
+    """Names of the trained parameters."""
+    return frozenset(name for name, _ in module.tensor_index.parameters())
 
 
 def _engine(config: EngineConfig, resources: Resources) -> Engine:

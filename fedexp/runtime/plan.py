@@ -11,7 +11,8 @@ from torch import nn
 
 from fedexp.compatibility.declaration import Declaration, check, declared, needed
 from fedexp.compatibility.settings import declared_data_settings, declared_settings
-from fedexp.compatibility.traits import SIMULATED_TIME, Need
+from fedexp.compatibility.traits import OTHER_START, SIMULATED_TIME, Need
+from fedexp.compression.compressor import Compressor
 from fedexp.config.build import build
 from fedexp.config.schema import Config
 from fedexp.core.description import Description
@@ -39,7 +40,7 @@ from fedexp.models.declared_layers import declared_layers
 from fedexp.models.several import several
 from fedexp.models.shape import feature_dim, for_inputs, outline
 from fedexp.models.trained import check_trained
-from fedexp.runtime.early import build_optimizer, build_parts
+from fedexp.runtime.early import build_compressors, build_optimizer, build_parts
 from fedexp.samplers.base import Sampler
 from fedexp.system.availability import Availability
 from fedexp.system.source import DeviceSource
@@ -86,6 +87,8 @@ class Plan:
         optimizer: makes the local optimizer of a round.
         faults: the injected faults.
         system: simulated devices and time.
+        upload: compresses what clients send.
+        download: compresses what the server sends.
         measures: name -> measure.
     """
 
@@ -99,6 +102,8 @@ class Plan:
     optimizer: LocalOptimizer
     faults: Faults
     system: System
+    upload: Compressor
+    download: Compressor
     measures: dict[str, Measure]
 
 
@@ -114,6 +119,7 @@ def plan(config: Config, source: Describer | None = None) -> Plan:
     optimizer = build_optimizer(config)
     faults: Faults = build("faults", config.faults, Faults)
     system = _system(config)
+    upload, download = build_compressors(config)
     measures = build_measures(config.measure)
     engine = build("engine", config.engine.node, Engine, supplied=ENGINE_SUPPLIED)
     partition = build("partition", config.partition.node, list, supplied=PARTITION_SUPPLIED)
@@ -146,6 +152,8 @@ def plan(config: Config, source: Describer | None = None) -> Plan:
         optimizer,
         faults,
         system,
+        upload,
+        download,
         measures,
     )
     backbone = outline(model, about.input_shape)
@@ -158,6 +166,7 @@ def plan(config: Config, source: Describer | None = None) -> Plan:
         declared("data", about),
         declared("faults", faults),
         declared("system", system),
+        *_of_download(download),
         declared("model", backbone),
         *declared_layers(backbone, planned.sockets.by_name()),
         declared("optimizer", optimizer),
@@ -196,8 +205,27 @@ def _of_parts(sockets: Sockets, dataset: str) -> Iterator[Declaration]:
     """The declarations of the parts; errors name the ``dataset``."""
     for socket, part in sockets.by_name().items():
         yield declared(socket, part)
+        if _starts_elsewhere(part):
+            yield Declaration(socket, frozenset({OTHER_START}))
         if not part.takes_tokens:
             subject, advice = f"{socket} ({type(part).__name__})", f"take another {socket}"
             yield Declaration(socket, needs=needed(subject, Need.CLASS_LABELS, dataset, advice))
     if sockets.personalization.has_global:
         yield Declaration("personalization", frozenset({Need.GLOBAL_MODEL}))
+
+
+def _starts_elsewhere(part: Part) -> bool:
+    """Whether clients may start from other weights than the global ones because of this part."""
+    if isinstance(part, Personalization) and type(part).choose is not Personalization.choose:
+        return True
+    return type(part).message_to is not Part.message_to
+
+
+def _of_download(download: Compressor) -> Iterator[Declaration]:
+    """The declaration of compressed downloads: differences to a model that all clients have."""
+    if not download.is_none:
+        error = (
+            "compression@download: this {other} may start clients from other weights than the "
+            "global ones, and only the difference of those is sent; should be none"
+        )
+        yield Declaration("download", forbids={OTHER_START: error})
