@@ -110,7 +110,7 @@ class Federation:
             self.measures.observe(update)
             self.server.add(update)
         self.ranks.all_reduce([self.server, self.measures, self.quarantine, self.placement])
-        self.measures.exchange.time = self.system.advance(self.measures.exchange.turns)
+        self.advance_clock()
         if not self.server.step(partial(self.quarantine.accepts_model, round=round)):
             LOGGER.warning("round %d: no update came in; the global model stays as it was", round)
         return self.evaluate(self.server.broadcast(round))
@@ -143,6 +143,13 @@ class Federation:
         for update in faults.collude(arrivals, exchange.message):
             if self.quarantine.accepts(update, exchange.message.round):
                 yield update
+
+    def advance_clock(self) -> None:
+        """Advance the simulated time by the round; nothing without simulated devices."""
+        exchange = self.measures.exchange
+        exchange.time = self.system.advance(exchange.turns)
+        if exchange.time is not None:
+            self.sampler.observe_seconds(exchange.time.of_clients)
 
     def evaluate(self, message: Message) -> Pending:
         """Start the measures after a round; ``message`` holds the new global model."""
