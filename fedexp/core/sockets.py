@@ -215,7 +215,8 @@ class Personalization(Part, nn.Module):
         The client chooses them from what it received. They replace weights of the message before
         the turn begins: in local training, in tuning, and when a sampler asks the client. So all
         parts see the weights that the client chose. ``client`` has the message's weights; no
-        ``begin`` was called yet.
+        ``begin`` was called yet. A compressed update is a difference to these weights: the report
+        must tell the server which they are.
         """
         return {}
 

@@ -161,10 +161,7 @@ def test_fixed_and_private_weights_are_neither_sent_nor_remembered() -> None:
 
 
 def test_prototypes_and_control_variates_travel_as_they_are() -> None:
-    for overrides, socket in (
-        (["head=prototype"], "head"),
-        (["algorithm=scaffold"], "regularizer"),
-    ):
+    for chosen, socket in (("head=prototype", "head"), ("algorithm=scaffold", "regularizer")):
         updates = trained(federate(*SMALL, *TOP_K, chosen))[1]
         whole = trained(federate(*SMALL, chosen))[1]
         for client, update in updates.items():
