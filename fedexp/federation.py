@@ -2,9 +2,12 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 
+import numpy as np
+
+from fedexp.coordination.base import Coordination
 from fedexp.core.client import ClientModule
 from fedexp.core.messages import Message, Update
 from fedexp.core.server import Server
@@ -15,8 +18,8 @@ from fedexp.engines.base import Engine
 from fedexp.faults.quarantine import Quarantine
 from fedexp.measures.measures import Measures, Pending
 from fedexp.samplers.base import Sampler
+from fedexp.samplers.request import Request, Selected
 from fedexp.state.client_store import ClientStore
-from fedexp.system.system import System
 from fedexp.tracking.tracker import Record, Tracker
 
 LOGGER = logging.getLogger(__name__)
@@ -34,6 +37,7 @@ class Federation:
         tracker: gets the record of every round.
         ranks: the processes of the run.
         placement: decides which process trains which client.
+        coordination: decides when clients start and which updates a step takes.
     """
 
     def __init__(
@@ -46,10 +50,11 @@ class Federation:
         tracker: Tracker,
         ranks: Ranks,
         placement: Placement,
+        coordination: Coordination,
     ) -> None:
         self.server, self.sampler, self.engine = server, sampler, engine
         self.quarantine, self.measures, self.tracker = quarantine, measures, tracker
-        self.ranks, self.placement = ranks, placement
+        self.ranks, self.placement, self.coordination = ranks, placement, coordination
         self._pending: deque[Pending] = deque()
 
     @property
@@ -66,11 +71,6 @@ class Federation:
     def store(self) -> ClientStore:
         """The states of this process's clients."""
         return self.engine.resources.store
-
-    @property
-    def system(self) -> System:
-        """The simulated devices and the clock."""
-        return self.engine.resources.system
 
     def run(
         self, rounds: int, done: int = 0, stops_after: Callable[[int], bool] = lambda round: False
@@ -106,27 +106,40 @@ class Federation:
         """Run one round; with ``evaluation.overlap`` the evaluation may end after the return."""
         message = self.server.broadcast(round)
         self.measures.begin_round(message)
-        for update in self.accepted(self.engine.train(self.select(message), message)):
+        self.store.begin_round()
+        exchange, coordination = self.measures.exchange, self.coordination
+        arriving = coordination.updates(exchange, self.select, self.engine.train)
+        for update in self.accepted(arriving):
             self.measures.observe(update)
             self.server.add(update)
         self.ranks.all_reduce([self.server, self.measures, self.quarantine, self.placement])
-        self.measures.exchange.time = self.system.advance(self.measures.exchange.turns)
+        exchange.time = coordination.advance(exchange)
+        exchange.coordination = coordination.metrics()
         if not self.server.step(partial(self.quarantine.accepts_model, round=round)):
             LOGGER.warning("round %d: no update came in; the global model stays as it was", round)
         return self.evaluate(self.server.broadcast(round))
 
-    def select(self, message: Message) -> Sequence[int]:
-        """Choose the cohort; return this process's clients in it, without clients that drop out.
+    def select(self, message: Message, request: Request) -> Selected:
+        """Choose the cohort, or the clients of a request for fewer.
 
         A sampler may ask some clients for values first; it gets their answers before it chooses.
         """
         exchange, faults = self.measures.exchange, self.engine.resources.faults
+        available = self._available(request.busy)
+        self.sampler.limit_to(available, request.places, request.selection)
+        if not self.sampler.cohort_size:
+            return Selected([], [])
         asked = self.sampler.candidates(message.round)
         local = self.engine.probe(self.placement.local_clients(asked), message)
         answers = self.ranks.gather_pairs(local) if asked else ()
         self.sampler.observe(exchange.count_answers(answers))
         cohort = exchange.count_cohort(self.sampler.select(message.round))
-        return self.placement.bring([c for c in cohort if not faults.drops_out(message.round, c)])
+        present = [c for c in cohort if not faults.drops_out(message.round, c)]
+        return Selected(cohort, self.placement.bring(present))
+
+    def _available(self, busy: Collection[int]) -> np.ndarray | None:
+        """[m] bool: which clients with data can be chosen; None: all of them."""
+        return ~np.isin(self.sampler.with_data, list(busy)) if busy else None
 
     def accepted(self, updates: Iterable[Update]) -> Iterator[Update]:
         """Yield each update that the quarantine accepts; attackers may change updates before."""

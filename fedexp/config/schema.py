@@ -249,6 +249,7 @@ class Config(Group):
     schedule: Node
     faults: Node
     system: System
+    coordination: Node
     engine: Engine
     evaluation: Evaluation
     measure: dict[str, Node | None]

@@ -84,6 +84,7 @@ def assemble(
         tracker,
         ranks,
         Placement(ranks, data.sizes.numpy(), resources.store, by_time),
+        plan.coordination,
     )
 
 
@@ -163,6 +164,7 @@ def _set_up(plan: Plan, module: ClientModule, setting: Setting, device: torch.de
     shapes = setting.input_shape, setting.num_classes
     flops_of_sample = partial(training_flops, plan.backbone, *shapes)
     plan.system.setup(setting.num_clients, setting.seed, flops_of_sample)
+    plan.coordination.setup(setting, plan.system)
     module.finish_setup()
     config = plan.config.engine
     prefers = prefers_channels_last(module.backbone, device, config.precision)

@@ -11,11 +11,12 @@ from torch import nn
 
 from fedexp.compatibility.declaration import Declaration, check, declared, needed
 from fedexp.compatibility.settings import declared_data_settings, declared_settings
-from fedexp.compatibility.traits import SIMULATED_TIME, Need
+from fedexp.compatibility.traits import EXPECTS_CURRENT, SIMULATED_TIME, TAKES_STALE, Need
 from fedexp.config.build import build
 from fedexp.config.schema import Config
+from fedexp.coordination.base import Coordination
 from fedexp.core.description import Description
-from fedexp.core.part import Part
+from fedexp.core.part import Part, has_server_half
 from fedexp.core.randomness import seeded
 from fedexp.core.sockets import (
     Aggregator,
@@ -85,6 +86,7 @@ class Plan:
         optimizer: makes the local optimizer of a round.
         faults: the injected faults.
         system: simulated devices and time.
+        coordination: decides when clients start and which updates a server step takes.
         measures: name -> measure.
     """
 
@@ -98,6 +100,7 @@ class Plan:
     optimizer: LocalOptimizer
     faults: Faults
     system: System
+    coordination: Coordination
     measures: dict[str, Measure]
 
 
@@ -114,6 +117,8 @@ def plan(config: Config, source: Describer | None = None) -> Plan:
     faults: Faults = build("faults", config.faults, Faults)
     system = System(build("system", config.system.node, DeviceSource))
     system.check(config.clients.count)
+    coordination = build("coordination", config.coordination, Coordination)
+    coordination.check(config.clients.per_round)
     measures = build_measures(config.measure)
     engine = build("engine", config.engine.node, Engine, supplied=ENGINE_SUPPLIED)
     partition = build("partition", config.partition.node, list, supplied=PARTITION_SUPPLIED)
@@ -146,6 +151,7 @@ def plan(config: Config, source: Describer | None = None) -> Plan:
         optimizer,
         faults,
         system,
+        coordination,
         measures,
     )
     backbone = outline(model, about.input_shape)
@@ -158,6 +164,7 @@ def plan(config: Config, source: Describer | None = None) -> Plan:
         declared("data", about),
         declared("faults", faults),
         declared("system", system),
+        declared("coordination", coordination),
         declared("model", backbone),
         *declared_layers(backbone, planned.sockets.by_name()),
         declared("optimizer", optimizer),
@@ -187,6 +194,8 @@ def _of_parts(sockets: Sockets, dataset: str) -> Iterator[Declaration]:
     """The declarations of the parts; errors name the ``dataset``."""
     for socket, part in sockets.by_name().items():
         yield declared(socket, part)
+        if has_server_half(part) and TAKES_STALE not in part.traits:
+            yield Declaration(socket, frozenset({EXPECTS_CURRENT}))
         if not part.takes_tokens:
             subject, advice = f"{socket} ({type(part).__name__})", f"take another {socket}"
             yield Declaration(socket, needs=needed(subject, Need.CLASS_LABELS, dataset, advice))

@@ -13,6 +13,7 @@ from fedexp.core.client_protocol import Client
 from fedexp.core.description import Description
 from fedexp.core.messages import PartUpdate, Tensors
 from fedexp.core.part import Memory, Part, Setting
+from fedexp.core.randomness import numpy_generator
 from fedexp.drawing.shown_clients import ALL_CLIENTS, evenly_spaced
 from fedexp.samplers.heterogeneity import label_entropy
 from fedexp.samplers.times_chosen_figure import times_chosen_bars
@@ -28,14 +29,18 @@ MOST_SHOWN = 500
 class Sampler(Part):
     """Chooses the cohort of a round; it may learn from the updates in ``aggregate``.
 
-    Clients without data are never chosen. If fewer than K clients have data, K is their number. A
+    Clients without data are never chosen, and in a round only clients that are available when it
+    starts. If fewer than K clients can be chosen, K is their number. A
     sampler may probe clients before it chooses: a probed client receives the global model, computes
     an answer and sends it. Messages and answers of probes count as traffic.
 
     Attributes:
         times_chosen: [N] int64, number of draws of each client; a draw counts when its update
             arrives.
-        eligible: [n] int64, the clients with data, in order.
+        with_data: [m] int64, the clients with data, in order.
+        available: [m] bool, which of them can be chosen in this round.
+        most_chosen: min(K, m).
+        eligible: [n] int64, the clients that can be chosen in this round, in order.
         sizes: [n] int64, the number of training samples of each eligible client.
         cohort_size: min(K, n).
         trains_candidates: whether a candidate trains like a client of the cohort before it answers.
@@ -50,9 +55,36 @@ class Sampler(Part):
         self._setting = setting  # only for figures
         sizes = setting.client_sizes.numpy()
         self.seed = setting.seed
-        self.eligible: np.ndarray = np.flatnonzero(sizes)
-        self.sizes: np.ndarray = sizes[self.eligible]
-        self.cohort_size = min(setting.clients_per_round, len(self.eligible))
+        self.with_data: np.ndarray = np.flatnonzero(sizes)
+        self._sizes_with_data: np.ndarray = sizes[self.with_data]
+        self.most_chosen = min(setting.clients_per_round, len(self.with_data))
+        self.limit_to(None)
+
+    def limit_to(
+        self, available: np.ndarray | None, places: int | None = None, selection: int = 0
+    ) -> None:
+        """Server: allow only some of the clients with data; called before every selection.
+
+        Sets ``available``, ``eligible``, ``sizes`` and ``cohort_size``.
+
+        Args:
+            available: [m] bool; None allows all clients with data.
+            places: the largest number of clients to choose; None: K.
+            selection: number of the selection in its round, from 0.
+        """
+        if available is None:
+            available = np.ones(len(self.with_data), dtype=bool)
+        self.available = available
+        self.eligible: np.ndarray = self.with_data[available]
+        self.sizes: np.ndarray = self._sizes_with_data[available]
+        most = self.most_chosen if places is None else min(places, self.most_chosen)
+        self.cohort_size = min(most, len(self.eligible))
+        self._selection = selection
+
+    def draws(self, purpose: str, round: int) -> np.random.Generator:
+        """The generator of a selection's random draws."""
+        later = [self._selection] if self._selection else []
+        return numpy_generator(self.seed, purpose, round, *later)
 
     def candidates(self, round: int) -> Sequence[int]:
         """Server: the clients to probe before choosing; none by default."""

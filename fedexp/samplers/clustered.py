@@ -11,7 +11,6 @@ from scipy.cluster.hierarchy import fcluster
 from torch import Tensor
 
 from fedexp.compatibility.traits import DRAWS_BY_SIZE, DRAWS_REPEATEDLY
-from fedexp.core.randomness import numpy_generator
 from fedexp.samplers.angles import angles_between
 from fedexp.samplers.clusters import LinkageOn, ward_tree
 from fedexp.samplers.last_updates import LastUpdates
@@ -147,12 +146,12 @@ class Clustered(LastUpdates):
 
     def select(self, round: int) -> list[int]:
         """One draw from each distribution; the draws depend on the seed and the round."""
-        generator = numpy_generator(self.seed, "sampler", round)
+        generator = self.draws("sampler", round)
         return sorted(self.eligible[draw(self.distributions(round), generator)].tolist())
 
     def distributions(self, round: int) -> np.ndarray:
-        """r [K, n] int64 over the n clients with data, as in ``sampling_distributions``."""
+        """r [K, n] int64 over the n available clients, as in ``sampling_distributions``."""
         if round <= self.rounds_by_size:
             return np.tile(self.sizes, (self.cohort_size, 1))
-        distances = self.distances.numpy()
+        distances = self.distances_now.numpy()
         return sampling_distributions(distances, self.sizes, self.cohort_size, self.linkage_on)

@@ -14,7 +14,6 @@ from torch import Tensor
 from fedexp.core.client_protocol import Client
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Memory
-from fedexp.core.randomness import numpy_generator
 from fedexp.core.token_rows import scored_rows
 from fedexp.samplers.last_updates import LastUpdates
 
@@ -158,10 +157,13 @@ class DivFL(LastUpdates):
                 self.updates = {}
 
     def select(self, round: int) -> list[int]:
-        """The K clients of ``facility_location``; random draws depend on the seed and the round."""
+        """The K clients of ``facility_location``, among the available clients.
+
+        Random draws depend on the seed and the round.
+        """
         stochastic = self.greedy == "stochastic"
-        generator = numpy_generator(self.seed, "sampler", round) if stochastic else None
-        chosen = facility_location(self.distances, self.cohort_size, generator)
+        generator = self.draws("sampler", round) if stochastic else None
+        chosen = facility_location(self.distances_now, self.cohort_size, generator)
         return sorted(self.eligible[chosen].tolist())
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -44,7 +45,7 @@ class LastUpdates(Sampler):
     def setup(self, setting: Setting) -> None:
         """Set all updates to zero. Raises InputError: too many clients, or nothing is shared."""
         super().setup(setting)
-        if (clients := len(self.eligible)) > _MOST_CLIENTS:
+        if (clients := len(self.with_data)) > _MOST_CLIENTS:
             raise InputError(
                 f"sampler: compares all pairs of clients with data, at most {_MOST_CLIENTS:,} "
                 f"clients, but {clients:,} have data; use sampler=random or sampler=hics"
@@ -58,7 +59,7 @@ class LastUpdates(Sampler):
             )
         self.width = sum(shapes[name].numel() for name in self.names)
         self.updates = {}
-        zeros = torch.zeros(len(self.eligible), 1)
+        zeros = torch.zeros(len(self.with_data), 1)
         self.distances = self.distance(zeros, zeros).fill_diagonal_(0)
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
@@ -70,6 +71,12 @@ class LastUpdates(Sampler):
         super().aggregate(updates)
         self.replace({each.client: each.extras["update"] for each in updates if each.extras})
 
+    @property
+    def distances_now(self) -> Tensor:
+        """[n, n] the distances between the clients that can be chosen in this round."""
+        places = torch.from_numpy(np.flatnonzero(self.available))
+        return self.distances[places][:, places]
+
     def flatten(self, tensors: Tensors) -> Tensor:
         """One tensor for each shared parameter as one vector [D], float32."""
         return torch.cat([tensors[name].flatten().float() for name in self.names])
@@ -79,8 +86,8 @@ class LastUpdates(Sampler):
         if not vectors:
             return
         self.updates |= {c: v.cpu() for c, v in sorted(vectors.items()) if v.isfinite().all()}
-        new = [place for place, client in enumerate(self.eligible) if client in vectors]
-        everyone = torch.split(torch.arange(len(self.eligible)), _BLOCK)
+        new = [place for place, client in enumerate(self.with_data) if client in vectors]
+        everyone = torch.split(torch.arange(len(self.with_data)), _BLOCK)
         for places in torch.split(torch.tensor(new, dtype=torch.int64), _BLOCK):
             rows = self._vectors(places)
             fresh = torch.cat([self.distance(rows, self._vectors(block)) for block in everyone], 1)
@@ -101,5 +108,5 @@ class LastUpdates(Sampler):
     def _vectors(self, places: Tensor) -> Tensor:
         """[n, D] last updates; ``places`` [n] are positions in the list of clients with data."""
         zero = torch.zeros(self.width)
-        clients = self.eligible[places.numpy()].tolist()
+        clients = self.with_data[places.numpy()].tolist()
         return torch.stack([self.updates.get(client, zero) for client in clients])

@@ -11,7 +11,6 @@ from fedexp.compatibility.traits import DRAWS_BY_SIZE
 from fedexp.core.client_protocol import Client
 from fedexp.core.messages import Tensors
 from fedexp.core.part import Setting
-from fedexp.core.randomness import numpy_generator
 from fedexp.core.training_loss import training_loss
 from fedexp.errors import InputError
 from fedexp.samplers.base import Sampler
@@ -46,13 +45,14 @@ class PowerOfChoice(Sampler):
                 f"sampler.candidates={wanted}: must be at least clients.per_round={cohort}; use "
                 f"{cohort} or more"
             )
-        self.num_candidates = min(wanted, len(self.eligible))
+        self.most_asked = wanted
 
     def candidates(self, round: int) -> list[int]:
         """A draw without replacement that depends on the seed and the round."""
         odds = self.sizes / self.sizes.sum()
-        generator = numpy_generator(self.seed, "sampler", round)
-        drawn = generator.choice(self.eligible, self.num_candidates, replace=False, p=odds)
+        generator = self.draws("sampler", round)
+        asked = min(self.most_asked, len(self.eligible))
+        drawn = generator.choice(self.eligible, asked, replace=False, p=odds)
         return sorted(drawn.tolist())
 
     def answer(self, client: Client) -> Tensors:
