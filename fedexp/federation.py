@@ -2,14 +2,12 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-
-import numpy as np
 
 from fedexp.coordination.base import Coordination
 from fedexp.core.client import ClientModule
-from fedexp.core.messages import Message, Update
+from fedexp.core.messages import Message, Update, count_bytes
 from fedexp.core.server import Server
 from fedexp.data.federated import FederatedData
 from fedexp.distributed.placement import Placement
@@ -20,6 +18,7 @@ from fedexp.measures.measures import Measures, Pending
 from fedexp.samplers.base import Sampler
 from fedexp.samplers.request import Request, Selected
 from fedexp.state.client_store import ClientStore
+from fedexp.system.system import System
 from fedexp.tracking.tracker import Record, Tracker
 
 LOGGER = logging.getLogger(__name__)
@@ -72,6 +71,11 @@ class Federation:
         """The states of this process's clients."""
         return self.engine.resources.store
 
+    @property
+    def system(self) -> System:
+        """The simulated devices and the clock."""
+        return self.engine.resources.system
+
     def run(
         self, rounds: int, done: int = 0, stops_after: Callable[[int], bool] = lambda round: False
     ) -> int:
@@ -123,10 +127,11 @@ class Federation:
         """Choose the cohort, or the clients of a request for fewer.
 
         A sampler may ask some clients for values first; it gets their answers before it chooses.
+        Clients may drop out, or be too slow for a simulated deadline.
         """
         exchange, faults = self.measures.exchange, self.engine.resources.faults
-        available = self._available(request.busy)
-        self.sampler.limit_to(available, request.places, request.selection)
+        present = self.system.available(self.sampler.with_data, request.busy, request.waits)
+        self.sampler.limit_to(present, request.places, request.selection)
         if not self.sampler.cohort_size:
             return Selected([], [])
         asked = self.sampler.candidates(message.round)
@@ -134,12 +139,11 @@ class Federation:
         answers = self.ranks.gather_pairs(local) if asked else ()
         self.sampler.observe(exchange.count_answers(answers))
         cohort = exchange.count_cohort(self.sampler.select(message.round))
-        present = [c for c in cohort if not faults.drops_out(message.round, c)]
-        return Selected(cohort, self.placement.bring(present))
-
-    def _available(self, busy: Collection[int]) -> np.ndarray | None:
-        """[m] bool: which clients with data can be chosen; None: all of them."""
-        return ~np.isin(self.sampler.with_data, list(busy)) if busy else None
+        starting = [c for c in cohort if not faults.drops_out(message.round, c)]
+        downloads, upload = exchange.downloads_left, count_bytes(message.weights)
+        training, left_out = self.engine.schedule.plan(starting, message.round, downloads, upload)
+        exchange.leave_out(left_out)
+        return Selected(cohort, self.placement.bring(training))
 
     def accepted(self, updates: Iterable[Update]) -> Iterator[Update]:
         """Yield each update that the quarantine accepts; attackers may change updates before."""

@@ -77,9 +77,8 @@ class Disco(Gathered):
     """
 
     takes_tokens = False
-    traits = frozenset(
-        {TAKES_STALE}
-    )  # a weighted mean of the cohort, unlike the other rules of this kind
+    # A weighted mean of the cohort, unlike the other rules of this kind: not NOT_THE_MEAN.
+    traits = frozenset({TAKES_STALE})
     discourages = LARGE_CLIENTS_TWICE
     _target: Tensor
 

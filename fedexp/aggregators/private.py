@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedexp.aggregators.accountant import Accountant
 from fedexp.aggregators.clipping import clipping_metrics, norm_of, steps
-from fedexp.compatibility.traits import PASSES_MODELS_ON, UNIFORM_COHORTS
+from fedexp.compatibility.traits import CHOOSES_BY_DEVICE, PASSES_MODELS_ON, UNIFORM_COHORTS
 from fedexp.core.messages import Tensors, Update
 from fedexp.core.part import Setting
 from fedexp.core.randomness import torch_generator
@@ -65,7 +65,9 @@ class Private(Aggregator):
     forbids = MappingProxyType(
         {
             PASSES_MODELS_ON: "{other}: sends clients the models of other clients without noise; "
-            "with aggregator=private use personalization=none"
+            "with aggregator=private use personalization=none",
+            CHOOSES_BY_DEVICE: "{other}: decides by the clients' devices whose updates count; "
+            "aggregator=private knows epsilon only for uniformly drawn cohorts",
         }
     )
 

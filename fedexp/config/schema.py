@@ -155,6 +155,10 @@ class Optimizer(Common):
 class System(Common):
     """The keys of every source of simulated devices."""
 
+    deadline: PositiveFloat | None
+    late: Literal["drop", "partial"]
+    invite: PositiveInt | None
+
 
 class Engine(Common):
     """The keys of every engine."""
@@ -249,6 +253,7 @@ class Config(Group):
     schedule: Node
     faults: Node
     system: System
+    availability: Node
     coordination: Node
     engine: Engine
     evaluation: Evaluation

@@ -36,8 +36,8 @@ class Coordination:
     forbids: Mapping[str, str] = MappingProxyType({})
     system: System
 
-    def check(self, clients_per_round: int) -> None:
-        """Raise InputError if a key does not fit K; called before data is read."""
+    def check(self, clients_per_round: int, system: System) -> None:
+        """Raise InputError if a key does not fit K or ``system``; called before data is read."""
 
     def setup(self, setting: Setting, system: System) -> None:
         """Called once, before the first round."""

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from fedexp.compatibility.traits import (
+    CHOOSES_BY_DEVICE,
     DRAWS_REPEATEDLY,
     EXPECTS_CURRENT,
     SEVERAL_PROCESSES,
@@ -40,7 +41,7 @@ class Buffered(Coordination):
     An update that started from w^tau and arrives at w^t is replaced by w^t + s (w_k - w^tau), with
     the weight s of its staleness t - tau. So with ``aggregator=uniform`` the server's step is
     (1/M) sum_k s_k (w_k - w^tau_k): FedBuff with the server's learning rate 1. With
-    ``aggregator=fedavgm``, ``aggregator.lr`` is the server's learning rate; its momentum may be 0.
+    ``aggregator=momentum``, ``aggregator.lr`` is the server's learning rate; its momentum may be 0.
     An update that is not stale stays as it is. With equally fast clients and M = K the run equals
     ``coordination=synchronous`` to the bit.
 
@@ -93,15 +94,20 @@ class Buffered(Coordination):
     ) -> None:
         self.buffer, self.staleness, self.step_from = buffer, staleness, step_from
         self.exponent, self.grace, self.slope = exponent, grace, slope
-        if staleness != "constant":
-            self.traits = frozenset({SHORTENS_STEPS})
+        shortens = {SHORTENS_STEPS} if staleness != "constant" else set()
+        self.traits = frozenset({CHOOSES_BY_DEVICE, *shortens})
         self.flights = Flights()
         self._landed: list[Flight] = []
         self._staleness: list[int] = []
         self._start = 0.0
 
-    def check(self, clients_per_round: int) -> None:
-        """Raise InputError if M is larger than K."""
+    def check(self, clients_per_round: int, system: System) -> None:
+        """Raise InputError if M is larger than K, or if rounds have a deadline."""
+        if system.limits_turns:
+            raise InputError(
+                "coordination=buffered: the server waits for no client; system.deadline and "
+                "system.invite should be null"
+            )
         if self.buffer > clients_per_round:
             raise InputError(
                 f"coordination.buffer={self.buffer}: must be at most clients.per_round="
@@ -169,7 +175,9 @@ class Buffered(Coordination):
         """Send the current model to as many new clients as there are free places."""
         busy = self.flights.clients | {flight.client for flight in self._landed}
         places = self.places - len(self.flights)
-        chosen = select(exchange.message, Request(places, busy, selection))
+        chosen = select(
+            exchange.message, Request(places, busy, selection, waits=not len(self.flights))
+        )
         trained = {update.client: update for update in train(chosen.training, exchange.message)}
         dropped = [client for client in chosen.clients if client not in trained]
         self.flights.begin([self._flight(client, None, exchange) for client in dropped])

@@ -95,6 +95,7 @@ class Update:
             ``draws`` times.
         is_finite: whether weights, extras and what the client keeps are free of NaN and infinity;
             engines check it.
+        is_late: whether the update misses the simulated deadline; then the server never gets it.
     """
 
     client: int
@@ -107,6 +108,7 @@ class Update:
     samples: int = 0
     draws: int = 1
     is_finite: bool = True
+    is_late: bool = False
 
     @property
     def nbytes(self) -> int:

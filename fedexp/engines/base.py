@@ -20,6 +20,7 @@ from fedexp.data.federated import ClientData
 from fedexp.engines.kept_optimizer import SHARED_MODEL, optimizer_state, restore_optimizer
 from fedexp.engines.local_epochs import local_epochs
 from fedexp.engines.resources import Resources
+from fedexp.engines.schedule import Schedule
 from fedexp.engines.stack import Stack
 from fedexp.state.client_state import ClientState
 
@@ -33,6 +34,7 @@ class Engine:
     A subclass implements ``train`` and may override other methods with faster ones.
 
     Attributes:
+        schedule: plans the turns of a round from the clients' devices.
         needs: trait -> the error if no part, model or setting has it; see ``fedexp.compatibility``.
         forbids: trait -> the error if a part, model or setting has it.
     """
@@ -42,6 +44,7 @@ class Engine:
 
     def __init__(self, resources: Resources) -> None:
         self.resources = resources
+        self.schedule = Schedule(resources)
         personalization = type(resources.personalization)
         self._client_chooses = personalization.choose is not Personalization.choose
 
@@ -245,8 +248,12 @@ class Engine:
         }
 
     def training_data(self, client: int, message: Message) -> ClientData:
-        """The client's training data in the message's round, with injected faults."""
-        return self.resources.faults.data(message.round, self.resources.data.clients[client])
+        """The client's training data in the message's round, with injected faults.
+
+        A client that is too slow for a deadline may get a view with fewer steps.
+        """
+        data = self.resources.faults.data(message.round, self.resources.data.clients[client])
+        return self.schedule.data(message.round, data)
 
     def _received(self, data: ClientData, message: Message, private: Tensors) -> Message:
         """The message to this client, with the weights that the client chooses."""

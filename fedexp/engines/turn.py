@@ -38,8 +38,9 @@ class Trained(NamedTuple):
 def end_turns(turns: Sequence[Trained], resources: Resources) -> list[Update]:
     """The updates as the server receives them, with injected faults.
 
-    An update is rejected if it is not finite, or if its client keeps weights that are not finite.
-    The client then gets back the state from the start of the round. ``Turn.fitted`` and the size of
+    An update is rejected if it is not finite, if its client keeps weights that are not finite, or
+    if it misses the simulated deadline. The client then gets back the state from the start of the
+    round. ``Turn.fitted`` and the size of
     the client's state are added to the metrics. Waits for the device once, for all turns together.
     """
     module = resources.module
@@ -48,6 +49,8 @@ def end_turns(turns: Sequence[Trained], resources: Resources) -> list[Update]:
         torch.stack([*turn.fitted.values(), _sums_are_finite(turn, update, module.device).float()])
         for turn, update in zip(turns, arrived, strict=True)
     ]
+    is_late = resources.system.is_late
+    arrived = [replace(u, is_late=is_late(u.client, u.samples, u.nbytes)) for u in arrived]
     return [
         _ended(turn, update, values, module.stored_parameters)
         for turn, update, values in zip(turns, arrived, on_host(scalars), strict=True)
@@ -76,7 +79,7 @@ def _ended(turn: Trained, arrived: Update, values: Sequence[float], stored: int)
     """
     *fitted, sums_are_finite = values
     finite = bool(sums_are_finite) or is_finite(arrived, _kept(turn.state))
-    if not finite:
+    if not finite or arrived.is_late:
         vars(turn.state).update(vars(turn.before))
     metrics = {
         **dict(zip(turn.fitted, fitted, strict=True)),

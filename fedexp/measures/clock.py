@@ -17,14 +17,16 @@ class Clock(Measure):
 
     ``clock/seconds`` is the time since the start of the first round, ``clock/round_s`` the length
     of the round, ``clock/idle_share`` the share of it in which a client waits for the slowest, mean
-    over the clients whose updates arrived. ``clock/time_to/<target>`` is ``clock/seconds`` at the
+    over the clients whose updates arrived. With a deadline ``clock/late`` is the number of clients
+    that missed it, with over-selection ``clock/surplus`` the number that others overtook.
+    ``clock/time_to/<target>`` is ``clock/seconds`` at the
     first measured round in which ``global/accuracy`` is at least the target; absent before.
 
     Args:
         targets: accuracies of the global model.
     """
 
-    directions = MappingProxyType({"clock/*": "lower"})
+    directions = MappingProxyType({"clock/*": "lower"})  # late and surplus updates are lost work
     overlaps = True
 
     def __init__(self, targets: list[Accuracy]) -> None:
@@ -49,7 +51,19 @@ class Clock(Measure):
         metrics = {"clock/seconds": time.end, "clock/round_s": time.seconds}
         if time.idle_share is not None:
             metrics["clock/idle_share"] = time.idle_share
-        return Measured(metrics | self._reached)
+        return Measured(metrics | self._left_out(after) | self._reached)
+
+    def _left_out(self, after: AfterRound) -> dict[str, float]:
+        """The numbers of late and of surplus clients, if there can be any."""
+        system, turns = after.resources.system, after.exchange.turns
+        can_occur = {
+            "late": system.deadline is not None,
+            "surplus": system.invited > system.needed,
+        }
+        return {
+            f"clock/{outcome}": sum(turn.outcome == outcome for turn in turns)
+            for outcome in (name for name, can in can_occur.items() if can)
+        }
 
     def state_dict(self) -> dict[str, Any]:
         """Metric -> time, for each target that was reached."""

@@ -72,6 +72,7 @@ class Exchange:
         self._arrived: list[TurnRecord] = []
         self._started: list[TurnRecord] = []
         self._trains = False
+        self._left_out: Sequence[TurnRecord] = ()
         self._start = self._reduced_at = time.perf_counter()
 
     def count_answers(self, answers: Iterable[tuple[int, Tensors]]) -> dict[int, Tensors]:
@@ -98,14 +99,17 @@ class Exchange:
         return cohort
 
     def count_arrivals(self, updates: Iterable[Update]) -> Iterator[Update]:
-        """Pass on the updates; the time of waiting for them counts as training."""
+        """Pass on the updates, except late ones; the time of waiting for them is training."""
         self._trains, asked = True, time.perf_counter()
         for update in updates:
             self.seconds["train"] += time.perf_counter() - asked
-            counts = update.samples, update.steps, 0, update.nbytes
-            self._arrived.append(TurnRecord(update.client, *counts, "refused"))
-            self.upload_bytes += update.nbytes
-            yield update
+            upload = 0 if update.is_late else update.nbytes
+            outcome: Outcome = "late" if update.is_late else "refused"
+            counts = update.samples, update.steps, 0, upload
+            self._arrived.append(TurnRecord(update.client, *counts, outcome))
+            self.upload_bytes += upload
+            if not update.is_late:
+                yield update
             asked = time.perf_counter()
 
     def count_start(self, client: int, drops_out: bool) -> TurnRecord:
@@ -119,6 +123,15 @@ class Exchange:
         """Note an accepted update."""
         self.receipts.append(receipt(update))
 
+    def leave_out(self, turns: Sequence[TurnRecord]) -> None:
+        """Note the turns of clients of the cohort that are late or surplus without training."""
+        self._left_out = turns
+
+    @property
+    def downloads_left(self) -> dict[int, int]:
+        """Client of the cohort -> bytes that it downloads after the answers to the sampler."""
+        return {c: 0 if c in self._answered else self._downloads[c] for c in self.cohort}
+
     @cached_property
     def turns(self) -> list[TurnRecord]:
         """What each client's device did: first the answers, then the cohort in its order.
@@ -128,8 +141,9 @@ class Exchange:
         round, ``upload_bytes``.
         """
         accepted = {each.client for each in self.receipts}
-        arrived = {turn.client: turn for turn in self._arrived}
+        ended = {turn.client: turn for turn in (*self._left_out, *self._arrived)}
         started = {turn.client: turn for turn in self._started}
+        downloads = self.downloads_left
         turns = [
             TurnRecord(client, 0, 0, self._downloads[client], upload, "asked")
             for client, upload in sorted(self._answered.items())
@@ -138,13 +152,12 @@ class Exchange:
             if client in started:
                 turns.append(started[client])
                 continue
-            turn = arrived.get(client) or TurnRecord(client, 0, 0, 0, 0, "dropped")
-            download = 0 if client in self._answered else self._downloads[client]
+            turn = ended.get(client) or TurnRecord(client, 0, 0, 0, 0, "dropped")
             outcome = "sent" if client in accepted else turn.outcome
-            turns.append(replace(turn, download_bytes=download, outcome=outcome))
-        ended = [t for t in self._arrived if t.client in started or t.client not in self.cohort]
+            turns.append(replace(turn, download_bytes=downloads[client], outcome=outcome))
+        later = [t for t in self._arrived if t.client in started or t.client not in self.cohort]
         return turns + [
-            replace(turn, outcome="buffered") if turn.client in accepted else turn for turn in ended
+            replace(turn, outcome="buffered") if turn.client in accepted else turn for turn in later
         ]
 
     def contribution(self) -> Contribution:

@@ -158,8 +158,9 @@ def setting_without_data(plan: Plan, module: ClientModule, class_counts: Tensor 
 
 def _set_up(plan: Plan, module: ClientModule, setting: Setting, device: torch.device) -> None:
     """Set up the parts, and move the resident module to the device."""
-    for part in plan.sockets.by_name().values():
-        part.setup(setting)
+    invited = replace(setting, clients_per_round=plan.system.invited)
+    for socket, part in plan.sockets.by_name().items():
+        part.setup(invited if socket == "sampler" else setting)
     plan.faults.setup(setting)
     shapes = setting.input_shape, setting.num_classes
     flops_of_sample = partial(training_flops, plan.backbone, *shapes)

@@ -42,6 +42,7 @@ from fedexp.models.shape import feature_dim, for_inputs, outline
 from fedexp.models.trained import check_trained
 from fedexp.runtime.early import build_optimizer, build_parts
 from fedexp.samplers.base import Sampler
+from fedexp.system.availability import Availability
 from fedexp.system.source import DeviceSource
 from fedexp.system.system import System
 from fedexp.tracking.follow import check_trackers
@@ -115,10 +116,9 @@ def plan(config: Config, source: Describer | None = None) -> Plan:
     parts = build_parts(config)
     optimizer = build_optimizer(config)
     faults: Faults = build("faults", config.faults, Faults)
-    system = System(build("system", config.system.node, DeviceSource))
-    system.check(config.clients.count)
+    system = _system(config)
     coordination = build("coordination", config.coordination, Coordination)
-    coordination.check(config.clients.per_round)
+    coordination.check(config.clients.per_round, system)
     measures = build_measures(config.measure)
     engine = build("engine", config.engine.node, Engine, supplied=ENGINE_SUPPLIED)
     partition = build("partition", config.partition.node, list, supplied=PARTITION_SUPPLIED)
@@ -174,6 +174,15 @@ def plan(config: Config, source: Describer | None = None) -> Plan:
     check(found, LOGGER)
     _finish(planned, backbone, frozenset().union(*(each.traits for each in found)))
     return planned
+
+
+def _system(config: Config) -> System:
+    """The simulated devices and time. Raises InputError."""
+    source = build("system", config.system.node, DeviceSource)
+    availability = build("availability", config.availability, Availability)
+    system = System(source, availability, config.system, config.clients.per_round)
+    system.check(config.clients.count)
+    return system
 
 
 def _finish(plan: Plan, backbone: nn.Module, traits: frozenset[str]) -> None:

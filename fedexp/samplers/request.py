@@ -13,11 +13,13 @@ class Request:
         places: the largest number of clients; None: K.
         busy: clients that cannot be chosen.
         selection: number of the selection in its round, from 0. Random draws depend on it.
+        waits: whether the clock advances to the next arrival of a client if nobody is available.
     """
 
     places: int | None = None
     busy: Collection[int] = ()
     selection: int = 0
+    waits: bool = True
 
 
 class Selected(NamedTuple):

@@ -1,13 +1,21 @@
 """The simulated time of a run: the clients' devices, and a clock that adds up the rounds."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from fedexp.compatibility.traits import SIMULATED_TIME
+import numpy as np
+
+from fedexp.compatibility.traits import CHOOSES_BY_DEVICE, DRAWS_REPEATEDLY, SIMULATED_TIME
+from fedexp.config.schema import System as SystemConfig
+from fedexp.errors import InputError
+from fedexp.system.availability import Availability
 from fedexp.system.devices import Devices
 from fedexp.system.round_time import RoundTime, round_time
 from fedexp.system.source import CountFlops, DeviceSource
 from fedexp.system.turns import TurnRecord
+
+_MOST_ARRIVALS = 10_000
+"""Number of possible arrivals without a client after which a run ends."""
 
 
 class System:
@@ -15,40 +23,148 @@ class System:
 
     Args:
         source: gives each client a device, or none.
+        availability: which clients can be chosen at a time.
+        config: the deadline and the over-selection.
+        clients_per_round: K.
 
     Attributes:
         traits: see ``fedexp.compatibility``.
+        forbids: see ``fedexp.compatibility``.
         devices: the clients' devices after ``setup``; None if there is no simulated time.
         now: seconds of simulated time since the start of the first round.
+        deadline: seconds in which a client must have sent its update; None: no deadline.
+        takes_partial: whether a client that is too slow for the deadline takes fewer steps.
+        needed: K, the number of updates that end a round with over-selection.
+        invited: number of clients that the sampler chooses.
+        upload_bytes: bytes of the largest update in the last round with updates; 0 before.
     """
 
-    def __init__(self, source: DeviceSource) -> None:
-        self._source = source
-        self.traits = frozenset({SIMULATED_TIME} if source.has_devices else ())
+    def __init__(
+        self,
+        source: DeviceSource,
+        availability: Availability,
+        config: SystemConfig,
+        clients_per_round: int,
+    ) -> None:
+        _check(source, availability, config, clients_per_round)
+        self._source, self._availability = source, availability
+        self.deadline, self.takes_partial = config.deadline, config.late == "partial"
+        self.needed, self.invited = clients_per_round, config.invite or clients_per_round
         self.devices: Devices | None = None
-        self.now = 0.0
+        self.now, self.upload_bytes = 0.0, 0
+        self._downloads: Mapping[int, int] = {}
+        self.forbids: dict[str, str] = {}
+        traits = {SIMULATED_TIME} if source.has_devices else set()
+        if self.limits_turns or not availability.is_always:
+            traits.add(CHOOSES_BY_DEVICE)
+        if self.invited > self.needed:
+            self.forbids[DRAWS_REPEATEDLY] = (
+                f"system.invite={self.invited}: counts different clients, but {{other}} can draw a "
+                "client several times; should be null"
+            )
+        self.traits = frozenset(traits)
+
+    @property
+    def limits_turns(self) -> bool:
+        """Whether a deadline or over-selection may leave out clients of the cohort."""
+        return self.deadline is not None or self.invited > self.needed
 
     def check(self, num_clients: int) -> None:
-        """Raise InputError if the devices do not fit the population; needs no data."""
+        """Raise InputError if the population does not fit; needs no data."""
         self._source.check(num_clients)
+        if self.invited > num_clients:
+            raise InputError(
+                f"system.invite={self.invited}: should be at most clients.count={num_clients}"
+            )
 
     def setup(self, num_clients: int, seed: int, flops_of_sample: CountFlops) -> None:
         """Give each client its device; called once, before the first round."""
         if self._source.has_devices:
             self.devices = self._source.draw(num_clients, seed, flops_of_sample)
+        self._availability.setup(num_clients, seed)
+
+    def available(
+        self, clients: np.ndarray, busy: Collection[int] = (), waits: bool = True
+    ) -> np.ndarray | None:
+        """[n] bool: which of ``clients`` [n] can be chosen now; None: all of them.
+
+        If there is none, the clock first advances to the next arrival.
+
+        Args:
+            clients: the clients with data.
+            busy: clients that cannot be chosen.
+            waits: whether the clock may advance.
+
+        Raises:
+            InputError: no client ever arrives.
+        """
+        if self._availability.is_always and not busy:
+            return None
+        free: np.ndarray = ~np.isin(clients, list(busy))
+        if self._availability.is_always:
+            return free
+        for _ in range(_MOST_ARRIVALS):
+            present: np.ndarray = self._availability.present(self.now)[clients] & free
+            if present.any() or not waits or not free.any():
+                return present
+            self.now = self._availability.next_arrival(self.now, clients[free])
+        raise InputError(
+            f"availability: no client with data became available up to {self.now:g} seconds of "
+            "simulated time; make clients available more often"
+        )
+
+    def begin_turns(self, downloads: Mapping[int, int]) -> None:
+        """Note the bytes that each client of the cohort downloads before its training."""
+        self._downloads = downloads
+
+    def planned_seconds(self, client: int, samples: int, upload_bytes: int) -> float:
+        """The seconds of a client's turn in this round."""
+        assert self.devices is not None
+        planned = TurnRecord(client, samples, 0, self._downloads[client], upload_bytes, "sent")
+        return self.devices.seconds_of([planned])[0]
+
+    def is_late(self, client: int, samples: int, upload_bytes: int) -> bool:
+        """Whether a client's turn takes longer than the deadline."""
+        if self.deadline is None or client not in self._downloads:
+            return False
+        return self.planned_seconds(client, samples, upload_bytes) > self.deadline
 
     def advance(self, turns: Sequence[TurnRecord]) -> RoundTime | None:
         """Advance the clock by a round with these turns; None without simulated time."""
+        self._downloads = {}
         if self.devices is None:
             return None
-        found = round_time(turns, self.devices, start=self.now)
+        found = round_time(turns, self.devices, self.deadline, self.now)
         self.now = found.end
+        uploads = [turn.upload_bytes for turn in turns if turn.outcome == "sent"]
+        self.upload_bytes = max(uploads, default=self.upload_bytes)
         return found
 
     def state_dict(self) -> dict[str, Any]:
         """The clock, for a checkpoint; empty without simulated time."""
-        return {} if self.devices is None else {"now": self.now}
+        return {} if self.devices is None else {"now": self.now, "upload_bytes": self.upload_bytes}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of ``state_dict``."""
-        self.now = state["now"]
+        self.now, self.upload_bytes = state["now"], state["upload_bytes"]
+
+
+def _check(
+    source: DeviceSource, availability: Availability, config: SystemConfig, clients_per_round: int
+) -> None:
+    """Raise InputError if a key needs devices and there are none, or too few are invited."""
+    deadline, invite = config.deadline, config.invite
+    keys = {
+        f"system.deadline={deadline}": deadline is not None,
+        f"system.invite={invite}": invite is not None,
+        "availability": not availability.is_always,
+    }
+    for key, is_set in keys.items():
+        if is_set and not source.has_devices:
+            raise InputError(
+                f"{key}: needs simulated devices; choose them, for example system=phones"
+            )
+    if invite is not None and invite < clients_per_round:
+        raise InputError(
+            f"system.invite={invite}: should be at least clients.per_round={clients_per_round}"
+        )

@@ -1,9 +1,9 @@
 """Devices whose values are drawn uniformly from ranges, or are all the same."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat
+from pydantic import PlainValidator
 
 from fedexp.core.randomness import numpy_generator
 from fedexp.system.devices import Devices
@@ -11,17 +11,27 @@ from fedexp.system.source import CountFlops, DeviceSource
 from fedexp.system.speeds import in_samples, is_in_flops
 
 
-def _ascending(bounds: list[float]) -> list[float]:
-    if bounds[0] > bounds[1]:
-        raise ValueError("should be [smallest, largest]")
-    return bounds
+def _range(value: Any) -> float | list[float]:
+    """Check a number of at least 0, or the smallest and the largest number of a range."""
+    bounds = value if isinstance(value, list) and len(value) == 2 else [value, value]
+    numbers = [each for each in bounds if type(each) in (int, float) and 0 <= each < np.inf]
+    if len(numbers) != 2 or numbers[0] > numbers[1]:
+        raise ValueError("should be a number, or [smallest, largest]; of at least 0")
+    return value  # type: ignore[no-any-return]
 
 
-_Pair = Field(min_length=2, max_length=2)
-PositiveRange = Annotated[list[PositiveFloat], _Pair, AfterValidator(_ascending)]
-"""The smallest and the largest number of a range."""
-Range = Annotated[list[NonNegativeFloat], _Pair, AfterValidator(_ascending)]
-"""The same for a range that may begin with 0."""
+def _positive_range(value: Any) -> float | list[float]:
+    """Check a range without 0."""
+    found = _range(value)
+    if (found[0] if isinstance(found, list) else found) <= 0:
+        raise ValueError("should be above 0")
+    return found
+
+
+Range = Annotated[float | list[float], PlainValidator(_range)]
+"""A number, or the smallest and the largest number of a range."""
+PositiveRange = Annotated[float | list[float], PlainValidator(_positive_range)]
+"""The same without 0."""
 
 
 class Uniform(DeviceSource):
@@ -41,11 +51,11 @@ class Uniform(DeviceSource):
 
     def __init__(
         self,
-        samples_per_second: PositiveFloat | PositiveRange | None,
-        flops_per_second: PositiveFloat | PositiveRange | None,
-        download: PositiveFloat | PositiveRange,
-        upload: PositiveFloat | PositiveRange,
-        latency: NonNegativeFloat | Range,
+        samples_per_second: PositiveRange | None,
+        flops_per_second: PositiveRange | None,
+        download: PositiveRange,
+        upload: PositiveRange,
+        latency: Range,
     ) -> None:
         self.in_flops = is_in_flops(samples_per_second, flops_per_second)
         speed = flops_per_second if self.in_flops else samples_per_second

@@ -48,11 +48,37 @@ def outcome(folder: Path) -> tuple[str, list[dict[str, float]], str]:
     return digest, clocks, (folder / "turns.csv").read_text()
 
 
+LIMITS = [
+    ["system.deadline=2.5"],
+    ["system.deadline=2.5", "system.late=partial", "local.epochs=3"],
+    ["system.invite=5"],
+    ["availability=bernoulli", "availability.p=0.3"],
+    ["availability=diurnal", "availability.period=20", "sampler=hics"],
+]
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole") / "run"
     assert ended(folder, ["system=lognormal"]) == 0
     return folder
+
+
+@pytest.mark.parametrize("limits", LIMITS, ids=" ".join)
+def test_with_limits_engines_processes_and_kills_give_the_same(
+    limits: list[str], tmp_path: Path
+) -> None:
+    overrides = ["system=lognormal", *limits]
+    assert ended(tmp_path / "whole", overrides) == 0
+    digest, clocks, turns = outcome(tmp_path / "whole")
+    assert ended(tmp_path / "killed", [*overrides, "resume=auto"], dies_in=4) == -signal.SIGKILL
+    assert ended(tmp_path / "killed", [*overrides, "resume=auto"]) == 0
+    assert outcome(tmp_path / "killed") == (digest, clocks, turns)
+    for name, others in {"two": RANKS, "stacked": ["engine=vectorized"]}.items():
+        assert ended(tmp_path / name, [*overrides, *others]) == 0
+        assert outcome(tmp_path / name)[2] == turns
+        for found, expected in zip(outcome(tmp_path / name)[1], clocks, strict=True):
+            assert found == pytest.approx(expected)
 
 
 def test_devices_change_neither_weights_nor_turns(whole: Path, tmp_path: Path) -> None:

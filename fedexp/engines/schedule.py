@@ -1,0 +1,131 @@
+"""Who of a cohort trains, and how much, if a deadline or over-selection limits the round."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from fedexp.data.federated import ClientData
+from fedexp.engines.local_epochs import local_epochs
+from fedexp.engines.resources import Resources
+from fedexp.faults.views import Straggler
+from fedexp.system.turns import Outcome, TurnRecord
+
+
+class Work(NamedTuple):
+    """The work of one turn, known before it.
+
+    Attributes:
+        steps: gradient steps; see ``Update.steps``.
+        samples: training samples computed in these steps.
+    """
+
+    steps: int
+    samples: int
+
+
+class Schedule:
+    """Plans the turns of a round from the clients' devices.
+
+    A client's steps and samples are known before its training, so its seconds are known up to the
+    bytes of its upload. A client that would be too slow without uploading anything is not trained.
+    Another one is trained, and is late if its update turns out to be too large. Either way it keeps
+    the state of the round's start.
+
+    Where the upload must be known before, for over-selection and partial work, it is taken to be as
+    large as the largest update of the last round, before the first update as the message's weights.
+
+    Args:
+        resources: the objects that every engine works with.
+    """
+
+    def __init__(self, resources: Resources) -> None:
+        self._resources = resources
+        self._round = 0
+        self._shares: dict[int, float] = {}
+
+    def data(self, round: int, data: ClientData) -> ClientData:
+        """The client's data in this round; a view with fewer steps if it works partially."""
+        if round != self._round or data.client not in self._shares:
+            return data
+        return _with_share(data, self._shares[data.client])
+
+    def plan(
+        self, clients: Sequence[int], round: int, downloads: Mapping[int, int], upload_bytes: int
+    ) -> tuple[Sequence[int], list[TurnRecord]]:
+        """Divide the clients of a cohort into those that train and the turns of the others.
+
+        Every process makes the same plan.
+
+        Args:
+            clients: the cohort without clients that drop out.
+            round: the number of the round.
+            downloads: client -> bytes that it downloads before its training.
+            upload_bytes: bytes of an update, if there was none before.
+
+        Returns:
+            The clients that train, in the given order, and the turns that are late or surplus.
+        """
+        system = self._resources.system
+        if not system.limits_turns:
+            return clients, []
+        system.begin_turns(downloads)
+        self._round, self._shares = round, {}
+        upload = system.upload_bytes or upload_bytes
+        works = {client: self._work_in_time(client, round, upload) for client in clients}
+        seconds = {c: system.planned_seconds(c, work.samples, upload) for c, work in works.items()}
+        by_finish = sorted(works, key=lambda client: (seconds[client], client))
+        surplus = set(by_finish[system.needed :]) if system.invited > system.needed else set()
+        outcomes: dict[int, Outcome] = dict.fromkeys(surplus, "surplus")
+        for client, work in works.items():
+            if client not in surplus and system.is_late(client, work.samples, 0):
+                outcomes[client] = "late"
+        left_out = [
+            TurnRecord(client, works[client].samples, works[client].steps, 0, 0, outcome)
+            for client, outcome in outcomes.items()
+        ]
+        return [client for client in clients if client not in outcomes], left_out
+
+    def _work_in_time(self, client: int, round: int, upload: int) -> Work:
+        """The client's work; with partial work as much as the deadline allows, at least one step.
+
+        Notes the share of the work in ``_shares`` if it is less than all.
+        """
+        system = self._resources.system
+        data = self._resources.faults.data(round, self._resources.data.clients[client])
+        work = self._work(data, round)
+        if not system.takes_partial or not system.is_late(client, work.samples, upload):
+            return work
+        whole, most = self._units(data, round)
+        least = 1
+        while least < most:  # the largest number of units that is in time, by halving
+            middle = (least + most) // 2 + (least + most) % 2
+            tried = self._work(_with_share(data, (middle + 0.5) / whole), round)
+            if system.is_late(client, tried.samples, upload):
+                most = middle - 1
+            else:
+                least = middle
+        self._shares[client] = (least + 0.5) / whole
+        return self._work(_with_share(data, self._shares[client]), round)
+
+    def _work(self, data: ClientData, round: int) -> Work:
+        local = self._resources.local
+        batches = data.local_batches(round, local.batch_size)
+        phases = self._resources.personalization.phases(local_epochs(local, data, round))
+        steps = [batches.steps_in(phase.epochs) for phase in phases]
+        return Work(sum(steps), sum(map(batches.samples_in, steps)))
+
+    def _units(self, data: ClientData, round: int) -> tuple[int, int]:
+        """(units of the whole work, units of ``data``): the steps of an epoch or of the round."""
+        local = self._resources.local
+        if local.steps is not None:
+            return local.steps, data.steps(local.steps)
+        whole = -(-data.num_samples // local.batch_size)
+        return whole, len(data.local_batches(round, local.batch_size))
+
+
+def _with_share(data: ClientData, share: float) -> ClientData:
+    """A view of the data with this share of all steps."""
+    share = min(share, 1.0)
+    if isinstance(data, Straggler):
+        return replace(data, work=share)
+    return Straggler(**vars(data), work=share)
