@@ -6,6 +6,7 @@ import torch
 from pydantic import PositiveFloat, PositiveInt
 
 from fedexp.aggregators.global_step import GlobalStep, distances
+from fedexp.compatibility.traits import NOT_THE_MEAN, TAKES_STALE
 from fedexp.core.messages import Tensors
 
 
@@ -20,6 +21,8 @@ class CenteredClipping(GlobalStep):
         radius: tau.
         iterations: how often v moves in a round.
     """
+
+    traits = frozenset({NOT_THE_MEAN, TAKES_STALE})
 
     def __init__(self, radius: PositiveFloat, iterations: PositiveInt) -> None:
         super().__init__()

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedexp.aggregators.average import LARGE_CLIENTS_TWICE, Average
 from fedexp.aggregators.gathered import Gathered
+from fedexp.compatibility.traits import TAKES_STALE
 from fedexp.core.client_protocol import Client
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Memory, Setting
@@ -76,7 +77,8 @@ class Disco(Gathered):
     """
 
     takes_tokens = False
-    traits = frozenset()  # a weighted mean of the cohort, unlike the other rules of this kind
+    # A weighted mean of the cohort, unlike the other rules of this kind: not NOT_THE_MEAN.
+    traits = frozenset({TAKES_STALE})
     discourages = LARGE_CLIENTS_TWICE
     _target: Tensor
 

@@ -7,7 +7,7 @@ from pydantic import Field, PositiveFloat
 from torch import Tensor
 
 from fedexp.aggregators.average import Average
-from fedexp.compatibility.traits import NOT_THE_MEAN
+from fedexp.compatibility.traits import NOT_THE_MEAN, TAKES_STALE
 from fedexp.core.messages import Tensors
 from fedexp.core.part import Setting
 
@@ -23,7 +23,7 @@ class ServerOptimizer(Average):
     were. (With an infinite moment a weight would never move again.)
     """
 
-    traits = frozenset({NOT_THE_MEAN})
+    traits = frozenset({NOT_THE_MEAN, TAKES_STALE})
 
     def __init__(
         self, weighting: Literal["samples", "uniform"], lr: PositiveFloat, beta1: Decay

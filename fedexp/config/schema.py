@@ -264,6 +264,7 @@ class Config(Group):
     availability: Node
     compression: Node
     download: Annotated[Node, BeforeValidator(_not_an_option)]
+    coordination: Node
     engine: Engine
     evaluation: Evaluation
     measure: dict[str, Node | None]

@@ -129,6 +129,9 @@ class Setting:
         return self.class_counts
 
 
+_SERVER_HALF = ("broadcast", "message_to", "aggregate", "extract", "correct", "server_state")
+
+
 class Part:
     """A component of a method. Its constructor gets hyper-parameters, ``setup`` the setting.
 
@@ -264,3 +267,8 @@ class Part:
             about: the dataset's class names and input shape.
         """
         return {}
+
+
+def has_server_half(part: Part) -> bool:
+    """Whether the part overrides a hook of the server half."""
+    return any(getattr(type(part), hook) is not getattr(Part, hook) for hook in _SERVER_HALF)

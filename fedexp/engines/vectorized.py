@@ -88,7 +88,6 @@ class Vectorized(Engine):
 
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
         """Train one stack after another."""
-        self.resources.store.begin_round()
         self.resources.load_global(message)  # a stack has the shapes of this round's buffers
         draws = Counter(cohort)
         clients: Sequence[int] = list(draws)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from pydantic import Field, PositiveInt
 from torch import Generator, Tensor
 
+from fedexp.compatibility.traits import TAKES_STALE
 from fedexp.core.client_protocol import Client
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Memory, Setting
@@ -105,6 +106,7 @@ class Prototype(Head):
     """
 
     derived = ("weight",)
+    traits = frozenset({TAKES_STALE})
     weight: Tensor
 
     def __init__(

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from fedexp.compatibility.traits import CLASS_PROTOTYPES
+from fedexp.compatibility.traits import CLASS_PROTOTYPES, TAKES_STALE
 from fedexp.core.client_protocol import Client
 from fedexp.core.forward import Forward
 from fedexp.core.messages import PartMessage, Tensors
@@ -60,7 +60,7 @@ class PrototypeAlign(PrototypeLoss):
             augmentation, while the weights change (the study of FedNH, Dai et al., AAAI 2023).
     """
 
-    traits = frozenset({CLASS_PROTOTYPES})
+    traits = frozenset({CLASS_PROTOTYPES, TAKES_STALE})
     prototypes: Tensor
     holds: Tensor
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from fedexp.compatibility.traits import KEEPS_MOMENTUM
+from fedexp.compatibility.traits import KEEPS_MOMENTUM, TAKES_STALE
 from fedexp.core.client_protocol import Client
 from fedexp.core.messages import PartMessage, Tensors
 from fedexp.core.part import Memory, Setting
@@ -81,6 +81,7 @@ class ControlVariates(Regularizer):
     """
 
     summed = True
+    traits = frozenset({TAKES_STALE})  # c stays the mean of all c_k, whenever a change arrives
 
     def __init__(
         self,

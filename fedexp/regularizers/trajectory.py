@@ -12,7 +12,7 @@ import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from fedexp.compatibility.traits import SECOND_DERIVATIVES, UNTRAINED_CLASSIFIER
+from fedexp.compatibility.traits import SECOND_DERIVATIVES, TAKES_STALE, UNTRAINED_CLASSIFIER
 from fedexp.core.client_protocol import Client, Functional
 from fedexp.core.description import Description
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
@@ -94,7 +94,7 @@ class Trajectory(Regularizer):
     """
 
     takes_tokens = False
-    traits = frozenset({SECOND_DERIVATIVES})
+    traits = frozenset({SECOND_DERIVATIVES, TAKES_STALE})
     forbids = MappingProxyType({UNTRAINED_CLASSIFIER: OTHER_CLASSIFIER})
     active: Tensor
 

@@ -87,6 +87,7 @@ def assemble(
         tracker,
         ranks,
         Placement(ranks, data.sizes.numpy(), resources.store, by_time),
+        plan.coordination,
     )
 
 
@@ -169,6 +170,7 @@ def _set_up(plan: Plan, module: ClientModule, setting: Setting, device: torch.de
     for socket, part in plan.sockets.by_name().items():
         part.setup(invited if socket == "sampler" else setting)
     plan.faults.setup(setting)
+    plan.coordination.setup(setting, plan.system)
     module.finish_setup()
     config = plan.config.engine
     prefers = prefers_channels_last(module.backbone, device, config.precision)

@@ -13,6 +13,7 @@ from fedexp.core.client_protocol import Client
 from fedexp.core.description import Description
 from fedexp.core.messages import PartUpdate, Tensors
 from fedexp.core.part import Memory, Part, Setting
+from fedexp.core.randomness import numpy_generator
 from fedexp.drawing.shown_clients import ALL_CLIENTS, evenly_spaced
 from fedexp.samplers.heterogeneity import label_entropy
 from fedexp.samplers.times_chosen_figure import times_chosen_bars
@@ -59,20 +60,31 @@ class Sampler(Part):
         self.most_chosen = min(setting.clients_per_round, len(self.with_data))
         self.limit_to(None)
 
-    def limit_to(self, available: np.ndarray | None) -> None:
-        """Server: allow only some of the clients with data; called before every round.
+    def limit_to(
+        self, available: np.ndarray | None, places: int | None = None, selection: int = 0
+    ) -> None:
+        """Server: allow only some of the clients with data; called before every selection.
 
         Sets ``available``, ``eligible``, ``sizes`` and ``cohort_size``.
 
         Args:
             available: [m] bool; None allows all clients with data.
+            places: the largest number of clients to choose; None: K.
+            selection: number of the selection in its round, from 0.
         """
         if available is None:
             available = np.ones(len(self.with_data), dtype=bool)
         self.available = available
         self.eligible: np.ndarray = self.with_data[available]
         self.sizes: np.ndarray = self._sizes_with_data[available]
-        self.cohort_size = min(self.most_chosen, len(self.eligible))
+        most = self.most_chosen if places is None else min(places, self.most_chosen)
+        self.cohort_size = min(most, len(self.eligible))
+        self._selection = selection
+
+    def draws(self, purpose: str, round: int) -> np.random.Generator:
+        """The generator of a selection's random draws."""
+        later = [self._selection] if self._selection else []
+        return numpy_generator(self.seed, purpose, round, *later)
 
     def candidates(self, round: int) -> Sequence[int]:
         """Server: the clients to probe before choosing; none by default."""

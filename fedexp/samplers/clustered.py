@@ -11,7 +11,6 @@ from scipy.cluster.hierarchy import fcluster
 from torch import Tensor
 
 from fedexp.compatibility.traits import DRAWS_BY_SIZE, DRAWS_REPEATEDLY
-from fedexp.core.randomness import numpy_generator
 from fedexp.samplers.angles import angles_between
 from fedexp.samplers.clusters import LinkageOn, ward_tree
 from fedexp.samplers.last_updates import LastUpdates
@@ -147,7 +146,7 @@ class Clustered(LastUpdates):
 
     def select(self, round: int) -> list[int]:
         """One draw from each distribution; the draws depend on the seed and the round."""
-        generator = numpy_generator(self.seed, "sampler", round)
+        generator = self.draws("sampler", round)
         return sorted(self.eligible[draw(self.distributions(round), generator)].tolist())
 
     def distributions(self, round: int) -> np.ndarray:

@@ -3,7 +3,6 @@
 import numpy as np
 
 from fedexp.compatibility.traits import DRAWS_BY_SIZE, DRAWS_REPEATEDLY
-from fedexp.core.randomness import numpy_generator
 from fedexp.samplers.base import Sampler
 from fedexp.samplers.clustered import draw, fill_in_order
 
@@ -44,5 +43,5 @@ class ClusteredBySize(Sampler):
     def select(self, round: int) -> list[int]:
         """One draw from each distribution; the draws depend on the seed and the round."""
         distributions = distributions_by_size(self.sizes, self.cohort_size)
-        generator = numpy_generator(self.seed, "sampler", round)
+        generator = self.draws("sampler", round)
         return sorted(self.eligible[draw(distributions, generator)].tolist())

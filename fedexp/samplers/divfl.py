@@ -14,7 +14,6 @@ from torch import Tensor
 from fedexp.core.client_protocol import Client
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Memory
-from fedexp.core.randomness import numpy_generator
 from fedexp.core.token_rows import scored_rows
 from fedexp.samplers.last_updates import LastUpdates
 
@@ -163,7 +162,7 @@ class DivFL(LastUpdates):
         Random draws depend on the seed and the round.
         """
         stochastic = self.greedy == "stochastic"
-        generator = numpy_generator(self.seed, "sampler", round) if stochastic else None
+        generator = self.draws("sampler", round) if stochastic else None
         chosen = facility_location(self.distances_now, self.cohort_size, generator)
         return sorted(self.eligible[chosen].tolist())
 

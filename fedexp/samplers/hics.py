@@ -17,7 +17,7 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from fedexp.compatibility.traits import DRAWS_BY_SIZE
+from fedexp.compatibility.traits import DRAWS_BY_SIZE, SHORTENS_STEPS, TAKES_STALE
 from fedexp.core.client_protocol import Client
 from fedexp.core.description import Description
 from fedexp.core.forward import Forward
@@ -42,6 +42,12 @@ from fedexp.samplers.signals import SignalName, find_signal, flat_update, head_w
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+_SHORTENED = (
+    "sampler=hics: staleness shortens the updates that tell the clients' entropies, so that late "
+    "clients look balanced; use sampler.scale=client or coordination.staleness=constant"
+)
 
 
 class HiCS(Sampler):
@@ -92,7 +98,7 @@ class HiCS(Sampler):
             the updates of the head's weight matrix and bias together (released code).
     """
 
-    traits = frozenset({DRAWS_BY_SIZE})
+    traits = frozenset({DRAWS_BY_SIZE, TAKES_STALE})
 
     def __init__(
         self,
@@ -116,6 +122,8 @@ class HiCS(Sampler):
         self.scale = scale
         self.refresh, self.warm_up_order, self.angle_on = refresh, warm_up_order, angle_on
         self.most_warm_up_rounds = warm_up_rounds
+        if scale == "fixed" and signal in ("auto", "bias", "weight_rowmean"):
+            self.discourages = {SHORTENS_STEPS: _SHORTENED}
 
     def setup(self, setting: Setting) -> None:
         """Find the signal in this head. Raises InputError: it has none, or too few landmarks."""
@@ -160,7 +168,7 @@ class HiCS(Sampler):
             return self._warm_up(round)
         if self.cohort_size == len(self.eligible) < len(self.with_data):
             return sorted(self.eligible.tolist())
-        entropies, clusters = self._clustered(numpy_generator(self.seed, "landmarks", round))
+        entropies, clusters = self._clustered(self.draws("landmarks", round))
         self._record_clusters(round, clusters)
         cohort = draw_cohort(
             entropies,
@@ -168,7 +176,7 @@ class HiCS(Sampler):
             torch.from_numpy(self.sizes),
             self.gamma(round),
             self.cohort_size,
-            numpy_generator(self.seed, "sampler", round),
+            self.draws("sampler", round),
         )
         return sorted(self.eligible[cohort].tolist())
 
@@ -247,7 +255,7 @@ class HiCS(Sampler):
         start = (round - 1) * self.most_chosen
         following = np.roll(self.order, -start)
         present = following[np.isin(following, self.eligible)]
-        most = min(self.most_chosen, len(self.order) - start)
+        most = min(self.cohort_size, len(self.order) - start)
         return sorted(present[:most].tolist())
 
     def _warm_up_order(self) -> np.ndarray:

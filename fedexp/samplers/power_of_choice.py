@@ -11,7 +11,6 @@ from fedexp.compatibility.traits import DRAWS_BY_SIZE
 from fedexp.core.client_protocol import Client
 from fedexp.core.messages import Tensors
 from fedexp.core.part import Setting
-from fedexp.core.randomness import numpy_generator
 from fedexp.core.training_loss import training_loss
 from fedexp.errors import InputError
 from fedexp.samplers.base import Sampler
@@ -51,7 +50,7 @@ class PowerOfChoice(Sampler):
     def candidates(self, round: int) -> list[int]:
         """A draw without replacement that depends on the seed and the round."""
         odds = self.sizes / self.sizes.sum()
-        generator = numpy_generator(self.seed, "sampler", round)
+        generator = self.draws("sampler", round)
         asked = min(self.most_asked, len(self.eligible))
         drawn = generator.choice(self.eligible, asked, replace=False, p=odds)
         return sorted(drawn.tolist())
