@@ -26,20 +26,20 @@ MOST_SHOWN = 500
 
 
 class Sampler(Part):
-    """Chooses the cohort of a round; it may learn from the updates in ``aggregate``.
+    """Chooses the cohort of a round. It may learn from the updates in ``aggregate``.
 
-    Clients without data are never chosen. If fewer than K clients have data, K is their number. A
-    sampler may probe clients before it chooses: a probed client receives the global model, computes
-    an answer and sends it. Messages and answers of probes count as traffic.
+    Clients without data are never chosen. If fewer than K clients have data, the cohort has all of
+    them. A sampler may probe clients before it chooses: a probed client receives the global model,
+    computes an answer and sends it. Messages and answers of probes count as traffic.
 
     Attributes:
-        times_chosen: [N] int64, number of draws of each client; a draw counts when its update
-            arrives.
+        times_chosen: [N] int64, how often each client was drawn for a cohort. A draw counts when
+            the client's update arrives.
         eligible: [n] int64, the clients with data, in order.
         sizes: [n] int64, the number of training samples of each eligible client.
         cohort_size: min(K, n).
-        trains_candidates: whether a candidate trains like a client of the cohort before it answers.
-            The results of this training are dropped.
+        trains_candidates: whether a probed client trains like a client of the cohort before it
+            answers. Only the answer uses this training; the rest of its results is discarded.
     """
 
     trains_candidates: bool = False
@@ -55,15 +55,22 @@ class Sampler(Part):
         self.cohort_size = min(setting.clients_per_round, len(self.eligible))
 
     def candidates(self, round: int) -> Sequence[int]:
-        """Server: the clients to probe before choosing; none by default."""
+        """Server: the clients to probe before choosing. By default there are none."""
         return ()
 
     def answer(self, client: Client) -> Tensors:
-        """Client: the answer to a probe; ``client`` has the global model, or the trained model."""
+        """Client: the answer to a probe.
+
+        ``client`` has the global model, or the trained model if ``trains_candidates`` is true.
+        """
         raise NotImplementedError
 
     def observe(self, answers: Mapping[int, Tensors]) -> None:
-        """Server: gets candidate -> answer; called before every ``select``."""
+        """Server: receive the answers of the probed clients. It is called before every ``select``.
+
+        Args:
+            answers: client -> its answer.
+        """
 
     def select(self, round: int) -> list[int]:
         """Server: the clients of this round; a client that is drawn twice is listed twice."""
@@ -83,9 +90,10 @@ class Sampler(Part):
         self.times_chosen = state["times_chosen"].clone()
 
     def figures(self, memories: Mapping[int, Memory], about: Description) -> dict[str, Figure]:
-        """How often each client was chosen; the figure's numbers also have the label entropies.
+        """A figure of how often each client was chosen.
 
-        In a large population the figure shows only clients that were chosen.
+        The data that are saved with the figure also have the label entropies. In a large population
+        the figure shows only clients that were chosen.
         """
         shown = self._shown_of_many()
         clients = torch.arange(len(self.times_chosen)) if shown is None else shown
@@ -94,7 +102,7 @@ class Sampler(Part):
         return {"sampler/times_chosen": bars}
 
     def _shown_of_many(self) -> Tensor | None:
-        """Evenly spaced chosen clients; None if all clients are shown."""
+        """The clients in the figure: some of those that were chosen, or None for all clients."""
         counted = self._setting.class_counts is not None
         if counted and len(self.times_chosen) <= ALL_CLIENTS:
             return None
