@@ -33,9 +33,8 @@ class Engine:
     A subclass implements ``train`` and may override other methods with faster ones.
 
     Attributes:
-        needs: trait -> the error message if no part, model or setting has the trait; see
-            ``fedexp.compatibility``.
-        forbids: trait -> the error message if a part, model or setting has the trait.
+        needs: trait -> the error if no part, model or setting has it; see ``fedexp.compatibility``.
+        forbids: trait -> the error if a part, model or setting has it.
     """
 
     needs: Mapping[str, str] = MappingProxyType({})

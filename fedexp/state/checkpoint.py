@@ -102,7 +102,7 @@ class Checkpoint:
             system: receives its state, if it had any.
             store: receives the states of this rank's clients.
             device: for the tensors of measures and clients.
-            local_clients: client numbers -> those that belong to this rank.
+            local_clients: selects this rank's clients from the given ones.
         """
         server.load_state_dict(load(self.folder / SERVER, torch.device("cpu")))
         server.load_fixed_state(
