@@ -21,7 +21,7 @@ from fedexp.data.train_test import TestFraction
 from fedexp.errors import InputError
 
 _KEPT_BYTES = 2**27
-"""Bytes of drawn samples that stay in memory (128 MiB); a round draws no client a second time."""
+"""Bytes of drawn samples that stay in memory (128 MiB), so that a round draws no client twice."""
 
 
 @dataclass
@@ -50,7 +50,7 @@ class DrawnSource(Describer):
         """Draw all samples of a client, ``total`` in number, the training samples first."""
 
     def train_sizes(self, totals: np.ndarray) -> np.ndarray:
-        """[N] number of training samples of each client, who has ``totals`` [N] samples in all."""
+        """[N] number of training samples of each client, from its number of all samples."""
         sizes: np.ndarray = ((1 - self.test_fraction) * totals).astype(np.int64)
         return sizes.clip(1, totals - 1)
 

@@ -18,7 +18,7 @@ MOST_CATEGORIES = 1000
 """Largest number of a column's categories; more different values are probably names or texts."""
 
 _MANY = 20
-"""The log warns of a column with more categories than this and than half its training rows."""
+"""The log warns if a column has more categories than this number and than half of its rows."""
 
 LARGEST = float(np.finfo(np.float32).max)
 """The largest number that an input can hold."""

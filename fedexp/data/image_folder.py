@@ -84,7 +84,7 @@ class ImageFolder(Source):
 
     @cached_property
     def _tree(self) -> ImageTree:
-        """The images in training and test images, split here if there is no test/."""
+        """The images, split into training and test images here if there is no test/."""
         tree = find_images(self.root)
         if tree.num_train < len(tree.paths):
             return tree

@@ -116,7 +116,7 @@ def images_below(root: Path, folder: Path) -> list[str]:
 
 @cache
 def _endings() -> tuple[str, ...]:
-    """The endings of image files, from torchvision, whose slow import is therefore in here."""
+    """The endings of image files, from torchvision, which is imported here because it is slow."""
     from torchvision.datasets.folder import IMG_EXTENSIONS
 
     endings: tuple[str, ...] = IMG_EXTENSIONS
