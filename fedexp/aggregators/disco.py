@@ -81,7 +81,7 @@ class Disco(Gathered):
     """
 
     takes_tokens = False
-    traits = frozenset()  # a weighted mean of the cohort, unlike other subclasses of Gathered
+    traits = frozenset()  # a weighted mean of the cohort, unlike the other rules of this kind
     discourages = LARGE_CLIENTS_TWICE
     _target: Tensor
 

@@ -1,4 +1,4 @@
-"""The base of aggregators that need all updates at once."""
+"""The base of aggregators that need all updates together."""
 
 from collections.abc import Sequence
 from itertools import chain

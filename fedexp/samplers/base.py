@@ -28,13 +28,13 @@ MOST_SHOWN = 500
 class Sampler(Part):
     """Chooses the cohort of a round. It may learn from the updates in ``aggregate``.
 
-    Clients without data are never chosen. If fewer than K clients have data, the cohort has all of
-    them. A sampler may probe clients before it chooses: a probed client receives the global model,
-    computes an answer and sends it. Messages and answers of probes count as traffic.
+    Clients without data are never chosen. If fewer than K clients have data, K is their number. A
+    sampler may probe clients before it chooses: a probed client receives the global model, computes
+    an answer and sends it. Messages and answers of probes count as traffic.
 
     Attributes:
-        times_chosen: [N] int64, how often each client was drawn for a cohort. A draw counts when
-            the client's update arrives.
+        times_chosen: [N] int64, number of draws of each client; a draw counts when its update
+            arrives.
         eligible: [n] int64, the clients with data, in order.
         sizes: [n] int64, the number of training samples of each eligible client.
         cohort_size: min(K, n).

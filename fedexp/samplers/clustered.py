@@ -156,12 +156,12 @@ class Clustered(LastUpdates):
         return torch.where(trained, angles, 0.0)
 
     def select(self, round: int) -> list[int]:
-        """Draw one client from each distribution. The draws depend on the seed and the round."""
+        """One draw from each distribution; the draws depend on the seed and the round."""
         generator = numpy_generator(self.seed, "sampler", round)
         return sorted(self.eligible[draw(self.distributions(round), generator)].tolist())
 
     def distributions(self, round: int) -> np.ndarray:
-        """The K distributions over the n clients with data: r of ``sampling_distributions``."""
+        """r [K, n] int64 over the n clients with data, as in ``sampling_distributions``."""
         if round <= self.rounds_by_size:
             return np.tile(self.sizes, (self.cohort_size, 1))
         distances = self.distances.numpy()

@@ -165,7 +165,7 @@ class DivFL(LastUpdates):
                 self.updates = {}
 
     def select(self, round: int) -> list[int]:
-        """Choose K clients by ``facility_location``. Its draws depend on the seed and the round."""
+        """The K clients of ``facility_location``; random draws depend on the seed and the round."""
         stochastic = self.greedy == "stochastic"
         generator = numpy_generator(self.seed, "sampler", round) if stochastic else None
         chosen = facility_location(self.distances, self.cohort_size, generator)
