@@ -1,13 +1,14 @@
 """Traits: properties that some components have and other components need, forbid or discourage.
 
-A trait is any string. fedexp's components use the traits below; your own may use further traits.
+A trait is any string. fedexp's components use the traits below; components that you write may use
+further traits.
 """
 
 from enum import StrEnum
 
 
 class Need(StrEnum):
-    """A property of the data or of the method; in an error line its words follow "needs"."""
+    """A property of the data or of the method. In an error line, its text follows "needs"."""
 
     GLOBAL_MODEL = "a global model"
     CLASS_LABELS = "one class for each sample"

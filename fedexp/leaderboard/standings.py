@@ -23,7 +23,7 @@ def standings(finals: pd.DataFrame, metric: str, baseline: str = BASELINE) -> pd
         The columns are ``cell``, ``method``, ``setting``; ``mean`` and ``std`` over seeds;
         ``seeds``; ``gain``, the ``Interval`` of the paired differences to the baseline in the cell
         (None for the baseline itself, or without pairs); and ``rank`` by the mean within the cell,
-        from 1.
+        beginning with 1.
     """
     rows = []
     for cell, runs in finals.dropna(subset=[metric]).groupby("cell", sort=False):
@@ -63,7 +63,7 @@ def verdict(gain: Interval | None) -> str:
 
 
 def conclusions(frame: pd.DataFrame, cells: Sequence[str]) -> pd.DataFrame:
-    """Method -> the numbers of cells in which it is ahead of, level with, behind the baseline."""
+    """Method -> in how many cells it is ahead of, level with and behind the baseline."""
     compared = frame[frame["cell"].isin(cells) & frame["gain"].notna()]
     words = compared.assign(verdict=compared["gain"].map(verdict))
     counts = words.groupby(["method", "verdict"]).size().unstack(fill_value=0)

@@ -77,7 +77,8 @@ class PersonalMeasure(Measure):
         """With ``partition.shift``, score each model on its own client's test images only.
 
         Raises:
-            InputError: with it, all kinds need images of other clients, or ``samples`` is set.
+            InputError: the run has ``partition.shift``, and ``samples`` is set or all kinds need
+                images of other clients.
         """
         self.own_images = outline.shifts
         if not self.own_images:

@@ -13,9 +13,9 @@ Accuracy = Annotated[float, Field(gt=0, le=1)]
 
 
 class Clock(Measure):
-    """The simulated time of the round and of the run; nothing without simulated devices.
+    """The simulated time of the round and of the run, if clients have simulated devices.
 
-    ``clock/seconds`` is the time since the start of the first round, ``clock/round_s`` the length
+    ``clock/seconds`` is the time since the start of the first round, ``clock/round_s`` the duration
     of the round, ``clock/idle_share`` the share of it in which a client waits for the slowest, mean
     over the clients whose updates arrived. With a deadline ``clock/late`` is the number of clients
     that missed it, with over-selection ``clock/surplus`` the number that others overtook.
@@ -34,7 +34,7 @@ class Clock(Measure):
         self._reached: dict[str, float] = {}
 
     def check(self, outline: Outline) -> None:
-        """The times to the targets are headlines."""
+        """Set the headlines: the times to the targets."""
         lower: Better = "lower"
         names = map(_name, self.targets) if outline.simulates_time else ()
         self.headlines: Mapping[str, Better] = dict.fromkeys(names, lower)

@@ -34,8 +34,8 @@ class Curve:
     Attributes:
         rounds: [n] the rounds in which every run measured the metric.
         mean: [n] the mean over the runs.
-        std: [n] half the width of the band: the sample standard deviation over the runs, NaN for
-            one run; or the mean over the runs of another metric that is a deviation.
+        std: [n] half the width of the band. It is the sample standard deviation over the runs (NaN
+            for one run), or the mean over the runs of another metric that is a deviation.
     """
 
     rounds: NDArray[Any]
@@ -55,9 +55,9 @@ def curve_figures(
 ) -> list[Callable[[], Figure]]:
     """Plot a metric over rounds: for each configuration a line and the band mean ± deviation.
 
-    Up to ten configurations share one panel. Of more configurations, those that differ only in
-    their label's first key share a panel, such as the methods of one partition. A panel has at most
-    ten lines, a figure twelve panels.
+    Up to ten configurations share one panel. If there are more, configurations whose labels differ
+    only in the first key share a panel, such as the methods of one partition. A panel has at most
+    ten lines, a figure at most twelve panels.
 
     Args:
         configurations: label -> its runs, one for each seed.
@@ -65,7 +65,7 @@ def curve_figures(
         smoothed: whether to smooth each run's curve.
         targets: accuracies that are drawn as thin lines, if ``metric`` is the global accuracy.
         deviation: the metric that gives the width of the band, such as a deviation over clients;
-            None: the deviation over the runs.
+            None for the deviation over the runs.
 
     Returns:
         Functions that draw one figure each.
@@ -152,8 +152,8 @@ def mean_curve(
 ) -> Curve:
     """The mean of a metric over the runs, in the rounds in which every run measured the metric.
 
-    Other rounds are left out: a mean over fewer runs would jump. For ``deviation`` see
-    ``curve_figures``.
+    Other rounds are left out, because the curve would jump where the mean is over fewer runs. For
+    ``deviation`` see ``curve_figures``.
     """
     curves = [_curve(run, metric) for run in runs]
     rounds = sorted(set.intersection(*map(set, curves)))
@@ -176,7 +176,7 @@ def _curve(run: Run, metric: str) -> dict[int, float]:
 
 
 def _values(curve: Mapping[int, float], rounds: Sequence[int], smoothed: bool) -> list[float]:
-    """The run's values in these rounds; if ``smoothed``, the whole curve is smoothed first."""
+    """The run's values in ``rounds``; if ``smoothed``, the whole curve is smoothed before that."""
     if smoothed:
         values = smooth(np.array(list(curve.values())))
         curve = dict(zip(curve, values.tolist(), strict=True))
@@ -201,7 +201,7 @@ def _panels(labels: Sequence[Label]) -> list[tuple[str, list[tuple[str, Label]]]
     groups: dict[Label, list[Label]] = {}
     for label in labels:
         groups.setdefault(label[1:], []).append(label)
-    if max(map(len, groups.values())) == 1:  # the labels have a single key
+    if max(map(len, groups.values())) == 1:  # no labels differ only in the first key
         groups = {(): list(labels)}
     found = []
     for rest, members in groups.items():

@@ -74,8 +74,8 @@ class Pictures(NamedTuple):
     Attributes:
         drawn: the pictures in order.
         left_out: the names of pictures that were not asked for.
-        problems: a line for each picture that cannot be drawn, and for each file with saved numbers
-            that a picture leaves out.
+        problems: a line for each picture that cannot be drawn, and for each file of saved numbers
+            that a picture does not show.
     """
 
     drawn: list[Picture]
@@ -88,8 +88,8 @@ def pictures(report: Report, every: bool = False, with_pdf: bool = False) -> Pic
 
     Args:
         report: the runs.
-        every: whether to draw all pictures. Otherwise pictures with ``Drawing.is_extra``, such as
-            second pages, are left out: drawing takes most of a report's time.
+        every: whether to draw all pictures. If false, pictures with ``Drawing.is_extra``, such as
+            second pages, are left out, because drawing takes most of a report's time.
         with_pdf: whether to draw each picture as PDF, too.
     """
     found = Pictures([], [], [])
@@ -134,7 +134,7 @@ def _drawings(report: Report, problems: list[str]) -> Iterator[Drawing]:
 
 
 def _values(report: Report) -> Iterator[Drawing]:
-    """Each metric as bars, or plotted against the numeric key if one was varied."""
+    """Each metric as bars, and plotted against the numeric key if one was varied."""
     key, keys, results = varied_number(report.configurations), report.keys, report.results
     for metric in report.curve_metrics:
         rows = results[(results["metric"] == metric) & (results["statistic"] == report.statistic)]

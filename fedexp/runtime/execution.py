@@ -44,9 +44,9 @@ def execute(
     """Run the experiment, or resume it, and write all results to ``folder``.
 
     The run ends early, with the results so far, at ``limits.minutes``, SIGTERM, SIGUSR1 or SIGUSR2.
-    If the run has several processes, this function starts them. If torchrun or SLURM has started
-    them, each process calls this function, and all return the first process's result and
-    ``folder``.
+    If the run has several processes, this function starts them. But if torchrun or SLURM has
+    started the processes, each process calls this function. All of them then work in the first
+    process's ``folder`` and return its result.
 
     Args:
         config: the checked config.
@@ -110,7 +110,7 @@ def _run(
 
 
 def _save_chosen(federation: Federation, folder: Path) -> None:
-    """Write the global models that measures chose to keep."""
+    """Write the global models that measures chose (``Measure.chosen``)."""
     for name, message in federation.measures.chosen.items():
         model = federation.engine.resources.load_global(message)
         save_weights(saved_state(model), folder, name)

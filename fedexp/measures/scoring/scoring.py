@@ -42,7 +42,7 @@ class Scoring:
     ) -> Predictions | None:
         """The global model's predictions on ``samples``; None without a global model.
 
-        Without ``samples`` on the test split.
+        By default the predictions are on the test split.
         """
         if not self.resources.personalization.has_global:
             return None
@@ -50,9 +50,9 @@ class Scoring:
         return self.scorer.predict(personal=False, samples=samples)
 
     def of_newcomers(self, clients: Mapping[int, ClientData]) -> "Scoring":
-        """A scoring of clients that have never taken part; they keep no state.
+        """A ``Scoring`` for clients that have never taken part and keep no state.
 
-        ``clients``: client -> its data; only these clients can be scored.
+        ``clients`` is client -> its data. Only these clients can be scored.
         """
         engine, data = copy(self.engine), copy(self.resources.data)
         data.clients = cast(Sequence[ClientData], clients)
