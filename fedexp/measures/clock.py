@@ -15,12 +15,13 @@ Accuracy = Annotated[float, Field(gt=0, le=1)]
 class Clock(Measure):
     """The simulated time of the round and of the run, if clients have simulated devices.
 
-    ``clock/seconds`` is the time since the start of the first round, ``clock/round_s`` the duration
-    of the round, ``clock/idle_share`` the share of it in which a client waits for the slowest, mean
-    over the clients whose updates arrived. With a deadline ``clock/late`` is the number of clients
-    that missed it, with over-selection ``clock/surplus`` the number that others overtook.
-    ``clock/time_to/<target>`` is ``clock/seconds`` at the
-    first measured round in which ``global/accuracy`` is at least the target; absent before.
+    ``clock/seconds`` is the time since the start of the first round. ``clock/round_s`` is the
+    duration of the round. ``clock/idle_share`` is the share of the round in which a client waits
+    for the slowest client, a mean over the clients whose updates arrived. With a deadline,
+    ``clock/late`` is the number of clients that missed it. With over-selection, ``clock/surplus``
+    is the number of clients that others overtook. ``clock/time_to/<target>`` is the value of
+    ``clock/seconds`` in the first measured round in which ``global/accuracy`` is at least the
+    target. Before that round the metric is absent.
 
     Args:
         targets: accuracies of the global model.
