@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 
 from fedexp.reporting.bars import bar_figures
-from fedexp.reporting.curves import curve_figures, metric_panels
+from fedexp.reporting.curves import AXES, curve_figures, metric_panels
 from fedexp.reporting.drawing import Drawing, file_name
 from fedexp.reporting.hyperparameter import hyperparameter_figure, varied_number
 from fedexp.reporting.labels import short_texts
@@ -116,8 +116,9 @@ def _drawings(report: Report, problems: list[str]) -> Iterator[Drawing]:
     several = any(len(runs) > 1 for runs in configurations.values())
     bands = "; bands: standard deviation over seeds" if several else ""
     for metric in report.curve_metrics:
-        pages = curve_figures(configurations, metric, smooth, report.targets)
-        title = f"{metric} over rounds{smoothed}{bands}"
+        against = report.measures.against
+        pages = curve_figures(configurations, metric, smooth, report.targets, against=against)
+        title = f"{metric} over {AXES[against]}{smoothed}{bands}"
         yield from _pages(f"curves_{file_name(metric)}", title, pages)
     pages = curve_figures(configurations, _LOSS, smooth, (), deviation=f"{_LOSS}_std")
     title = f"Cross-entropy of local training{smoothed}; bands: deviation over clients"

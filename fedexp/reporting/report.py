@@ -76,6 +76,7 @@ class Report:
         targets: Sequence[float] = (),
         metrics: Sequence[str] = (),
         smooth: bool = False,
+        against: str = "round",
     ) -> Self:
         """Read runs and compare them.
 
@@ -89,6 +90,8 @@ class Report:
             metrics: the metrics in the tables; empty for the default of ``Report.metrics``.
             smooth: whether to smooth curves (Savitzky-Golay, window 13, order 3), and to count
                 rounds to targets on the smoothed curves, too.
+            against: the horizontal axis of the curves: ``round``, ``seconds`` (simulated) or
+                ``bytes``.
 
         Raises:
             InputError: no run could be read; no run, or every run, is a baseline; no run measured
@@ -100,11 +103,23 @@ class Report:
         runs, problems = read_runs(map(Path, given), cls.check_run)
         if not runs:
             raise InputError("\n".join(problems) or "no folder given")
+        measures = Measures(tuple(targets), tuple(metrics), smooth, against)
+        return cls.of(runs, problems, baseline, measures, statistic)
+
+    @classmethod
+    def of(
+        cls,
+        runs: Sequence[Run],
+        problems: Sequence[str],
+        baseline: str | None,
+        measures: Measures,
+        statistic: str = "final",
+    ) -> Self:
+        """Compare these runs; ``problems`` are lines for runs that are left out. See ``read``."""
         kept, repeated = _without_repeats(runs)
         labels = label_runs(kept)
         pairs = parse_baseline(baseline, kept, labels) if baseline else ()
         _, alone = find_baselines(labels, pairs)
-        measures = Measures(tuple(targets), tuple(metrics), smooth)
         made = cls(kept, [*problems, *repeated, *alone], pairs, measures, statistic)
         made._check_measured()
         return made

@@ -59,11 +59,13 @@ class Measures:
         targets: target global accuracies, in addition to ``measure.global.targets``.
         metrics: names of other metrics, such as ``geometry/classifier_angle``.
         smooth: whether to count rounds to targets on the smoothed curve, too.
+        against: the horizontal axis of the curves; see ``curves.AXES``.
     """
 
     targets: tuple[float, ...] = ()
     metrics: tuple[str, ...] = ()
     smooth: bool = False
+    against: str = "round"
 
 
 def run_statistics(run: Run, measures: Measures | None = None) -> dict[str, dict[str, float]]:
