@@ -55,6 +55,7 @@ class PersonalMeasure(Measure):
         samples: size of the subset of the test split for scoring; None: the whole test split.
 
     Attributes:
+        size: the argument ``samples``.
         samples: the test samples for scoring; set by ``setup``.
         last_only: whether models are scored after the last round only, because the method tunes
             them from the best global model.
@@ -70,7 +71,7 @@ class PersonalMeasure(Measure):
         of: Literal["all", "cohort"],
         samples: PositiveInt | None,
     ) -> None:
-        self.every, self.kinds, self.remembers, self._size = every, kinds, of, samples
+        self.every, self.kinds, self.remembers, self.size = every, kinds, of, samples
         self.last_only = self.own_images = False
 
     def check(self, outline: Outline) -> None:
@@ -83,7 +84,7 @@ class PersonalMeasure(Measure):
         if not self.own_images:
             return
         self.kinds = [kind for kind in self.kinds if kind not in NEED_ALL]
-        if not self.kinds or self._size is not None:
+        if not self.kinds or self.size is not None:
             raise InputError(
                 f"partition.shift.kinds: measure={type(self).__name__.lower()} then scores a model "
                 "on its client's own test images; its samples should be null, and its kinds "
@@ -92,7 +93,7 @@ class PersonalMeasure(Measure):
 
     def setup(self, setting: Setting, resources: Resources) -> None:
         """Choose the test samples. Raises InputError if the test split has too few."""
-        self.samples = ScoredSamples(resources.data, self.kinds, self._size, self.own_images)
+        self.samples = ScoredSamples(resources.data, self.kinds, self.size, self.own_images)
         self.last_only = resources.personalization.tunes == "best"
 
     def due(self, round: int, rounds: int) -> bool:

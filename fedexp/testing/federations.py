@@ -23,7 +23,7 @@ from fedexp.runtime.assembly import assemble
 from fedexp.runtime.plan import plan
 from fedexp.state.checkpoints import Checkpoints
 from fedexp.tracking.tracker import Tracker
-from fedexp.train import compose
+from fedexp.cli.compose import compose
 
 _T = TypeVar("_T")
 

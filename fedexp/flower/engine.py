@@ -1,0 +1,82 @@
+"""The engine of a server whose clients are on nodes."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from fedexp.core.messages import Message, Tensors, Update
+from fedexp.engines.base import Engine
+from fedexp.engines.resources import Resources
+from fedexp.flower.nodes import Nodes
+from fedexp.flower.refused import RefusedError
+from fedexp.flower.reply import lost_state, read_tensors, read_update
+from fedexp.flower.request import Request, pack_request
+
+_MEMORY = "last received"
+"""Name of the memory in the server's ``ClientStore``: the last round of a received update."""
+
+
+class NodesEngine(Engine):
+    """Sends the round's message to the node of each client and takes the replies.
+
+    Args:
+        resources: the store keeps the last round of each client whose update was received.
+        nodes: reaches the nodes.
+        app: ``App.version``.
+        run: the name of the run.
+        oldest_checkpoint: round -> the round of the oldest checkpoint before it.
+    """
+
+    def __init__(
+        self,
+        resources: Resources,
+        nodes: Nodes,
+        app: str,
+        run: str,
+        oldest_checkpoint: Callable[[int], int],
+    ) -> None:
+        super().__init__(resources)
+        self._nodes, self._app, self._run = nodes, app, run
+        self._oldest_checkpoint = oldest_checkpoint
+
+    def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
+        """Yield the updates in the cohort's order; clients that are lost have none."""
+        draws = Counter(cohort)
+        self._nodes.gather(list(draws), f"round {message.round}")
+        requests = {k: pack_request(self._request(k, message)) for k in draws}
+        for client, content in self._nodes.ask(requests, "train"):
+            samples = int(self.resources.data.sizes[client])
+            try:
+                update = read_update(content, self._app, client, samples, draws[client], message)
+            except RefusedError as error:
+                self._nodes.warn(client, f"round {message.round}: {error}; its update is left out")
+                continue
+            if lost_state(content):
+                self._nodes.warn(client, "lost its state; it went on from an empty one")
+            if update.is_finite:  # otherwise the client goes on from its state before this round
+                with self.resources.store.open(client) as state:
+                    state.memory(_MEMORY)["round"] = torch.tensor(message.round)
+            yield update
+
+    def probe(self, clients: Sequence[int], message: Message) -> Iterator[tuple[int, Tensors]]:
+        """The sampler's ``answer`` at each client that has a node: (client, answer)."""
+        requests = {k: pack_request(self._request(k, message)) for k in clients}
+        for client, content in self._nodes.ask(requests, "query.probe"):
+            try:
+                yield client, read_tensors(content, self._app)
+            except RefusedError as error:
+                self._nodes.warn(client, f"{error}; its answer is left out")
+
+    def _request(self, client: int, message: Message) -> Request:
+        return Request(
+            self._app,
+            self._run,
+            message.to_client(client),
+            self._last_received(client),
+            self._oldest_checkpoint(message.round),
+            self._nodes.facts,
+        )
+
+    def _last_received(self, client: int) -> int:
+        return int(self.resources.store.memory(client, _MEMORY).get("round", torch.tensor(0)))
