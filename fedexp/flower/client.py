@@ -24,6 +24,7 @@ def client_app(folder: Path) -> ClientApp:
     app, made = read_app(folder), ClientApp()
     for register, answer in (
         (made.train(), Node.train),
+        (made.evaluate(), Node.evaluate),
         (made.query("probe"), Node.probe),
         (made.query("introduce"), lambda node, content: node.introduce()),
         (made.query("classes"), lambda node, content: node.class_counts()),

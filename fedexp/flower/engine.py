@@ -26,6 +26,10 @@ class NodesEngine(Engine):
         app: ``App.version``.
         run: the name of the run.
         oldest_checkpoint: round -> the round of the oldest checkpoint before it.
+        forgets: whether personal models are kept only until the next round.
+
+    Attributes:
+        nodes, app: the arguments.
     """
 
     def __init__(
@@ -35,25 +39,26 @@ class NodesEngine(Engine):
         app: str,
         run: str,
         oldest_checkpoint: Callable[[int], int],
+        forgets: bool,
     ) -> None:
         super().__init__(resources)
-        self._nodes, self._app, self._run = nodes, app, run
-        self._oldest_checkpoint = oldest_checkpoint
+        self.nodes, self.app, self._run = nodes, app, run
+        self._oldest_checkpoint, self._forgets = oldest_checkpoint, forgets
 
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
         """Yield the updates in the cohort's order; clients that are lost have none."""
         draws = Counter(cohort)
-        self._nodes.gather(list(draws), f"round {message.round}")
-        requests = {k: pack_request(self._request(k, message)) for k in draws}
-        for client, content in self._nodes.ask(requests, "train"):
+        self.nodes.gather(list(draws), f"round {message.round}")
+        requests = {k: pack_request(self.request(k, message)) for k in draws}
+        for client, content in self.nodes.ask(requests, "train"):
             samples = int(self.resources.data.sizes[client])
             try:
-                update = read_update(content, self._app, client, samples, draws[client], message)
+                update = read_update(content, self.app, client, samples, draws[client], message)
             except RefusedError as error:
-                self._nodes.warn(client, f"round {message.round}: {error}; its update is left out")
+                self.nodes.warn(client, f"round {message.round}: {error}; its update is left out")
                 continue
             if lost_state(content):
-                self._nodes.warn(client, "lost its state; it went on from an empty one")
+                self.nodes.warn(client, "lost its state; it went on from an empty one")
             if update.is_finite:  # otherwise the client goes on from its state before this round
                 with self.resources.store.open(client) as state:
                     state.memory(_MEMORY)["round"] = torch.tensor(message.round)
@@ -61,22 +66,30 @@ class NodesEngine(Engine):
 
     def probe(self, clients: Sequence[int], message: Message) -> Iterator[tuple[int, Tensors]]:
         """The sampler's ``answer`` at each client that has a node: (client, answer)."""
-        requests = {k: pack_request(self._request(k, message)) for k in clients}
-        for client, content in self._nodes.ask(requests, "query.probe"):
+        requests = {k: pack_request(self.request(k, message)) for k in clients}
+        for client, content in self.nodes.ask(requests, "query.probe"):
             try:
-                yield client, read_tensors(content, self._app)
+                yield client, read_tensors(content, self.app)
             except RefusedError as error:
-                self._nodes.warn(client, f"{error}; its answer is left out")
+                self.nodes.warn(client, f"{error}; its answer is left out")
 
-    def _request(self, client: int, message: Message) -> Request:
+    def request(self, client: int, message: Message, addressed: bool = True) -> Request:
+        """The request to this client; ``addressed``: with the message to this client alone."""
         return Request(
-            self._app,
+            self.app,
             self._run,
-            message.to_client(client),
+            message.to_client(client) if addressed else message,
             self._last_received(client),
             self._oldest_checkpoint(message.round),
-            self._nodes.facts,
+            self.nodes.facts,
         )
+
+    def clients_with_model(self, round: int) -> list[int]:
+        """The clients whose personal model is scored after this round, if they keep it."""
+        trained = self.resources.store.clients_with_state
+        if not self._forgets:
+            return trained
+        return [client for client in trained if self._last_received(client) == round]
 
     def _last_received(self, client: int) -> int:
         return int(self.resources.store.memory(client, _MEMORY).get("round", torch.tensor(0)))

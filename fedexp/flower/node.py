@@ -31,6 +31,8 @@ from fedexp.flower.node_states import NodeStates
 from fedexp.flower.places import OnOneNode
 from fedexp.flower.reply import Introduction, pack_introduction, pack_tensors, pack_update
 from fedexp.flower.request import Facts, Request, read_request
+from fedexp.flower.scoring import pack_scores, scores_at_node
+from fedexp.measures.scoring.scoring import Scoring
 from fedexp.runtime.assembly import assemble
 from fedexp.runtime.plan import Plan, plan
 from fedexp.tracking.tracker import Tracker
@@ -116,6 +118,13 @@ class Node:
         with self._opened(content) as (federation, request, _):
             ((_, answer),) = federation.engine.probe([self._own.client], request.message)
             return pack_tensors(self._app.version, answer)
+
+    def evaluate(self, content: RecordDict) -> RecordDict:
+        """The scores of the client's personal model on the node's test split."""
+        with self._opened(content) as (federation, request, _):
+            scoring, client = Scoring(federation.engine), self._own.client
+            found = scores_at_node(scoring, client, request.message, content)
+            return pack_scores(self._app.version, found)
 
     @contextmanager
     def _opened(self, content: RecordDict) -> Iterator[tuple[Federation, Request, bool]]:

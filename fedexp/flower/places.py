@@ -19,6 +19,8 @@ from fedexp.flower.known_data import KnownData, data_of, load_place
 from fedexp.flower.nodes import Nodes
 from fedexp.flower.record import Record, write_record
 from fedexp.flower.request import Facts
+from fedexp.flower.scoring import NodesScoring
+from fedexp.measures.scoring.scoring import Scoring
 from fedexp.runtime.population import Population
 from fedexp.state.run_folder import checkpoint_folders
 
@@ -62,8 +64,18 @@ class OnNodes(Population):
 
     def engine(self, resources: Resources, make: Callable[[Resources], Engine]) -> Engine:
         """The engine that sends messages to the nodes."""
-        version, oldest = self._app.version, self._oldest_checkpoint
-        return NodesEngine(resources, self._nodes, version, self._run, oldest)
+        return NodesEngine(
+            resources,
+            self._nodes,
+            self._app.version,
+            self._run,
+            self._oldest_checkpoint,
+            forgets=resources.store.remember == "cohort",
+        )
+
+    def scoring(self, engine: Engine) -> Scoring:
+        """Scores the global model here, and asks the nodes for the scores of personal models."""
+        return NodesScoring(engine)
 
     def _oldest_checkpoint(self, round: int) -> int:
         """The round of the oldest checkpoint before this round; 0 if the run may start anew."""

@@ -1,22 +1,21 @@
 """The scores of the clients' personal models, and the base of the measures that use them."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Annotated, Literal
 
 import torch
 from pydantic import Field, PositiveInt
-from torch import Tensor
 
 from fedexp.compatibility.traits import Need
 from fedexp.core.part import Setting
+from fedexp.data.federated import ClientData
 from fedexp.engines.resources import Resources
 from fedexp.errors import InputError
 from fedexp.measures.after_round import AfterRound
 from fedexp.measures.angles import local_angles
 from fedexp.measures.measure import Measure, Outline, every_nth
-from fedexp.measures.scoring.accuracies import personal_accuracies
+from fedexp.measures.scoring.accuracies import ClientScores, personal_accuracies
 from fedexp.measures.scoring.predictions import Predictions
 from fedexp.measures.scoring.scored_samples import NEED_ALL, ScoredSamples
 
@@ -27,22 +26,6 @@ Kinds = Annotated[
 
 _AT_ONCE = 64
 """Number of personal models whose accuracies and angles are computed at once; bounds the memory."""
-
-
-@dataclass(frozen=True)
-class ClientScores:
-    """The scores of one client's personal model.
-
-    Attributes:
-        accuracies: kind -> accuracy, see ``personal_accuracies``.
-        others: further metrics; only their mean over clients is recorded.
-        correct: [s] bool: whether each sample of ``ScoredSamples.share`` was classified correctly;
-            empty if the whole test split is scored.
-    """
-
-    accuracies: Mapping[str, float]
-    others: Mapping[str, float]
-    correct: Tensor
 
 
 class PersonalMeasure(Measure):
@@ -116,28 +99,34 @@ def client_scores(
     for metrics, found in passes.items():
         if wanted <= metrics:
             return found
-    scored = after.personal_predictions(samples, tune)
-    passes[wanted] = dict(after.ranks.gather_pairs(_score_clients(after, samples, scored)))
+    scored = after.scoring.client_scores(after.tuned_from, samples, tune)
+    if scored is None:
+        predicted = after.personal_predictions(samples, tune)
+        scored = score_clients(after.data.clients, samples, predicted)
+    passes[wanted] = dict(after.ranks.gather_pairs(scored))
     return passes[wanted]
 
 
-def _score_clients(
-    after: AfterRound, samples: ScoredSamples, scored: Iterator[tuple[int, Predictions]]
+def score_clients(
+    data: Sequence[ClientData], samples: ScoredSamples, scored: Iterator[tuple[int, Predictions]]
 ) -> Iterator[tuple[int, ClientScores]]:
-    """Yield (client, scores) of each model; computes many models at once."""
+    """Yield (client, scores) of each model; computes many models at once.
+
+    Args:
+        data: client -> its data.
+        samples: the test samples for scoring.
+        scored: (client, predictions) of the personal models.
+    """
     while pairs := list(islice(scored, _AT_ONCE)):
         numbers, predictions = zip(*pairs, strict=True)
-        yield from zip(numbers, _score_group(after, samples, numbers, predictions), strict=True)
+        clients = [data[number] for number in numbers]
+        yield from zip(numbers, _score_group(clients, samples, predictions), strict=True)
 
 
 def _score_group(
-    after: AfterRound,
-    samples: ScoredSamples,
-    numbers: Sequence[int],
-    predictions: Sequence[Predictions],
+    clients: Sequence[ClientData], samples: ScoredSamples, predictions: Sequence[Predictions]
 ) -> list[ClientScores]:
     """The scores of these clients' personal models."""
-    clients = [after.data.clients[number] for number in numbers]
     correct = torch.stack([each.correct for each in predictions])
     others: list[dict[str, float]] = [{} for _ in clients]
     if "angles" in samples.metrics:

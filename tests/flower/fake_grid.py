@@ -47,19 +47,24 @@ class FakeGrid:
         module: the app's module folder.
         states: the folder of the nodes' states.
         clients: the clients that have a node.
+        key: the key of the node's config that has its client.
 
     Attributes:
         sent: number of bytes sent to nodes, by type of message.
         received: number of bytes of replies, by type of message.
+        answering: the module folder of the nodes' app, if it is another one.
         log: (type of message, client) of all messages, in order.
         lose: (type, round, client) -> whether the node gets the message and its reply is lost.
         absent: (type, round, client) -> whether the node is gone before it gets the message.
         change: (type, round, client, reply) -> the reply that the server gets.
     """
 
-    def __init__(self, module: Path, states: Path, clients: Sequence[int] = range(4)) -> None:
+    def __init__(
+        self, module: Path, states: Path, clients: Sequence[int] = range(4), key: str = "partition-id"
+    ) -> None:
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
-        self.module, self.states = module, states
+        self.module, self.states, self.key = module, states, key
+        self.answering = module
         self.nodes = {100 + client: client for client in clients}
         self.sent: dict[str, int] = {}
         self.received: dict[str, int] = {}
@@ -97,9 +102,9 @@ class FakeGrid:
         round = int(arrived.content.config_records["head"].get("round", 0))
         if self.absent(kind, round, client):
             return Message(Error(5, "the node is not available"), reply_to=message)
-        config = {"partition-id": client, "state": str(self.states / f"node_{client}")}
+        config = {self.key: client, "state": str(self.states / f"node_{client}")}
         context = Context(1, 100 + client, config, RecordDict(), {})
-        reply = client_app(self.module)(arrived, context)
+        reply = client_app(self.answering)(arrived, context)
         content = self.change(kind, round, client, reply.content)
         reply = self._transmit(Message(content, reply_to=message), self.received)
         return None if self.lose(kind, round, client) else reply
