@@ -48,17 +48,18 @@ class NodesEngine(Engine):
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
         """Yield the updates in the cohort's order; clients that are lost have none."""
         draws = Counter(cohort)
-        self.nodes.gather(list(draws), f"round {message.round}")
+        purpose = f"round {message.round}"
+        self.nodes.gather(list(draws), purpose)
         requests = {k: pack_request(self.request(k, message)) for k in draws}
-        for client, content in self.nodes.ask(requests, "train"):
+        for client, content in self.nodes.ask(requests, "train", purpose):
             samples = int(self.resources.data.sizes[client])
             try:
                 update = read_update(content, self.app, client, samples, draws[client], message)
             except RefusedError as error:
-                self.nodes.warn(client, f"round {message.round}: {error}; its update is left out")
+                self.nodes.warn(purpose, client, f"{error}; its update is left out")
                 continue
             if lost_state(content):
-                self.nodes.warn(client, "lost its state; it went on from an empty one")
+                self.nodes.warn(purpose, client, "lost its state and went on from an empty one")
             if update.is_finite:  # otherwise the client goes on from its state before this round
                 with self.resources.store.open(client) as state:
                     state.memory(_MEMORY)["round"] = torch.tensor(message.round)
@@ -67,11 +68,12 @@ class NodesEngine(Engine):
     def probe(self, clients: Sequence[int], message: Message) -> Iterator[tuple[int, Tensors]]:
         """The sampler's ``answer`` at each client that has a node: (client, answer)."""
         requests = {k: pack_request(self.request(k, message)) for k in clients}
-        for client, content in self.nodes.ask(requests, "query.probe"):
+        purpose = f"the sampler's question in round {message.round}"
+        for client, content in self.nodes.ask(requests, "query.probe", purpose):
             try:
                 yield client, read_tensors(content, self.app)
             except RefusedError as error:
-                self.nodes.warn(client, f"{error}; its answer is left out")
+                self.nodes.warn(purpose, client, f"{error}; its answer is left out")
 
     def request(self, client: int, message: Message, addressed: bool = True) -> Request:
         """The request to this client; ``addressed``: with the message to this client alone."""

@@ -85,7 +85,8 @@ class Nodes:
             clients = range(self._count)
             self._wait(lambda: self._without_node(clients), 0, "class counts")
             found = {}
-            for client, content in self.ask(dict.fromkeys(clients, self._plain()), "query.classes"):
+            requests = dict.fromkeys(clients, self._plain())
+            for client, content in self.ask(requests, "query.classes", "class counts"):
                 found[client] = read_tensors(content, self._app)["counts"]
             if missing := [client for client in clients if client not in found]:
                 raise InputError(f"client {missing[0]}: did not say its class counts; start again")
@@ -98,32 +99,37 @@ class Nodes:
         self._wait(lambda: self._without_node(clients), len(clients) - needed, purpose)
 
     def ask(
-        self, requests: Mapping[int, RecordDict], kind: str
+        self, requests: Mapping[int, RecordDict], kind: str, purpose: str
     ) -> Iterator[tuple[int, RecordDict]]:
         """Send each client its request, and yield (client, reply) in the order of ``requests``.
 
         So results do not depend on which node is the fastest. A client without a node or without a
         reply is left out, with a warning.
+
+        Args:
+            requests: client -> the content of the message to it.
+            kind: the type of the messages, see ``Post.exchange``.
+            purpose: names the exchange in warnings.
         """
         missing = set(self._without_node(list(requests)))
         for client in sorted(missing):
-            LOGGER.warning("%s: client %d has no node; it counts as dropped out", kind, client)
+            LOGGER.warning("%s: client %d has no node; it counts as dropped out", purpose, client)
         sent = {self._node_of[k]: each for k, each in requests.items() if k not in missing}
         client_of = {node: k for k, node in self._node_of.items()}
         awaited = [k for k in requests if k not in missing]
         held: dict[int, RecordDict | None] = {}
         for node, reply in self._post.exchange(sent, kind, 60 * self._patience.reply_minutes):
             if isinstance(reply, str):
-                self.warn(client_of[node], f"{kind}: {reply}; it counts as dropped out")
+                self.warn(purpose, client_of[node], f"{reply}; it counts as dropped out")
             held[client_of[node]] = None if isinstance(reply, str) else reply
             while awaited and awaited[0] in held:
                 client = awaited.pop(0)
                 if (content := held.pop(client)) is not None:
                     yield client, content
 
-    def warn(self, client: int, what: str) -> None:
+    def warn(self, purpose: str, client: int, what: str) -> None:
         """Log a warning that names the client and its node."""
-        LOGGER.warning("client %d (node %d): %s", client, self._node_of[client], what)
+        LOGGER.warning("%s: client %d (node %d) %s", purpose, client, self._node_of[client], what)
 
     def _wait(self, missing: Callable[[], list[int]], may_miss: int, purpose: str) -> None:
         """Wait until at most ``may_miss`` clients are missing. Raises InputError."""
@@ -154,11 +160,12 @@ class Nodes:
         here = set(self._post.nodes())
         asked = dict.fromkeys(sorted(here - self._met), self._plain())
         for node, reply in self._post.exchange(asked, "query.introduce", _INTRODUCTION_S):
+            problem = reply
             if not isinstance(reply, str):
                 self._met.add(node)
-                reply = self._admit(node, reply)
-            if reply:
-                LOGGER.warning("node %d: %s", node, reply)
+                problem = self._admit(node, reply)
+            if problem:
+                LOGGER.warning("node %d %s", node, problem)
         return here
 
     def _admit(self, node: int, content: RecordDict) -> str:

@@ -44,7 +44,7 @@ class Post:
             reply: node for reply, node in zip(ids, requests, strict=True) if reply is not None
         }
         for node in set(requests) - set(open_.values()):
-            yield node, "the message could not be sent"
+            yield node, "could not be reached"
         yield from self._replies(open_, time.monotonic() + seconds)
 
     def _replies(

@@ -124,7 +124,7 @@ def read_tensors(content: RecordDict, app: str) -> Tensors:
     """Inverse of ``pack_tensors``. Raises RefusedError."""
     check_reply(content, app)
     if "tensors" not in content.array_records:
-        raise RefusedError("has no tensors")
+        raise RefusedError("sent no tensors")
     return unpack(content.array_records["tensors"], _CPU)
 
 
@@ -136,11 +136,11 @@ def _check_shapes(weights: Tensors, wanted: Tensors) -> None:
     for name, like in wanted.items():
         found: Tensor | None = weights.get(name)
         if found is None:
-            raise RefusedError(f"lacks the weight {name}")
+            raise RefusedError(f"did not send the weight {name}")
         if found.shape != like.shape or found.dtype != like.dtype:
             raise RefusedError(
-                f"{name}: is {tuple(found.shape)} {found.dtype}, not {tuple(like.shape)} "
-                f"{like.dtype}"
+                f"sent the weight {name} as {tuple(found.shape)} {found.dtype} instead of "
+                f"{tuple(like.shape)} {like.dtype}"
             )
     if strange := sorted(weights.keys() - wanted.keys()):
-        raise RefusedError(f"has the strange weight {strange[0]}")
+        raise RefusedError(f"sent the unknown weight {strange[0]}")

@@ -34,11 +34,12 @@ class NodesScoring(Scoring):
             client: pack_request(engine.request(client, message, addressed=tunes), **options)
             for client in engine.clients_with_model(message.round)
         }
-        for client, content in engine.nodes.ask(requests, "evaluate"):
+        purpose = f"personal models after round {message.round}"
+        for client, content in engine.nodes.ask(requests, "evaluate", purpose):
             try:
                 yield from ((client, each) for each in read_scores(content, engine.app))
             except RefusedError as error:
-                engine.nodes.warn(client, f"{error}; its scores are left out")
+                engine.nodes.warn(purpose, client, f"{error}; its scores are left out")
 
 
 def scores_at_node(
@@ -69,5 +70,5 @@ def read_scores(content: RecordDict, app: str) -> list[ClientScores]:
         return []
     accuracies, others = (content.metric_records.get(n) for n in ("accuracies", "others"))
     if accuracies is None or others is None:
-        raise RefusedError("has no scores")
+        raise RefusedError("sent no scores")
     return [ClientScores(dict(accuracies), dict(others), torch.zeros(0, dtype=torch.bool))]

@@ -39,10 +39,10 @@ def _array(value: Tensor) -> Array:
 def _tensor(name: str, array: Array) -> Tensor:
     kind = _TYPES.get(array.dtype)
     if array.stype != _FORMAT or kind is None:
-        raise RefusedError(f"{name}: is no tensor in the format {_FORMAT}")
+        raise RefusedError(f"sent {name}, which is no tensor in the format {_FORMAT}")
     shape = tuple(array.shape)
     if min(shape, default=0) < 0 or prod(shape) * kind.itemsize != len(array.data):
-        raise RefusedError(f"{name}: has {len(array.data)} bytes, not those of {shape} {kind}")
+        raise RefusedError(f"sent {name} with {len(array.data)} bytes, which do not fit {shape} {kind}")
     if not array.data:
         return torch.empty(shape, dtype=kind)
     return torch.frombuffer(bytearray(array.data), dtype=kind).reshape(shape)

@@ -49,7 +49,7 @@ def test_a_lost_reply_counts_as_dropped_out(
     """The node trained, but goes on from its state before that round."""
     grid.lose = is_lost
     assert run(grid, tmp_path / "runs").summary["weights_digest"] == dropped
-    assert "client 1 (node 101): train: sent no reply in time; it counts as dropped out" in (
+    assert "round 2: client 1 (node 101) sent no reply in time; it counts as dropped out" in (
         caplog.text
     )
 
@@ -59,7 +59,7 @@ def test_a_node_that_is_gone_in_a_round_takes_part_in_the_next(
 ) -> None:
     grid.absent = is_lost
     assert run(grid, tmp_path / "runs").summary["weights_digest"] == dropped
-    assert "client 1 (node 101): train: failed with code 5 (the node is not available)" in (
+    assert "round 2: client 1 (node 101) failed with code 5 (the node is not available)" in (
         caplog.text
     )
 
@@ -112,11 +112,11 @@ def _pickled(reply: RecordDict) -> None:
 @pytest.mark.parametrize(
     ("spoil", "line"),
     [
-        (_reshaped, "client 1 (node 101): round 2: backbone."),
+        (_reshaped, "round 2: client 1 (node 101) sent the weight backbone."),
         (_nan, "round 2: the update of client 1 is not finite (backbone."),
-        (_stale, "client 1 (node 101): round 2: is of app 0123456789abcdef, not "),
-        (_larger, "client 1 (node 101): round 2: has 1000000000 training samples, but said "),
-        (_pickled, "client 1 (node 101): round 2: a: is no tensor in the format fedexp.raw"),
+        (_stale, "round 2: client 1 (node 101) is of app 0123456789abcdef, not "),
+        (_larger, "round 2: client 1 (node 101) has 1000000000 training samples, but said "),
+        (_pickled, "round 2: client 1 (node 101) sent a, which is no tensor in the format fedexp.raw"),
     ],
 )
 def test_an_update_that_does_not_fit_is_refused(
@@ -146,7 +146,7 @@ def test_a_node_refuses_another_app(
     grid.answering = nodes_run
     with pytest.raises(InputError, match=r"wait-minutes=0.001: the first round lacks clients 0, 1"):
         run(grid, tmp_path / "runs")
-    assert "node 100: refused the request: is of app" in caplog.text
+    assert "node 100 refused the request: is of app" in caplog.text
 
 
 def test_waits_for_a_node_that_comes_late(
@@ -220,4 +220,4 @@ def test_a_node_that_lost_its_disk_goes_on_and_says_so(
 
     grid.absent = forget
     assert run(grid, tmp_path / "runs").summary["rounds"] == 4
-    assert "client 1 (node 101): lost its state; it went on from an empty one" in caplog.text
+    assert "round 2: client 1 (node 101) lost its state and went on from an empty one" in caplog.text
