@@ -12,7 +12,11 @@ from fedexp.cli.hydra_errors import one_line
 
 
 def compose(overrides: Sequence[str], config_dir: str | Path | None = None) -> DictConfig:
-    """The unchecked config of a run, with Hydra's own keys; see ``fedexp.run``. Raises InputError."""
+    """The unchecked config of a run, with Hydra's own keys; see ``fedexp.run``.
+
+    Raises:
+        InputError: the overrides cannot be composed.
+    """
     found = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
     with one_line(overrides, Path(config_folder())), hydra_api.initialize(config_folder()):
         return hydra.compose("config", [*found, *overrides], return_hydra_config=True)

@@ -8,6 +8,7 @@ import jinja2
 from fedexp.errors import InputError
 from fedexp.flower.app import FILE, App
 from fedexp.flower.check import check_on_nodes
+from fedexp.flower.own_config import PLACES
 from fedexp.runtime.plan import plan
 
 MODULE = "fedexp_app"
@@ -55,6 +56,7 @@ def write_bundle(folder: Path, app: App, left_out: list[str]) -> None:
         "config": app.config,
         "own_data": app.own_data,
         "left_out": left_out,
+        "places": [key for key in PLACES if key in app.config.data.node],
         "what": " ".join(app.overrides) or "the default experiment",
     }
     environment = jinja2.Environment(

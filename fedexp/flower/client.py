@@ -9,7 +9,8 @@ from flwr.clientapp import ClientApp
 
 from fedexp.errors import InputError
 from fedexp.flower.app import App, read_app
-from fedexp.flower.node import Node, node_config
+from fedexp.flower.node import Node
+from fedexp.flower.own_config import node_config
 from fedexp.flower.refused import RefusedError
 from fedexp.flower.reply import refusal
 from fedexp.flower.request import check_app

@@ -4,21 +4,13 @@ Flower makes the ClientApp anew for each message, so each request begins by read
 state from the node's disk and ends by writing it back.
 """
 
-import hashlib
-import logging
-from collections.abc import Mapping
-from contextlib import contextmanager
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
 from functools import cached_property
-from pathlib import Path
-from typing import Any
 
 import torch
 from flwr.app import RecordDict
 
-from fedexp.config.schema import Config
-from fedexp.core.description import Description
 from fedexp.data.federated import ClientData
 from fedexp.distributed.fabric import make_fabric
 from fedexp.distributed.ranks import Ranks
@@ -28,57 +20,15 @@ from fedexp.federation import Federation
 from fedexp.flower.app import App
 from fedexp.flower.known_data import data_of, load_place
 from fedexp.flower.node_states import NodeStates
+from fedexp.flower.own_config import NodeConfig, dataset_digest, with_data
 from fedexp.flower.places import OnOneNode
 from fedexp.flower.reply import Introduction, pack_introduction, pack_tensors, pack_update
-from fedexp.flower.request import Facts, Request, read_request
+from fedexp.flower.request import Request, read_request
 from fedexp.flower.scoring import pack_scores, scores_at_node
 from fedexp.measures.scoring.scoring import Scoring
 from fedexp.runtime.assembly import assemble
 from fedexp.runtime.plan import Plan, plan
 from fedexp.tracking.tracker import Tracker
-
-LOGGER = logging.getLogger(__name__)
-_STATES = "~/.fedexp/clients"
-
-
-@dataclass(frozen=True)
-class NodeConfig:
-    """The node's own settings, from ``flower-supernode --node-config``.
-
-    Attributes:
-        client: the number of its client.
-        data_root: replaces ``data.root`` of the config; None keeps it.
-        states: the folder for its client's states.
-    """
-
-    client: int
-    data_root: str | None
-    states: Path
-
-
-def node_config(values: Mapping[str, Any], own_data: bool) -> NodeConfig:
-    """Check the node's settings. Raises InputError."""
-    key = "client" if own_data else "partition-id"
-    client, root = values.get(key), values.get("data-root")
-    if type(client) is not int:
-        what = "the number of its client" if own_data else "the client whose samples it takes"
-        raise InputError(f"--node-config: needs {key}=K, {what}")
-    states = Path(str(values.get("state", _STATES))).expanduser()
-    return NodeConfig(client, None if root is None else str(root), states)
-
-
-def with_root(config: Config, root: str | None) -> Config:
-    """The config with another ``data.root``; None keeps it."""
-    if root is None:
-        return config
-    node = config.data.node | {"root": root}
-    shared = {name: getattr(config.data, name) for name in type(config.data).model_fields}
-    return config.model_copy(update={"data": type(config.data)(**shared, **node)})
-
-
-def dataset_digest(about: Description) -> str:
-    """A digest of the names and shapes that all places must share."""
-    return hashlib.sha256(repr(about).encode()).hexdigest()[:16]
 
 
 class Node:
@@ -91,7 +41,7 @@ class Node:
 
     def __init__(self, app: App, own: NodeConfig) -> None:
         self._app, self._own = app, own
-        self._config = with_root(app.config, own.data_root)
+        self._config = with_data(app.config, own.data)
 
     def introduce(self) -> RecordDict:
         """The client's number and its number of training samples."""

@@ -52,4 +52,3 @@ class NodeStates:
     def _rounds(self) -> list[int]:
         paths = self._folder.glob(_NAME.format(0).replace("000000", "*"))
         return [int(path.stem.removeprefix("round_")) for path in paths]
-

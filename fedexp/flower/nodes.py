@@ -87,11 +87,23 @@ class Nodes:
             found = {}
             requests = dict.fromkeys(clients, self._plain())
             for client, content in self.ask(requests, "query.classes", "class counts"):
-                found[client] = read_tensors(content, self._app)["counts"]
+                counts = self._class_counts_in(client, content)
+                if counts is not None:
+                    found[client] = counts
             if missing := [client for client in clients if client not in found]:
                 raise InputError(f"client {missing[0]}: did not say its class counts; start again")
             self._class_counts = torch.stack([found[client] for client in clients])
         return self._class_counts
+
+    def _class_counts_in(self, client: int, content: RecordDict) -> Tensor | None:
+        """The client's class counts [C], if they add up to its number of samples."""
+        try:
+            counts = read_tensors(content, self._app).get("counts", torch.zeros(0))
+        except RefusedError as error:
+            self.warn("class counts", client, str(error))
+            return None
+        whole = counts.dim() == 1 and not counts.is_floating_point() and bool((counts >= 0).all())
+        return counts if whole and int(counts.sum()) == self._sizes[client] else None
 
     def gather(self, clients: Sequence[int], purpose: str) -> None:
         """Wait until enough of the clients have a node. Raises InputError."""

@@ -47,16 +47,15 @@ class Post:
             yield node, "could not be reached"
         yield from self._replies(open_, time.monotonic() + seconds)
 
-    def _replies(
-        self, open_: dict[str, int], end: float
-    ) -> Iterator[tuple[int, RecordDict | str]]:
+    def _replies(self, open_: dict[str, int], end: float) -> Iterator[tuple[int, RecordDict | str]]:
         """Yield (node, reply) for each message that has none yet; message id -> node."""
         pause, longest = _PULL_S
         while open_ and time.monotonic() < end:
             arrived = list(self._grid.pull_messages(list(open_)))
             for message in arrived:
-                node = open_.pop(message.metadata.reply_to_message_id)
-                yield node, _content(message)
+                node = open_.pop(message.metadata.reply_to_message_id, None)
+                if node is not None:
+                    yield node, _content(message)
             pause = _PULL_S[0] if arrived else min(1.5 * pause, longest)
             if open_ and not arrived:
                 time.sleep(pause)

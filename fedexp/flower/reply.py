@@ -98,6 +98,9 @@ def read_update(
     """
     check_reply(content, app)
     head, device = content.config_records[HEAD], _device(message)
+    steps = head.get("steps")
+    if type(steps) is not int:
+        raise RefusedError("did not send its number of steps")
     if head.get("samples") != samples:
         raise RefusedError(f"has {head.get('samples')} training samples, but said {samples}")
     weights = unpack(content.array_records.get("weights", {}), device)
@@ -108,7 +111,7 @@ def read_update(
         {name: weights[name] for name in message.weights},
         read_extras(content, device),
         dict(content.metric_records.get("metrics", {})),
-        steps=int(head["steps"]),
+        steps=steps,
         draws=draws,
     )
     finite = bool(head.get("is_finite")) and is_finite(update)

@@ -78,6 +78,8 @@ def read_request(content: RecordDict, device: torch.device) -> Request:
     known = unpack(records["facts"], torch.device("cpu"))
     facts = Facts(known["sizes"], known.get("class_counts"))
     names = str(head["app"]), str(head["run"])
+    if not names[1].isalnum():
+        raise RefusedError(f"names the run {names[1]!r}, which cannot be the name of a folder")
     return Request(*names, message, int(head["base"]), int(head["saved"]), facts)
 
 

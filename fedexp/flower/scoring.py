@@ -29,9 +29,13 @@ class NodesScoring(Scoring):
         """(client, scores) of the clients that keep a model and have a node."""
         engine = cast(NodesEngine, self.engine)
         tunes = bool(tune and self.resources.personalization.tuning())
-        options = {"tune": tune, "kinds": list(samples.metrics), "own": samples.own}
         requests = {
-            client: pack_request(engine.request(client, message, addressed=tunes), **options)
+            client: pack_request(
+                engine.request(client, message, addressed=tunes),
+                tune=tune,
+                kinds=list(samples.metrics),
+                own=samples.own,
+            )
             for client in engine.clients_with_model(message.round)
         }
         purpose = f"personal models after round {message.round}"

@@ -13,8 +13,8 @@ from flwr.serverapp import Grid, ServerApp
 from fedexp.config.launch import Launch
 from fedexp.errors import InputError
 from fedexp.flower.app import App, read_app
-from fedexp.flower.node import dataset_digest, with_root
 from fedexp.flower.nodes import Nodes, Patience
+from fedexp.flower.own_config import dataset_digest, own_places, with_data
 from fedexp.flower.places import OnNodes
 from fedexp.flower.post import Post
 from fedexp.flower.record import read_record
@@ -59,7 +59,7 @@ def serve(app: App, grid: Grid, run_config: Mapping[str, Any]) -> RunResult:
     Raises:
         InputError: a value is wrong, or nodes are missing for too long.
     """
-    config = with_root(app.config, str(run_config["data-root"]) or None)
+    config = with_data(app.config, own_places(run_config))
     root = Path(str(run_config["folder"])).expanduser().resolve()
     folder = find_unfinished(root, config) if run_config["resume"] else None
     config = config.model_copy(update={"resume": AUTO if folder else None})

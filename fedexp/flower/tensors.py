@@ -42,7 +42,9 @@ def _tensor(name: str, array: Array) -> Tensor:
         raise RefusedError(f"sent {name}, which is no tensor in the format {_FORMAT}")
     shape = tuple(array.shape)
     if min(shape, default=0) < 0 or prod(shape) * kind.itemsize != len(array.data):
-        raise RefusedError(f"sent {name} with {len(array.data)} bytes, which do not fit {shape} {kind}")
+        raise RefusedError(
+            f"sent {name} with {len(array.data)} bytes, which do not fit {shape} {kind}"
+        )
     if not array.data:
         return torch.empty(shape, dtype=kind)
     return torch.frombuffer(bytearray(array.data), dtype=kind).reshape(shape)

@@ -29,8 +29,12 @@ FAST = {
 """Preset -> overrides that shorten its work."""
 
 RUN_CONFIG = {
-    **{"folder": "", "resume": False, "data-root": ""},
-    **{"min-clients": 1, "wait-minutes": 0.001, "reply-minutes": 0.02},
+    "folder": "",
+    "resume": False,
+    "data-root": "",
+    "min-clients": 1,
+    "wait-minutes": 0.001,
+    "reply-minutes": 0.02,
 }
 
 
@@ -60,7 +64,11 @@ class FakeGrid:
     """
 
     def __init__(
-        self, module: Path, states: Path, clients: Sequence[int] = range(4), key: str = "partition-id"
+        self,
+        module: Path,
+        states: Path,
+        clients: Sequence[int] = range(4),
+        key: str = "partition-id",
     ) -> None:
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
         self.module, self.states, self.key = module, states, key

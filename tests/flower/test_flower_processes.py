@@ -14,10 +14,10 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from fake_grid import DIGITS, FakeGrid, bundle, run  # noqa: E402
+from fake_grid import DIGITS, FakeGrid, bundle, run
 
-import fedexp  # noqa: E402
-from fedexp.state.run_folder import read_summary  # noqa: E402
+import fedexp
+from fedexp.state.run_folder import read_summary
 
 BIN = Path(sys.executable).parent
 WORDS = ["algorithm=scaffold", "measure.personal=null", "clients.per_round=4"]

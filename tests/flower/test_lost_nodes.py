@@ -8,15 +8,15 @@ import pytest
 
 pytest.importorskip("flwr")
 
-import torch  # noqa: E402
-from fake_grid import DIGITS, FakeGrid, bundle, run  # noqa: E402
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict  # noqa: E402
+import torch
+from fake_grid import DIGITS, FakeGrid, bundle, run
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-import fedexp  # noqa: E402
-from fedexp.errors import InputError  # noqa: E402
-from fedexp.faults.base import Faults  # noqa: E402
-from fedexp.flower import nodes  # noqa: E402
-from fedexp.flower.tensors import pack, unpack  # noqa: E402
+import fedexp
+from fedexp.errors import InputError
+from fedexp.faults.base import Faults
+from fedexp.flower import nodes
+from fedexp.flower.tensors import pack, unpack
 
 WORDS = ["algorithm=scaffold", "rounds=4", "measure.personal=null"]
 LOST = (2, 1)
@@ -116,7 +116,10 @@ def _pickled(reply: RecordDict) -> None:
         (_nan, "round 2: the update of client 1 is not finite (backbone."),
         (_stale, "round 2: client 1 (node 101) is of app 0123456789abcdef, not "),
         (_larger, "round 2: client 1 (node 101) has 1000000000 training samples, but said "),
-        (_pickled, "round 2: client 1 (node 101) sent a, which is no tensor in the format fedexp.raw"),
+        (
+            _pickled,
+            "round 2: client 1 (node 101) sent a, which is no tensor in the format fedexp.raw",
+        ),
     ],
 )
 def test_an_update_that_does_not_fit_is_refused(
@@ -220,4 +223,6 @@ def test_a_node_that_lost_its_disk_goes_on_and_says_so(
 
     grid.absent = forget
     assert run(grid, tmp_path / "runs").summary["rounds"] == 4
-    assert "round 2: client 1 (node 101) lost its state and went on from an empty one" in caplog.text
+    assert (
+        "round 2: client 1 (node 101) lost its state and went on from an empty one" in caplog.text
+    )

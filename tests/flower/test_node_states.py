@@ -24,7 +24,8 @@ def test_begins_empty_and_goes_on_from_the_named_round(tmp_path: Path) -> None:
     assert states.load(0, CPU) == ClientState()
     states.save(2, state(2), base=0, saved=0)
     found = states.load(2, CPU)
-    assert found is not None and found.private["w"] == 2
+    assert found is not None
+    assert found.private["w"] == 2
     assert states.load(1, CPU) is None
 
 
@@ -53,4 +54,6 @@ def test_a_repeated_round_replaces_its_state(tmp_path: Path) -> None:
     states.save(2, state(2), base=1, saved=1)
     states.save(2, state(7), base=1, saved=1)
     found = states.load(2, CPU)
-    assert rounds(tmp_path) == [1, 2] and found is not None and found.private["w"] == 7
+    assert rounds(tmp_path) == [1, 2]
+    assert found is not None
+    assert found.private["w"] == 7

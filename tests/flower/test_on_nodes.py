@@ -1,5 +1,6 @@
 """The same config on nodes and in the simulator: the final weights are equal to the bit."""
 
+import json
 import re
 from pathlib import Path
 
@@ -7,9 +8,9 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from fake_grid import DIGITS, FAST, FakeGrid, bundle, run  # noqa: E402
+from fake_grid import DIGITS, FAST, FakeGrid, bundle, run
 
-import fedexp  # noqa: E402
+import fedexp
 
 METHODS = {
     "fedavg": ["algorithm=fedavg"],
@@ -70,9 +71,6 @@ def test_own_data(tmp_path: Path) -> None:
     """With ``--own-data`` each node has the whole dataset that it reads."""
     module = bundle(tmp_path, "algorithm=fedavg", "partition=iid", "--own-data")
     grid = FakeGrid(module, tmp_path / "states", key="client")
-    found = run(grid, tmp_path / "runs")
-    assert (tmp_path / "runs").exists()
-    steps = found.metrics["train/steps"] if "train/steps" in found.metrics else None
-    assert found.summary["rounds"] == 3 and (steps is None or steps.min() > 0)
-    record = next((tmp_path / "runs").glob("*/*/federation.json")).read_text()
-    assert record.count("300") == 4
+    assert run(grid, tmp_path / "runs").summary["rounds"] == 3
+    record = next((tmp_path / "runs").glob("*/*/federation.json"))
+    assert json.loads(record.read_text())["sizes"] == dict.fromkeys("0123", 300)
