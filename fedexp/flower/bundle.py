@@ -17,6 +17,9 @@ MODULE = "fedexp_app"
 FLWR = "1.41"
 """The minor version of flwr that the app needs; Flower changes its interface with each one."""
 
+REQUIREMENT = f"flwr>={FLWR}.0,<1.42"
+"""The app's dependency; the extra ``flower`` has the same."""
+
 _TEMPLATES = Path(__file__).parent / "templates"
 _FILES = {
     "pyproject.toml": "pyproject.toml.jinja",
@@ -53,6 +56,7 @@ def write_bundle(folder: Path, app: App, left_out: list[str]) -> None:
         "module": MODULE,
         "fedexp": version("fedexp"),
         "flwr": FLWR,
+        "requirement": REQUIREMENT,
         "config": app.config,
         "own_data": app.own_data,
         "left_out": left_out,
