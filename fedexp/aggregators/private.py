@@ -99,15 +99,17 @@ class Private(Aggregator):
                 f"aggregator.delta={self.delta}: must be below 1/{population}, "
                 "1 / (number of clients with data); use a smaller value"
             )
-        self.seed = setting.seed
+        self.seed = setting.seed if setting.noise_seed is None else setting.noise_seed
         self.cohort = min(setting.clients_per_round, population)
         self.accountant.set(self.noise_multiplier, self.cohort / population)
         LOGGER.info(
             "aggregator=private: privacy/epsilon treats fixed-size cohorts (%d of %d clients) "
-            "as Poisson samples; a person who knows seed=%d can subtract the noise",
+            "as Poisson samples%s",
             self.cohort,
             population,
-            self.seed,
+            f"; a person who knows seed={self.seed} can subtract the noise"
+            if setting.noise_seed is None
+            else "",
         )
 
     def add(self, update: Update, current: Tensors) -> None:

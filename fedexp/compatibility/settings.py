@@ -25,6 +25,7 @@ def declared_settings(config: Config) -> Iterator[Declaration]:
     setting needs or forbids.
     """
     yield from _of_engine(config.engine)
+    yield Declaration("fedexp", frozenset({Need.SIMULATION}))
     model, keeps = config.model, config.local.keep_optimizer
     if weights := model.node.get("weights"):
         yield Declaration(f"model.weights={weights}", frozenset({GIVEN_WEIGHTS}))

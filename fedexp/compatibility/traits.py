@@ -15,6 +15,7 @@ class Need(StrEnum):
     TEST_CLASSES = "a test split of the classes that clients train on"
     ALL_CLIENTS = "the samples of all clients at once"
     IMAGES = "images"
+    SIMULATION = "a simulation, whose clients are all in reach"
 
 
 # Traits of parts.

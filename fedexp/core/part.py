@@ -77,6 +77,10 @@ class Setting:
             update as large as the message's weights.
         local_optimizer: (parameters, round) -> a fresh local optimizer of this round, for a server
             half that trains as clients do.
+        count_all: () -> ``class_counts`` of clients that are asked only if a part needs them; None:
+            they cannot be asked.
+        noise_seed: seed of the noise that protects privacy; None: ``seed``. A deployment draws it
+            from the operating system, because the clients know ``seed``.
     """
 
     seed: int
@@ -99,6 +103,8 @@ class Setting:
     draw_samples: Callable[[str, int, bool], Batch] | None = None
     local_optimizer: Callable[[Iterable[nn.Parameter], int], Optimizer] | None = None
     turn_seconds: Callable[[np.ndarray], np.ndarray] | None = None
+    count_all: Callable[[], Tensor] | None = None
+    noise_seed: int | None = None
 
     @property
     def client_sizes(self) -> Tensor:
@@ -121,6 +127,8 @@ class Setting:
         Raises:
             InputError: the classes are not counted.
         """
+        if self.class_counts is None and self.count_all is not None:
+            return self.count_all()
         if self.class_counts is None:
             raise InputError(
                 f"{wanted}: needs the class counts of all clients, which are not counted in a "

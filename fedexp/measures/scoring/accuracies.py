@@ -6,6 +6,7 @@ metrics of FedNH and FedGELA then follow by different weights of the classes.
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,6 +17,22 @@ from fedexp.measures.scoring.scored_samples import ScoredSamples
 
 KINDS = ("uniform", "local", "test_split", "whole")
 """The accuracies of ``personal_accuracies``."""
+
+
+@dataclass(frozen=True)
+class ClientScores:
+    """The scores of one client's personal model.
+
+    Attributes:
+        accuracies: kind -> accuracy, see ``personal_accuracies``.
+        others: further metrics; only their mean over clients is recorded.
+        correct: [s] bool: whether each sample of ``ScoredSamples.share`` was classified correctly;
+            empty if the whole test split is scored.
+    """
+
+    accuracies: Mapping[str, float]
+    others: Mapping[str, float]
+    correct: Tensor
 
 
 def weighted_accuracy(

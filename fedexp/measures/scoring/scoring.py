@@ -13,7 +13,9 @@ from fedexp.data.samples import Samples, Subset
 from fedexp.engines.base import Engine
 from fedexp.engines.resources import Resources
 from fedexp.engines.stack import Stack
+from fedexp.measures.scoring.accuracies import ClientScores
 from fedexp.measures.scoring.predictions import Predictions, Select, Selection
+from fedexp.measures.scoring.scored_samples import ScoredSamples
 from fedexp.measures.scoring.scorer import Scorer
 from fedexp.state.client_store import ClientStore
 
@@ -58,6 +60,18 @@ class Scoring:
         data.clients = cast(Sequence[ClientData], clients)
         engine.resources = replace(self.resources, data=data, store=ClientStore("off", math.inf))
         return Scoring(engine)
+
+    def client_scores(
+        self, message: Message, samples: ScoredSamples, tune: bool
+    ) -> Iterator[tuple[int, ClientScores]] | None:
+        """(client, scores) of personal models that are elsewhere; None: the models are here.
+
+        Args:
+            message: a round's global model.
+            samples: the test samples for scoring.
+            tune: whether models are tuned first, if the method tunes.
+        """
+        return None
 
     def score_personal(
         self,
