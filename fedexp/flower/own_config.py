@@ -50,7 +50,7 @@ def own_places(values: Mapping[str, Any]) -> dict[str, str]:
 
 def with_data(config: Config, places: Mapping[str, str]) -> Config:
     """The config with other places of the data's files; an unknown key is found by the reader."""
-    node = {**config.data.node, **places}
+    node = config.data.node | dict(places)
     shared = {name: getattr(config.data, name) for name in type(config.data).model_fields}
     return config.model_copy(update={"data": type(config.data)(**shared, **node)})
 
