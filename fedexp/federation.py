@@ -111,14 +111,12 @@ class Federation:
         message = self.server.broadcast(round)
         self.measures.begin_round(message)
         self.store.begin_round()
-        exchange, coordination = self.measures.exchange, self.coordination
-        arriving = coordination.updates(exchange, self.select, self.engine.train)
-        for update in self.accepted(arriving):
+        trained = self.coordination.updates(self.measures.exchange, self.select, self.engine.train)
+        for update in self.accepted(trained):
             self.measures.observe(update)
             self.server.add(update)
         self.ranks.all_reduce([self.server, self.measures, self.quarantine, self.placement])
-        exchange.time = coordination.advance(exchange)
-        exchange.coordination = coordination.metrics()
+        self.advance_clock()
         if not self.server.step(partial(self.quarantine.accepts_model, round=round)):
             LOGGER.warning("round %d: no update came in; the global model stays as it was", round)
         return self.evaluate(self.server.broadcast(round))
@@ -153,6 +151,14 @@ class Federation:
         for update in faults.collude(arrivals, exchange.message):
             if self.quarantine.accepts(update, exchange.message.round):
                 yield update
+
+    def advance_clock(self) -> None:
+        """Advance the simulated time by the round; nothing without simulated devices."""
+        exchange = self.measures.exchange
+        exchange.time = self.coordination.advance(exchange)
+        exchange.coordination = self.coordination.metrics()
+        if exchange.time is not None:
+            self.sampler.observe_seconds(exchange.time.of_clients)
 
     def evaluate(self, message: Message) -> Pending:
         """Start the measures after a round; ``message`` holds the new global model."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 from torch import Size, Tensor, nn
 from torch.optim import Optimizer
 
@@ -71,6 +72,9 @@ class Setting:
         draw_samples: (purpose, n, whether every class has the same number) -> inputs and targets of
             n training samples, for a server half with data of its own; see
             ``fedexp.data.server_samples``.
+        turn_seconds: clients [n] -> [n] float64, the simulated seconds that a turn with all local
+            steps is expected to take; None without simulated devices. The expectation assumes an
+            update as large as the message's weights.
         local_optimizer: (parameters, round) -> a fresh local optimizer of this round, for a server
             half that trains as clients do.
     """
@@ -94,6 +98,7 @@ class Setting:
     draw_model: Callable[[int], Tensors] | None = None
     draw_samples: Callable[[str, int, bool], Batch] | None = None
     local_optimizer: Callable[[Iterable[nn.Parameter], int], Optimizer] | None = None
+    turn_seconds: Callable[[np.ndarray], np.ndarray] | None = None
 
     @property
     def client_sizes(self) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 from lightning.fabric import Fabric
 from torch import Tensor
 
+from fedexp.compatibility.traits import SIMULATED_TIME
 from fedexp.config.build import build
 from fedexp.config.schema import Config
 from fedexp.config.schema import Engine as EngineConfig
@@ -17,7 +18,7 @@ from fedexp.core.client import ClientModule
 from fedexp.core.client_protocol import Functional
 from fedexp.core.functional import functional, functional_head
 from fedexp.core.local_model import LocalModel
-from fedexp.core.messages import Message, Tensors
+from fedexp.core.messages import Message, Tensors, count_bytes
 from fedexp.core.part import Setting, TensorStore
 from fedexp.core.randomness import seeded
 from fedexp.core.server import Server
@@ -118,6 +119,7 @@ def _setting(
 ) -> Setting:
     """The ``Setting``: all that parts may know about the experiment."""
     counts = data.class_counts if len(data.counted) == len(data.clients) else None
+    simulates = SIMULATED_TIME in plan.system.traits
     return replace(
         setting_without_data(plan, module, counts),
         functional=partial(_global_model, module),
@@ -128,6 +130,7 @@ def _setting(
         draw_model=partial(_drawn_model, plan),
         draw_samples=partial(draw_samples, data),
         local_optimizer=plan.optimizer,
+        turn_seconds=partial(_turn_seconds, plan, data, module) if simulates else None,
     )
 
 
@@ -158,13 +161,13 @@ def setting_without_data(plan: Plan, module: ClientModule, class_counts: Tensor 
 
 def _set_up(plan: Plan, module: ClientModule, setting: Setting, device: torch.device) -> None:
     """Set up the parts, and move the resident module to the device."""
+    shapes = setting.input_shape, setting.num_classes
+    flops_of_sample = partial(training_flops, plan.backbone, *shapes)
+    plan.system.setup(setting.num_clients, setting.seed, flops_of_sample)
     invited = replace(setting, clients_per_round=plan.system.invited)
     for socket, part in plan.sockets.by_name().items():
         part.setup(invited if socket == "sampler" else setting)
     plan.faults.setup(setting)
-    shapes = setting.input_shape, setting.num_classes
-    flops_of_sample = partial(training_flops, plan.backbone, *shapes)
-    plan.system.setup(setting.num_clients, setting.seed, flops_of_sample)
     plan.coordination.setup(setting, plan.system)
     module.finish_setup()
     config = plan.config.engine
@@ -218,6 +221,22 @@ def _overlap(config: Config, fabric: Fabric, data: FederatedData) -> Overlap:
     _set_up(copy, module, setting, fabric.device)
     engine = _engine(config.engine, _resources(copy, fabric, data, module, None))
     return Overlap(engine, config.clients.ram_gib * 2**30)
+
+
+def _turn_seconds(
+    plan: Plan, data: FederatedData, module: ClientModule, clients: np.ndarray
+) -> np.ndarray:
+    """Expected seconds [n] of the turns of ``clients`` [n]; see ``Setting.turn_seconds``."""
+    local, sizes = plan.config.local, data.sizes.numpy()[clients]
+    if local.steps is not None:
+        samples = local.steps * np.minimum(local.batch_size, sizes)
+    else:
+        samples = np.mean(local.epochs) * sizes
+    shared = plan.sockets.personalization.shared
+    weights = {n: w for n, w in module.weights.items() if module.is_sent(n) and shared(n)}
+    nbytes = np.full(len(clients), count_bytes(weights))
+    assert plan.system.devices is not None
+    return plan.system.devices.seconds(clients, samples, nbytes, nbytes)
 
 
 def _drawn_model(plan: Plan, number: int) -> Tensors:

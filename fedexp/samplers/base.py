@@ -97,6 +97,12 @@ class Sampler(Part):
     def observe(self, answers: Mapping[int, Tensors]) -> None:
         """Server: gets candidate -> answer; called before every ``select``."""
 
+    def observe_seconds(self, seconds: Mapping[int, float]) -> None:
+        """Server: gets client -> simulated seconds of its turn, for each update that arrived.
+
+        Called after a round's training, before ``aggregate``; never without simulated time.
+        """
+
     def select(self, round: int) -> list[int]:
         """Server: the clients of this round; a client that is drawn twice is listed twice."""
         raise NotImplementedError
