@@ -111,7 +111,7 @@ class Federation:
         message = self.server.broadcast(round)
         self.measures.begin_round(message)
         self.store.begin_round()
-        trained = self.coordination.updates(self.measures.exchange, self.select, self.engine.train)
+        trained = self.coordination.updates(self.measures.exchange, self.select, self.engine)
         for update in self.accepted(trained):
             self.measures.observe(update)
             self.server.add(update)
