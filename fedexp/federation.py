@@ -111,8 +111,8 @@ class Federation:
         message = self.server.send(round)
         self.measures.begin_round(message)
         self.store.begin_round()
-        arriving = self.coordination.updates(self.measures.exchange, self.select, self.engine.train)
-        for update in self.accepted(arriving):
+        trained = self.coordination.updates(self.measures.exchange, self.select, self.engine)
+        for update in self.accepted(trained):
             self.measures.observe(update)
             self.server.add(update)
         self.ranks.all_reduce([self.server, self.measures, self.quarantine, self.placement])

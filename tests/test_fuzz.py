@@ -48,6 +48,7 @@ WORK = {
     "rounds": 1,
     "clients.count": 4,
     "clients.per_round": 2,
+    "coordination.buffer": 1,
     "local.epochs": 1,
     "partition.max_tries": 3,
     "model.width": 4,
@@ -182,6 +183,8 @@ def configs(draw: st.DrawFn, world: World) -> list[str]:
     """Overrides: some options and measures, small sizes, some keys with any value."""
     chosen = draw(st.lists(st.sampled_from(sorted(GROUPS)), max_size=4, unique=True))
     options = [f"{group}={draw(st.sampled_from(GROUPS[group]))}" for group in chosen]
+    if "coordination=buffered" in options and "system" not in chosen:
+        options.append("system=uniform")  # it needs simulated time
     if added := draw(st.lists(st.sampled_from(MEASURES), max_size=3, unique=True)):
         options.append(f"+measure=[{','.join(added)}]")
     absent = draw(st.lists(st.sampled_from(MEASURES), max_size=2, unique=True))

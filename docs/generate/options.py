@@ -25,6 +25,7 @@ GROUPS = {
     "model": "Networks without their head",
     "optimizer": "The local optimizer",
     "schedule": "The learning rate over rounds",
+    "coordination": "When clients start, and when the server steps",
     "engine": "How clients are trained on the hardware",
     "measure": "What is measured after a round",
     "evaluation": "How measures are computed",

@@ -1,11 +1,12 @@
 """The contract of coordination; the base class is the synchronous round."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from fedexp.core.messages import Message, Update
 from fedexp.core.part import Setting
+from fedexp.engines.base import Engine
 from fedexp.measures.exchange import Exchange
 from fedexp.samplers.request import Request, Selected
 from fedexp.system.round_time import RoundTime
@@ -13,9 +14,6 @@ from fedexp.system.system import System
 
 Select = Callable[[Message, Request], Selected]
 """Chooses the clients that get the message."""
-
-Train = Callable[[Sequence[int], Message], Iterable[Update]]
-"""Trains these clients, which start from the message."""
 
 
 class Coordination:
@@ -43,15 +41,15 @@ class Coordination:
         """Called once, before the first round."""
         self.system = system
 
-    def updates(self, exchange: Exchange, select: Select, train: Train) -> Iterable[Update]:
+    def updates(self, exchange: Exchange, select: Select, engine: Engine) -> Iterable[Update]:
         """The updates that the next server step takes.
 
         Args:
             exchange: the traffic of the round, with the message to the clients that start now.
             select: chooses clients.
-            train: trains clients.
+            engine: trains clients.
         """
-        return train(select(exchange.message, Request()).training, exchange.message)
+        return engine.train(select(exchange.message, Request()).training, exchange.message)
 
     def advance(self, exchange: Exchange) -> RoundTime | None:
         """Advance the clock to the server step; None without simulated time."""

@@ -15,17 +15,17 @@ from fedexp.compatibility.traits import (
     SHORTENS_STEPS,
     SIMULATED_TIME,
 )
-from fedexp.coordination.base import Coordination, Select, Train
-from fedexp.coordination.flights import Flight, Flights
+from fedexp.coordination.base import Coordination, Select
+from fedexp.coordination.flights import Departure, Flight, Flights
 from fedexp.coordination.staleness import hinge, polynomial, rebased
 from fedexp.core.messages import Update
 from fedexp.core.part import Setting
+from fedexp.engines.base import Engine
 from fedexp.errors import InputError
 from fedexp.measures.exchange import Exchange
 from fedexp.samplers.request import Request
 from fedexp.system.round_time import RoundTime
 from fedexp.system.system import System
-from fedexp.system.turns import TurnRecord
 
 
 class Buffered(Coordination):
@@ -50,10 +50,13 @@ class Buffered(Coordination):
     then the paper's alpha.
 
     Only the parameters are rebased; buffers stay as sent. Reports of parts are as the client sent
-    them, too: a part with a server half declares that it takes stale updates. The simulator trains
-    a client when it starts. Its memory and its personal model therefore change at its start, and a
-    measure of personal models sees them before the update arrives. An update that is refused
-    counts as one of the M.
+    them, too: a part with a server half declares that it takes stale updates. An update that is
+    refused counts as one of the M.
+
+    The simulator trains a client before the server's next step, and keeps the update until it
+    arrives. So a client's memory and personal model change before the update arrives. A turn's
+    samples are known before its training, which gives the earliest time of arrival. The clients
+    that started are trained together when one of them could be the next to arrive, or at the step.
 
     Args:
         buffer: M, at most K.
@@ -97,6 +100,7 @@ class Buffered(Coordination):
         shortens = {SHORTENS_STEPS} if staleness != "constant" else set()
         self.traits = frozenset({CHOOSES_BY_DEVICE, *shortens})
         self.flights = Flights()
+        self._departed: list[Departure] = []
         self._landed: list[Flight] = []
         self._staleness: list[int] = []
         self._start = 0.0
@@ -126,7 +130,7 @@ class Buffered(Coordination):
             return polynomial(staleness, self.exponent)
         return hinge(staleness, self.grace, self.slope) if self.staleness == "hinge" else 1.0
 
-    def updates(self, exchange: Exchange, select: Select, train: Train) -> Iterator[Update]:
+    def updates(self, exchange: Exchange, select: Select, engine: Engine) -> Iterator[Update]:
         """Move through simulated time until M updates have arrived; yield them.
 
         The clock stands at the time of the server step when the last one was yielded.
@@ -140,11 +144,14 @@ class Buffered(Coordination):
                     missing -= 1
                     yield self._arrived(flight, flight.update, exchange)
             if not missing:
-                return
-            self._begin_flights(exchange, selection, select, train)
+                break
+            self._depart(exchange, selection, select, engine)
+            if any(each.earliest_end <= self.flights.next_end for each in self._departed):
+                self._train(exchange, engine)
             if not len(self.flights):
-                return
+                break
             self.system.now = self.flights.next_end
+        self._train(exchange, engine)
 
     def advance(self, exchange: Exchange) -> RoundTime:
         """The time since the last server step; clients never wait for others."""
@@ -169,29 +176,40 @@ class Buffered(Coordination):
         super().load_state_dict(state)
         self.flights.load_state_dict(state)
 
-    def _begin_flights(
-        self, exchange: Exchange, selection: int, select: Select, train: Train
-    ) -> None:
+    def _depart(self, exchange: Exchange, selection: int, select: Select, engine: Engine) -> None:
         """Send the current model to as many new clients as there are free places."""
-        busy = self.flights.clients | {flight.client for flight in self._landed}
-        places = self.places - len(self.flights)
-        chosen = select(
-            exchange.message, Request(places, busy, selection, waits=not len(self.flights))
-        )
-        trained = {update.client: update for update in train(chosen.training, exchange.message)}
-        dropped = [client for client in chosen.clients if client not in trained]
-        self.flights.begin([self._flight(client, None, exchange) for client in dropped])
-        self.flights.begin([self._flight(c, update, exchange) for c, update in trained.items()])
+        message = exchange.message
+        flying = self.flights.clients | {each.client for each in self._departed}
+        landed = {flight.client for flight in self._landed}
+        request = Request(self.places - len(flying), flying | landed, selection, waits=not flying)
+        chosen = select(message, request)
+        now = self.system.now  # the clock may have waited for clients
+        for client in chosen.clients:
+            trains = client in chosen.training
+            turn = exchange.count_start(client, drops_out=not trains)
+            samples = engine.schedule.samples(client, message.round) if trains else 0
+            end = now + self._seconds(client, samples, turn.download_bytes, 0)
+            if trains:
+                self._departed.append(Departure(client, now, turn.download_bytes, end))
+            else:
+                flight = Flight(client, message.round, now, end, message.weights, None)
+                self.flights.begin(flight)
 
-    def _flight(self, client: int, update: Update | None, exchange: Exchange) -> Flight:
-        """The client's flight, which starts now; notes the download."""
-        started = exchange.count_start(client, drops_out=update is None)
-        samples, upload = (update.samples, update.nbytes) if update else (0, 0)
-        turn = TurnRecord(client, samples, 0, started.download_bytes, upload, started.outcome)
+    def _train(self, exchange: Exchange, engine: Engine) -> None:
+        """Train all clients that have departed, together; now it is known when each arrives."""
+        departed, self._departed = {each.client: each for each in self._departed}, []
+        message = exchange.message
+        for update in engine.train(list(departed), message):
+            start = departed[update.client]
+            sizes = update.samples, start.download_bytes, update.nbytes
+            end = start.time + self._seconds(update.client, *sizes)
+            flight = Flight(update.client, message.round, start.time, end, message.weights, update)
+            self.flights.begin(flight)
+
+    def _seconds(self, client: int, samples: int, download: int, upload: int) -> float:
+        """The seconds of a turn."""
         assert self.system.devices is not None  # by ``needs``
-        (seconds,) = self.system.devices.seconds_of([turn])
-        now, message = self.system.now, exchange.message
-        return Flight(client, message.round, now, now + seconds, message.weights, update)
+        return float(self.system.devices.seconds([client], [samples], [download], [upload])[0])
 
     def _arrived(self, flight: Flight, update: Update, exchange: Exchange) -> Update:
         """The update as one of the current round."""

@@ -1,6 +1,6 @@
 """The clients in flight: those that have the global model and whose update has not arrived."""
 
-from collections.abc import Iterable, Iterator
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,8 +28,25 @@ class Flight:
     update: Update | None
 
 
+@dataclass(frozen=True)
+class Departure:
+    """A client that has started and that the simulator has not trained yet.
+
+    Attributes:
+        client: the number of the client.
+        time: the time of the start, in seconds since the start of the run.
+        download_bytes: bytes of the message.
+        earliest_end: the time at which an update without any bytes would arrive.
+    """
+
+    client: int
+    time: float
+    download_bytes: int
+    earliest_end: float
+
+
 class Flights:
-    """All clients in flight, in the order in which they were trained."""
+    """The clients in flight whose update is known, in the order in which they were trained."""
 
     def __init__(self) -> None:
         self._flights: list[Flight] = []
@@ -44,14 +61,14 @@ class Flights:
 
     @property
     def next_end(self) -> float:
-        """The time at which the next flight ends; there must be one."""
-        return min(flight.end for flight in self._flights)
+        """The time at which the next flight ends; infinity if there is none."""
+        return min((flight.end for flight in self._flights), default=math.inf)
 
-    def begin(self, flights: Iterable[Flight]) -> None:
-        """Add flights that start now."""
-        self._flights += flights
+    def begin(self, flight: Flight) -> None:
+        """Add a flight."""
+        self._flights.append(flight)
 
-    def land(self, now: float, updates: int) -> Iterator[Flight]:
+    def land(self, now: float, updates: int) -> list[Flight]:
         """Take the flights that have ended, with at most this number of updates.
 
         The earlier end comes first, of equal ends the lower client number. The result is in the
@@ -67,7 +84,7 @@ class Flights:
             taken.add(flight.client)
         landed = [flight for flight in self._flights if flight.client in taken]
         self._flights = [flight for flight in self._flights if flight.client not in taken]
-        return iter(landed)
+        return landed
 
     def state_dict(self) -> dict[str, Any]:
         """All flights, as containers of tensors and numbers."""

@@ -10,6 +10,7 @@ from fedexp.core.messages import Message, Tensors
 from fedexp.core.randomness import numpy_generator
 from fedexp.errors import InputError
 from fedexp.federation import Federation
+from fedexp.regularizers.control_variates import ControlVariates
 from fedexp.runtime.plan import plan
 from fedexp.samplers.request import Request, Selected
 from fedexp.system.devices import Devices
@@ -213,3 +214,11 @@ def test_a_combination_that_cannot_work_is_refused(overrides: list[str], line: s
     with pytest.raises(InputError, match=line) as refused:
         plan(compose(*SETTING, "coordination=buffered", "coordination.buffer=2", *overrides))
     assert "\n" not in str(refused.value)
+
+
+def test_a_server_half_that_does_not_declare_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    overrides = [*SETTING, *BUFFERED, "coordination.buffer=2", "algorithm=scaffold", *PLAIN_SGD]
+    plan(compose(*overrides))
+    monkeypatch.setattr(ControlVariates, "traits", frozenset())
+    with pytest.raises(InputError, match="the server half of this regularizer"):
+        plan(compose(*overrides))

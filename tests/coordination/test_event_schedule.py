@@ -34,6 +34,8 @@ class World:
         setting: Any = SimpleNamespace(clients_per_round=in_flight, parameter_shapes={"w": ()})
         self.buffered.setup(setting, system)
         self.requests: list[Request] = []
+        self.trained: list[list[int]] = []
+        self.schedule = SimpleNamespace(samples=lambda client, round: 1)
         self.round = 0
 
     def step(self) -> tuple[float, dict[int, float]]:
@@ -41,7 +43,7 @@ class World:
         self.round += 1
         weights = {"w": torch.tensor(float(self.round))}
         self.exchange = Exchange(Message(self.round, weights))
-        arriving = self.buffered.updates(self.exchange, self.select, self.train)
+        arriving = self.buffered.updates(self.exchange, self.select, self)
         updates = list(self.exchange.count_arrivals(arriving))
         assert all(update.weights.keys() == {"w"} for update in updates)
         sent = {each.client: each.weights["w"].item() - self.round for each in updates}
@@ -54,6 +56,8 @@ class World:
         return Selected(chosen, [client for client in chosen if client not in self.dropped])
 
     def train(self, clients: Sequence[int], message: Message) -> Iterable[Update]:
+        """As an engine does; the world is its own engine."""
+        self.trained.append(list(clients))
         for client in clients:
             trained = {"w": message.weights["w"] + 10.0**client}
             yield Update(client, 1, trained, samples=1, steps=1)
@@ -77,6 +81,21 @@ def test_four_clients_of_different_speeds() -> None:
         *[(0, 1, [2]), (1, 1, [0, 2])],
         *[(0, 1, [2]), (1, 1, [0, 2])],
     ]
+
+
+def test_clients_are_trained_together_if_none_can_be_the_next_to_arrive() -> None:
+    world = World(seconds=[2, 3, 7, 4], in_flight=2)
+    for _ in range(3):
+        world.step()
+    # 2 starts at 2, to end at 9: it is trained at the step, at 3. In the second step 0 and then 1
+    # could arrive before it; in the third 2 arrives first, and then 0 or 1.
+    assert [clients for clients in world.trained if clients] == [[0, 1], [2], [0], [1], [0, 1]]
+    slow = World(seconds=[2, 9, 9, 9, 9, 3], in_flight=4)
+    slow.step()
+    assert slow.trained == [[0, 1, 2, 3], [4]]
+    slow = World(seconds=[2, 3, 4, 9, 9, 9, 9], in_flight=4, buffer=3)
+    slow.step()
+    assert slow.trained == [[0, 1, 2, 3], [4, 5]]  # they start at 2 and at 3
 
 
 def test_a_step_takes_no_more_updates_than_the_buffer_holds() -> None:
