@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import pandas as pd
@@ -47,9 +48,11 @@ def standings(finals: pd.DataFrame, metric: str, baseline: str = BASELINE) -> pd
 def by_mean_rank(frame: pd.DataFrame) -> pd.Series:
     """Method -> mean rank over the cells, the best method first.
 
-    A method without a rank in some cell is absent.
+    Cells with fewer than half of the methods do not count. A method without a rank in some cell
+    that counts is absent.
     """
-    ranks = frame.pivot(index="method", columns="cell", values="rank").dropna()
+    ranks = frame.pivot(index="method", columns="cell", values="rank")
+    ranks = ranks.dropna(axis="columns", thresh=math.ceil(len(ranks) / 2)).dropna()
     return ranks.mean(axis=1).sort_values(kind="stable")
 
 
