@@ -67,6 +67,7 @@ def pack_update(app: str, update: Update, lost_state: bool) -> RecordDict:
         "app": app,
         "samples": update.num_samples,
         "steps": update.steps,
+        "computed": update.samples,
         "is_finite": update.is_finite,
         "lost_state": lost_state,
     }
@@ -98,9 +99,9 @@ def read_update(
     """
     check_reply(content, app)
     head, device = content.config_records[HEAD], _device(message)
-    steps = head.get("steps")
-    if type(steps) is not int:
-        raise RefusedError("did not send its number of steps")
+    steps, computed = head.get("steps"), head.get("computed")
+    if type(steps) is not int or type(computed) is not int:
+        raise RefusedError("did not send its numbers of steps and of samples in them")
     if head.get("samples") != samples:
         raise RefusedError(f"has {head.get('samples')} training samples, but said {samples}")
     weights = unpack(content.array_records.get("weights", {}), device)
@@ -112,6 +113,7 @@ def read_update(
         read_extras(content, device),
         dict(content.metric_records.get("metrics", {})),
         steps=steps,
+        samples=computed,
         draws=draws,
     )
     finite = bool(head.get("is_finite")) and is_finite(update)

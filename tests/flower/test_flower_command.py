@@ -61,6 +61,7 @@ def test_readme_has_the_commands(tmp_path: Path) -> None:
     ("words", "line"),
     [
         (["faults=unreliable"], "faults: are simulated"),
+        (["compression=topk"], "compression: should be none"),
         (["aggregator=fltrust"], "aggregator: needs the samples of all clients at once"),
         (["clients.held_out=0.25"], "clients.held_out: should be 0"),
         (["measure.personal.samples=100"], "measure.personal.samples=100: should be null"),
