@@ -108,7 +108,7 @@ class Federation:
 
     def start_round(self, round: int) -> Pending:
         """Run one round; with ``evaluation.overlap`` the evaluation may end after the return."""
-        message = self.server.broadcast(round)
+        message = self.server.send(round)
         self.measures.begin_round(message)
         self.store.begin_round()
         trained = self.coordination.updates(self.measures.exchange, self.select, self.engine)
@@ -137,6 +137,7 @@ class Federation:
         answers = self.ranks.gather_pairs(local) if asked else ()
         self.sampler.observe(exchange.count_answers(answers))
         cohort = exchange.count_cohort(self.sampler.select(message.round))
+        self.server.sent_to(exchange.receivers)
         starting = [c for c in cohort if not faults.drops_out(message.round, c)]
         downloads, upload = exchange.downloads_left, count_bytes(message.weights)
         training, left_out = self.engine.schedule.plan(starting, message.round, downloads, upload)

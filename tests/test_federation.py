@@ -17,6 +17,7 @@ PLAIN = [
     "~model.hidden",
     "~model.feature_dim",
     "~model.rectify",
+    "~model.batch_norm",
     "clients.count=5",
     "local.epochs=1",
     "local.batch_size=2000",

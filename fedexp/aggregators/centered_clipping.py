@@ -11,14 +11,19 @@ from fedexp.core.messages import Tensors
 
 
 class CenteredClipping(GlobalStep):
-    """v <- v + mean_k (s_k - v) min(1, tau / ||s_k - v||) (Karimireddy et al., ICML 2021, Alg. 2).
+    """The mean of the clients' steps, clipped around the last global step.
 
-    v is the global step, and s_k is client k's step from the global weights. v starts from the last
-    round's v; in the first round it starts from 0. The paper clips the clients' momenta; here
-    clients send steps, because they do not take part in every round.
+    v is the global step, and s_k is client k's step from the global weights. In each round v starts
+    from the last round's v; in the first round it starts from 0. Then it moves several times, with
+    a clipping radius tau (Karimireddy et al., ICML 2021, Alg. 2):
+
+        v <- v + mean_k (s_k - v) min(1, tau / ||s_k - v||).
+
+    The paper clips the clients' momenta; here clients send steps, because they do not take part in
+    every round.
 
     Args:
-        radius: tau.
+        radius: tau, the largest norm of s_k - v after clipping.
         iterations: how often v moves in a round.
     """
 

@@ -2,40 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from pydantic import PositiveInt
 from torch import Tensor
-from torch.func import grad, vmap
+from torch.func import grad
 
 from fedexp.aggregators.average import Average
-from fedexp.compatibility.traits import NOT_THE_MEAN, RECURRENT
+from fedexp.compatibility.traits import NOT_THE_MEAN
 from fedexp.core.client_protocol import Client
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Memory, Setting
+from fedexp.regularizers.fisher import diagonal_fisher
 
 _NUMBERS = 2**25
-"""Numbers of all gradients that are computed at a time (128 MiB)."""
+"""Size limit of the gradients that are computed at a time: 128 MiB of float32 numbers."""
 
 
 class FisherWeighted(Average):
-    """w = sum_k tr(F_k) w_k / sum_k tr(F_k) (FedAS; Yang et al., CVPR 2024).
+    """The average of the clients' models, weighted by the trace of their Fisher information.
 
-    F_k is the Fisher information of client k's trained model on its data, with the labels of the
-    data: the mean of g g' over the samples, g the gradient of log p(y | x) with respect to all
-    trained parameters, private ones included. So tr(F_k) is the mean of ||g||^2. The model is in
+    w = sum_k tr(F_k) w_k / sum_k tr(F_k) (FedAS; Yang et al., CVPR 2024). F_k is the Fisher
+    information of client k's trained model on its data, with the labels of the data. It is the mean
+    of g g' over the samples (x, y), where g is the gradient of log p(y | x) with respect to all
+    trained parameters, including private ones. So tr(F_k) is the mean of ||g||^2. The model is in
     eval mode; the data are not augmented.
 
-    A client sends its trace, one number. A trace of 0 counts as the smallest positive number.
+    A client sends its trace, one number. A trace of 0 is replaced by the smallest positive number.
 
     Args:
-        gradients: ``sample``: as above. ``batch``: the released code's sum over batches of
-            ||gradient of the batch's mean||^2, over the batches of the first local epoch. It grows
-            with the number of batches, and is smaller if the samples of a batch disagree.
-        batch_size: samples in a batch, for ``batch``.
+        gradients: ``sample`` computes tr(F_k) as above. ``batch`` follows the released code: it
+            takes the gradient of the mean loss of each batch in the first local epoch, and adds the
+            squared norms of these gradients. The sum grows with the number of batches, and is
+            smaller if the gradients of the samples in a batch disagree.
+        batch_size: samples in a batch, if ``gradients`` is ``batch``.
     """
 
     takes_tokens = False
@@ -44,11 +46,6 @@ class FisherWeighted(Average):
     def __init__(self, gradients: Literal["sample", "batch"], batch_size: PositiveInt) -> None:
         super().__init__("uniform")
         self.gradients, self.batch_size = gradients, batch_size
-        if gradients == "sample":
-            self.forbids = {
-                RECURRENT: "aggregator.gradients=sample: {other} is a recurrent layer of PyTorch, "
-                "which has no gradients of single samples; use aggregator.gradients=batch"
-            }
 
     def setup(self, setting: Setting) -> None:
         """Remember the parameters and how many samples' gradients fit into memory."""
@@ -57,37 +54,43 @@ class FisherWeighted(Average):
         self._chunk = max(1, min(1000, _NUMBERS // max(1, numbers)))
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Let the layers support gradients of single samples; before training, as it may round."""
+        """Let the layers support gradients of single samples.
+
+        This is done before training, because it may change the rounding of a layer's results.
+        """
         for layer in client.backbone.modules() if self.gradients == "sample" else ():
             if prepare := getattr(layer, "prepare_for_vmap", None):
                 prepare()
 
     def report(self, client: Client, memory: Memory) -> Tensors:
         """tr(F_k), a scalar."""
-        square = squared_gradient(client, {name: client.weights[name] for name in self._names})
+        weights = {name: client.weights[name].detach() for name in self._names}
         if self.gradients == "batch":
             batches = client.data.local_batches(client.round, self.batch_size)
-            trace = torch.stack([square(inputs, targets) for inputs, targets in batches]).sum()
+            squares = [squared_gradient(client, weights, *batch) for batch in batches]
         else:
-            of_samples = vmap(lambda x, y: square(x.unsqueeze(0), y.unsqueeze(0)))
-            batches = client.data.batches(self._chunk)
-            trace = torch.cat([of_samples(x, y) for x, y in batches]).double().mean().float()
+            fisher = diagonal_fisher(client, weights, self._chunk)
+            squares = [value.double().sum() for value in fisher.values()]
+        trace = torch.stack(squares).sum().float()
         return {"fisher_trace": trace.clamp(min=torch.finfo(trace.dtype).tiny)}
 
     def factor(self, update: PartUpdate) -> float:
-        """tr(F_k), once for each draw of the client."""
+        """tr(F_k) times how often the client was drawn for the cohort."""
         return update.draws * update.extras["fisher_trace"].item()
 
 
-def squared_gradient(client: Client, parameters: Tensors) -> Callable[[Tensor, Tensor], Tensor]:
-    """(inputs [B, ...], labels [B]) -> ||gradient of the mean of -log p(y | x)||^2, a scalar."""
-    parameters = {name: value.detach() for name, value in parameters.items()}
+def squared_gradient(client: Client, weights: Tensors, inputs: Tensor, labels: Tensor) -> Tensor:
+    """The squared norm of the gradient of a batch's mean loss -log p(y | x), a scalar.
 
-    def loss(parameters: Tensors, inputs: Tensor, labels: Tensor) -> Tensor:
-        return F.cross_entropy(client.logits_with(parameters, inputs).float(), labels)
+    Args:
+        client: the client whose model is used.
+        weights: the parameters of this model.
+        inputs: [B, ...].
+        labels: [B].
+    """
 
-    def square(inputs: Tensor, labels: Tensor) -> Tensor:
-        gradients: Tensors = grad(loss)(parameters, inputs, labels)
-        return torch.stack([g.square().sum() for g in gradients.values()]).sum()
+    def loss(weights: Tensors) -> Tensor:
+        return F.cross_entropy(client.logits_with(weights, inputs).float(), labels)
 
-    return square
+    gradients: Tensors = grad(loss)(weights)
+    return torch.stack([g.square().sum() for g in gradients.values()]).sum()

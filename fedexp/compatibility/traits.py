@@ -1,19 +1,21 @@
 """Traits: properties that some components have and other components need, forbid or discourage.
 
-A trait is any string. fedexp's components use the traits below; your own may use further traits.
+A trait is any string. fedexp's components use the traits below; components that you write may use
+further traits.
 """
 
 from enum import StrEnum
 
 
 class Need(StrEnum):
-    """A property of the data or of the method; in an error line its words follow "needs"."""
+    """A property of the data or of the method. In an error line, its text follows "needs"."""
 
     GLOBAL_MODEL = "a global model"
     CLASS_LABELS = "one class for each sample"
     TEST_CLASSES = "a test split of the classes that clients train on"
     ALL_CLIENTS = "the samples of all clients at once"
     IMAGES = "images"
+    SIMULATION = "a simulation, whose clients are all in reach"
 
 
 # Traits of parts.
@@ -29,6 +31,7 @@ LINEAR_HEAD = "has a head that is one linear layer"
 MIXED_MODEL = "takes the gradients of a mixture of two models"
 MIXTURE = "is a mixture of several models"
 NOT_THE_MEAN = "puts the global model elsewhere than at the cohort's mean"
+OTHER_START = "may start clients from other weights than the global ones"
 OWN_MODEL = "trains an own model of each client in the steps of the shared one"
 PASSES_MODELS_ON = "sends clients the models of other clients"
 PRIVATE_BACKBONE = "shares no weight of the backbone"

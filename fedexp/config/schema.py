@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     NonNegativeInt,
@@ -39,6 +40,13 @@ def _local_epochs(value: Any) -> float | list[int]:
     raise ValueError(
         "should be a number above 0 and at most 10000, or a range of whole numbers such as [1, 5]"
     )
+
+
+def _not_an_option(value: Any) -> Any:
+    """Refuse ``download=OPTION``: ``download`` is a second place for an option of a group."""
+    if isinstance(value, str):
+        raise ValueError(f"is chosen by compression@download={value}")
+    return value
 
 
 def share_of(count: int, share: float) -> int:
@@ -223,7 +231,7 @@ class TrackerOption(Common):
 
 
 class Tracking(Group):
-    """Where metrics and figures are recorded."""
+    """Where metrics and figures are written."""
 
     trackers: dict[str, TrackerOption | None]
     wandb: Wandb
@@ -254,6 +262,8 @@ class Config(Group):
     faults: Node
     system: System
     availability: Node
+    compression: Node
+    download: Annotated[Node, BeforeValidator(_not_an_option)]
     coordination: Node
     engine: Engine
     evaluation: Evaluation
@@ -267,7 +277,7 @@ class Config(Group):
 
     @property
     def targets(self) -> list[float]:
-        """Target accuracies of the global model; a run records when it first reaches each one."""
+        """Target accuracies; the summary has the first round that reached each of them."""
         return list((self.measure.get("global") or {}).get("targets", ()))
 
 

@@ -44,17 +44,19 @@ class Message:
         extras: the parts' tensors.
         readdress: (this message, client) -> the message to this client; None: all clients get this
             message.
+        weights_nbytes: bytes of the weights as they travel, if they are compressed; else None.
     """
 
     round: int
     weights: Tensors
     extras: Extras = field(default_factory=dict)
     readdress: Callable[[Message, int], Message] | None = None
+    weights_nbytes: int | None = None
 
     @property
     def nbytes(self) -> int:
         """Bytes of all tensors in the message."""
-        return count_bytes(self.weights, *self.extras.values())
+        return _traffic(self)
 
     def to_client(self, client: int) -> Message:
         """The message that this client downloads."""
@@ -96,6 +98,7 @@ class Update:
         is_finite: whether weights, extras and what the client keeps are free of NaN and infinity;
             engines check it.
         is_late: whether the update misses the simulated deadline; then the server never gets it.
+        weights_nbytes: bytes of the weights as they travel, if they are compressed; else None.
     """
 
     client: int
@@ -109,11 +112,12 @@ class Update:
     draws: int = 1
     is_finite: bool = True
     is_late: bool = False
+    weights_nbytes: int | None = None
 
     @property
     def nbytes(self) -> int:
         """Bytes that this client uploads: weights and extras."""
-        return count_bytes(self.weights, *self.extras.values())
+        return _traffic(self)
 
     def to(self, part: str) -> PartUpdate:
         """The update for the part in this socket."""
@@ -131,8 +135,15 @@ def count_bytes(*groups: Mapping[str, Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
+def _traffic(sent: Message | Update) -> int:
+    """Bytes of weights and extras as they travel."""
+    extras = count_bytes(*sent.extras.values())
+    weights = sent.weights_nbytes
+    return extras + (count_bytes(sent.weights) if weights is None else weights)
+
+
 def copied(message: Message) -> Message:
-    """A deep copy of the message to all: parts may later change the tensors that they sent."""
+    """A deep copy of the message, because parts may later change the tensors that they sent."""
     extras = {part: _copy(tensors) for part, tensors in message.extras.items()}
     return Message(message.round, _copy(message.weights), extras)
 

@@ -1,7 +1,7 @@
 """The server: the global weights and the parts' server halves."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain
 from typing import Any, cast
 
@@ -43,10 +43,20 @@ class Server:
         self.idle_rounds = 0
 
     def broadcast(self, round: int) -> Message:
-        """The message to the clients of this round."""
+        """The global weights and the parts' extras."""
         extras = {name: part.broadcast(round) for name, part in self.parts.items()}
         sent = {name: tensors for name, tensors in extras.items() if tensors}
         return Message(round, self.weights, sent, self._readdress if self._addressing else None)
+
+    def send(self, round: int) -> Message:
+        """The message that clients get; a server that compresses differs here from ``broadcast``.
+
+        Called once in a round, before training.
+        """
+        return self.broadcast(round)
+
+    def sent_to(self, clients: Collection[int]) -> None:
+        """Called after ``send`` with the clients that get the message."""
 
     def _readdress(self, message: Message, client: int) -> Message:
         """The message to this client, after every part's ``message_to``."""
@@ -132,7 +142,7 @@ class Server:
             part.load_server_state(state["parts"][name])
 
     def fixed_state(self) -> dict[str, Mapping[str, Tensors]]:
-        """Socket -> the tensors of its part that never change once stored, see ``Part.store``."""
+        """Socket -> ``Part.store`` of its part: tensors that never change after they are stored."""
         return {name: part.store for name, part in self.parts.items() if part.store}
 
     def load_fixed_state(self, state: Mapping[str, Mapping[str, Tensors]]) -> None:
@@ -186,7 +196,8 @@ class _Digests:
 def _add(sums: Tensors, report: Tensors) -> None:
     """Add ``report`` to ``sums`` in float64.
 
-    Rounded to float32, such a sum does not depend on the order of the updates.
+    In float32 the sum would depend on the order in which the updates arrive. In float64 the order
+    changes only digits that are lost when the sum is rounded to float32.
     """
     for name, value in report.items():
         if name in sums:

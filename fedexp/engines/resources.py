@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from lightning.fabric import Fabric
 
+from fedexp.compression.upload import CompressedUpload
 from fedexp.config.schema import Local
 from fedexp.core.client import ClientModule
 from fedexp.core.messages import Message, Tensors
@@ -34,6 +35,7 @@ class Resources:
         eval_batch_size: test samples in one forward pass.
         faults: injected faults.
         system: simulated devices and time.
+        upload: compresses updates; None: they travel as they are.
     """
 
     fabric: Fabric
@@ -48,6 +50,7 @@ class Resources:
     eval_batch_size: int
     faults: Faults
     system: System
+    upload: CompressedUpload | None = None
 
     def split(self, weights: Tensors) -> tuple[Tensors, Tensors]:
         """(shared, private) weights, without the head's derived buffers."""

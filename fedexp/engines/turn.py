@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fedexp.compression.upload import MEMORY, CompressedUpload
 from fedexp.core.messages import Tensors, Update
 from fedexp.core.turn import Turn
 from fedexp.engines.resources import Resources
@@ -36,15 +37,19 @@ class Trained(NamedTuple):
 
 
 def end_turns(turns: Sequence[Trained], resources: Resources) -> list[Update]:
-    """The updates as the server receives them, with injected faults.
+    """The updates as the server receives them: compressed and decoded, then with injected faults.
 
     An update is rejected if it is not finite, if its client keeps weights that are not finite, or
     if it misses the simulated deadline. The client then gets back the state from the start of the
-    round. ``Turn.fitted`` and the size of
-    the client's state are added to the metrics. Waits for the device once, for all turns together.
+    round. ``Turn.fitted`` and the size of the client's state are added to the metrics. Waits for
+    the device once, for all turns together.
     """
     module = resources.module
-    arrived = [resources.faults.corrupt(each.update, each.turn.message) for each in turns]
+    sent = [_sent(each, resources.upload) for each in turns]
+    arrived = [
+        resources.faults.corrupt(update, each.turn.message)
+        for update, each in zip(sent, turns, strict=True)
+    ]
     scalars = [
         torch.stack([*turn.fitted.values(), _sums_are_finite(turn, update, module.device).float()])
         for turn, update in zip(turns, arrived, strict=True)
@@ -57,13 +62,23 @@ def end_turns(turns: Sequence[Trained], resources: Resources) -> list[Update]:
     ]
 
 
+def _sent(trained: Trained, upload: CompressedUpload | None) -> Update:
+    """The update as the server decodes it."""
+    if upload is None:
+        return trained.update
+    return upload.send(trained.update, trained.turn.message, trained.state.memory(MEMORY))
+
+
 def _sums_are_finite(turn: Trained, arrived: Update, device: torch.device) -> Tensor:
-    return has_finite_sums(arrived, _kept(turn.state), device)
+    return has_finite_sums(arrived, _kept(turn, arrived), device)
 
 
-def _kept(state: ClientState) -> list[Tensors]:
-    """The weights that a client trains and does not send."""
-    return [state.private, state.separate_model]
+def _kept(turn: Trained, arrived: Update) -> list[Tensors]:
+    """The tensors that a client keeps; a compressed update does not show all of its weights."""
+    kept = [turn.state.private, turn.state.separate_model]
+    if arrived.weights_nbytes is not None:
+        kept += [turn.update.weights, turn.state.memory(MEMORY)]
+    return kept
 
 
 def on_host(rows: Sequence[Tensor]) -> list[list[float]]:
@@ -78,7 +93,7 @@ def _ended(turn: Trained, arrived: Update, values: Sequence[float], stored: int)
     ``values`` are the numbers of ``turn.fitted`` and, last, whether the update's sums are finite.
     """
     *fitted, sums_are_finite = values
-    finite = bool(sums_are_finite) or is_finite(arrived, _kept(turn.state))
+    finite = bool(sums_are_finite) or is_finite(arrived, _kept(turn, arrived))
     if not finite or arrived.is_late:
         vars(turn.state).update(vars(turn.before))
     metrics = {

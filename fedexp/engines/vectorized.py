@@ -24,7 +24,6 @@ from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Memory
 from fedexp.core.sockets import Phase
 from fedexp.core.step_gradient import part_of
-from fedexp.core.transfer import to_device
 from fedexp.data.federated import ClientData
 from fedexp.engines.base import Engine, batches_of
 from fedexp.engines.footprint import clients_that_fit
@@ -34,6 +33,7 @@ from fedexp.engines.resources import Resources
 from fedexp.engines.stack import Stack, StackedMethod
 from fedexp.engines.stacked_batches import StackedBatches
 from fedexp.engines.stacked_optimizer import PerClientOptimizer, StackedOptimizer
+from fedexp.engines.stacked_record import StackedRecord
 from fedexp.engines.turn import Trained, end_turns
 from fedexp.state.client_state import ClientState
 
@@ -42,12 +42,12 @@ class Vectorized(Engine):
     """Trains clients in stacks: one training step serves all clients of a stack.
 
     A stack is sorted by the number of steps, the largest first, so clients that have finished drop
-    off its end. If two clients would change places between phases, they are in different stacks.
-    Each client has its own batches, gradient norm and optimizer state. The weights equal the
-    weights of ``serial`` except for rounding and the random numbers of layers such as dropout. The
-    optimizer must be elementwise, like SGD and Adam.
+    off its end. If one phase would need another order than the next phase, the clients are put into
+    different stacks. Each client has its own batches, gradient norm and optimizer state. The
+    weights equal the weights of ``serial`` except for rounding and the random numbers of layers
+    such as dropout. The optimizer must be elementwise, like SGD and Adam.
 
-    Every layer with a method ``prepare_for_vmap()`` gets one call of it.
+    The constructor calls the method ``prepare_for_vmap()`` of every layer that has one.
 
     Args:
         resources: the objects that every engine works with.
@@ -192,61 +192,51 @@ class Vectorized(Engine):
             kept: each row's optimizer state to start from; it is updated after training.
         """
         local, module = self.resources.local, self.resources.module
-        turns = stack.turns
-        batches = [batches_of(turn, local.batch_size) for turn in turns]
-        totals = torch.zeros(len(turns), device=module.device)
-        cross_entropies = torch.zeros(len(turns), device=module.device)
-        sums: dict[str, Tensors] = {}
-        taken = torch.zeros(len(turns), dtype=torch.int64)
-        samples = [0] * len(turns)
+        batches = [batches_of(turn, local.batch_size) for turn in stack.turns]
+        record = StackedRecord(stack.turns, module.device)
         for number, of_rows in enumerate(zip(*phases, strict=True), start=1):
-            phase = of_rows[0]
-            module.begin_phase(phase)
-            before = to_device(taken, module.device)
+            module.begin_phase(of_rows[0])
             lengths = [b.steps_in(row.epochs) for b, row in zip(batches, of_rows, strict=True)]
             stacked = StackedBatches(batches, lengths)
-            phase_samples = [b.samples_in(n) for b, n in zip(batches, lengths, strict=True)]
-            samples = [sum(pair) for pair in zip(samples, phase_samples, strict=True)]
-            grad_clip = local.grad_clip if phase.clipped else None
+            grad_clip = local.grad_clip if of_rows[0].clipped else None
             optimizer = (
                 StackedOptimizer(stack, grad_clip)
                 if kept is None
                 else PerClientOptimizer(stack, grad_clip, kept)
             )
-            for step in range(len(stacked)):
-                rows = optimizer.narrow(stacked.rows(step))
-                is_last = number == len(phases[0]) and stacked.has_last_epoch(step)
-                last = stacked.in_last_epoch(step) & is_last
-                with self.resources.fabric.autocast():
-                    inputs, targets, real = stacked.batch(step)
-                    batch = (inputs, targets, real, before[: len(inputs)] + step, last)
-                    losses, scored, measured, unclipped = self._step.rows(rows, *batch)
-                gradients = optimizer.gradients(losses)
-                if not module.has_plain_gradient:
-                    with torch.no_grad(), self.resources.fabric.autocast():
-                        gradients = self._elsewhere.rows(rows, gradients, *batch)
-                optimizer.step(gradients, unclipped)
-                totals[: len(losses)] += losses.detach()
-                _add_up(sums, measured, len(turns))
-                if is_last:
-                    in_step = vmap(cross_entropy)(*scored)
-                    cross_entropies[: len(losses)] += in_step.where(last, 0)
-            taken = taken + torch.tensor(stacked.steps)
+            self._fit_phase_of_all(stacked, optimizer, record, number == len(phases[0]))
+            samples = [b.samples_in(steps) for b, steps in zip(batches, lengths, strict=True)]
+            record.end_phase(lengths, samples)
             if kept is not None and isinstance(optimizer, PerClientOptimizer):
                 for memory, state in zip(kept, optimizer.states(), strict=True):
                     memory.update(state)
-        counts = torch.stack([taken, torch.tensor(stacked.steps_of_last_epoch)])
-        all_steps, steps_of_last_epoch = to_device(counts.float(), module.device)
-        means = {"loss": totals / all_steps, "cross_entropy": cross_entropies / steps_of_last_epoch}
-        learning_rate = module.learning_rate
-        for row, turn in enumerate(turns):
-            measured = {
-                socket: {name: value[row].clone() for name, value in tensors.items()}
-                for socket, tensors in sums.items()
-            }
-            fitted = {name: values[row] for name, values in means.items()}
-            steps = int(taken[row])
-            turn.finish_stacked(steps, samples[row], learning_rate, measured, fitted)
+        record.finish(module.learning_rate, stacked.steps_of_last_epoch)
+
+    def _fit_phase_of_all(
+        self,
+        stacked: StackedBatches,
+        optimizer: StackedOptimizer,
+        record: StackedRecord,
+        is_last_phase: bool,
+    ) -> None:
+        """Train all rows for one phase."""
+        module, fabric, before = self.resources.module, self.resources.fabric, record.steps
+        for step in range(len(stacked)):
+            rows = optimizer.narrow(stacked.rows(step))
+            is_last = is_last_phase and stacked.has_last_epoch(step)
+            last = stacked.in_last_epoch(step) & is_last
+            with fabric.autocast():
+                inputs, targets, real = stacked.batch(step)
+                batch = (inputs, targets, real, before[: len(inputs)] + step, last)
+                losses, scored, measured, unclipped = self._step.rows(rows, *batch)
+            gradients = optimizer.gradients(losses)
+            if not module.has_plain_gradient:
+                with torch.no_grad(), fabric.autocast():
+                    gradients = self._elsewhere.rows(rows, gradients, *batch)
+            optimizer.step(gradients, unclipped)
+            record.add(losses, measured)
+            if is_last:
+                record.add_cross_entropies(vmap(cross_entropy)(*scored).where(last, 0))
 
     def _objective(
         self, inputs: Tensor, targets: Tensor, real: Tensor, step: Tensor, in_last_epoch: Tensor
@@ -259,7 +249,7 @@ class Vectorized(Engine):
     def _gradient_elsewhere(
         self, own: Tensors, inputs: Tensor, targets: Tensor, real: Tensor, *turn: Tensor
     ) -> Tensors:
-        """The gradients that ``LocalGradient`` takes in place of ``own``, for one client.
+        """The gradients that ``LocalGradient`` uses in place of ``own``, for one client.
 
         The other arguments are the arguments of ``_objective``.
         """
@@ -281,7 +271,7 @@ class Vectorized(Engine):
 
 
 def longest_first(steps: Mapping[int, tuple[int, ...]]) -> list[list[int]]:
-    """Divide clients into groups: within a group, the steps of each phase never increase.
+    """Divide clients into groups in which each phase's steps never increase from one to the next.
 
     Args:
         steps: client -> its steps in each phase. With one phase there is one group.
@@ -295,13 +285,3 @@ def longest_first(steps: Mapping[int, tuple[int, ...]]) -> list[list[int]]:
         else:
             groups.append([client])
     return groups
-
-
-def _add_up(sums: dict[str, Tensors], measured: Mapping[str, Tensors], rows: int) -> None:
-    """Add ``measured`` [A, ...] to the first A rows of ``sums`` [``rows``, ...]."""
-    for socket, tensors in measured.items():
-        totals = sums.setdefault(socket, {})
-        for name, value in tensors.items():
-            if name not in totals:
-                totals[name] = value.new_zeros(rows, *value.shape[1:])
-            totals[name][: len(value)] += value

@@ -45,8 +45,8 @@ def pictures(results: pd.DataFrame) -> list[tuple[str, str, Figure]]:
 
 
 def read_csv(path: Path) -> pd.DataFrame:
-    """Read the results from a ``leaderboard.csv`` of ``write``."""
-    return pd.read_csv(path, keep_default_na=True).fillna({"setting": ""})
+    """Read the results from a ``leaderboard.csv`` that ``write`` wrote."""
+    return pd.read_csv(path, dtype={"budgets": str}).fillna({"setting": "", "budgets": ""})
 
 
 def _png(figure: Figure) -> bytes:

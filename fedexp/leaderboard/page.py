@@ -21,9 +21,9 @@ def cells_of(results: pd.DataFrame) -> list[str]:
 
 
 def budgets_of(results: pd.DataFrame) -> list[int]:
-    """The search budgets to show: 1, 4, 16, ... up to the largest number of trials of a method."""
-    most = max(1, int(results["trial"].max()))
-    return [budget for budget in (1, 4, 16, 64) if budget <= most]
+    """The search budgets of the contest, ascending; [1] if it has no trials."""
+    budgets = {int(each) for row in results["budgets"].unique() for each in str(row).split()}
+    return sorted(budgets) or [1]
 
 
 def tables(results: pd.DataFrame) -> Iterator[Table]:
@@ -83,7 +83,7 @@ def _ranks(frames: dict[int, pd.DataFrame], metric: str) -> Table:
 
 
 def _conclusions(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Table:
-    """The table of the numbers of cells where a method is ahead of, level with, behind FedAvg."""
+    """The table that counts the cells where a method is ahead of, level with or behind FedAvg."""
     counts = conclusions(frame, cells).sort_values(["ahead", "behind"], ascending=[False, True])
     rows = [[str(method), *map(str, own)] for method, own in counts.iterrows()]
     title = f"{_title(metric)}: number of cells in which the interval against fedavg excludes 0"
@@ -107,7 +107,7 @@ def _costs(finals: pd.DataFrame, cells: Sequence[str]) -> Table:
 
 
 def _settings(results: pd.DataFrame, cells: Sequence[str], budget: int) -> Table:
-    """The table of chosen settings; an empty cell is the preset without changes."""
+    """The table of chosen settings; it is blank where the preset without changes was chosen."""
     best = chosen(results, budget).drop_duplicates(["cell", "method"])
     table = best.pivot(index="method", columns="cell", values="setting").reindex(
         columns=list(cells)

@@ -1,7 +1,7 @@
 """The messages, bytes and seconds of one round."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -126,6 +126,11 @@ class Exchange:
     def leave_out(self, turns: Sequence[TurnRecord]) -> None:
         """Note the turns of clients of the cohort that are late or surplus without training."""
         self._left_out = turns
+
+    @property
+    def receivers(self) -> Collection[int]:
+        """The clients that get the message: the cohort, and clients that answered the sampler."""
+        return self._downloads.keys()
 
     @property
     def downloads_left(self) -> dict[int, int]:

@@ -11,6 +11,8 @@ from lightning.fabric import Fabric
 from torch import Tensor
 
 from fedexp.compatibility.traits import SIMULATED_TIME
+from fedexp.compression.download import CompressingServer
+from fedexp.compression.upload import CompressedUpload
 from fedexp.config.build import build
 from fedexp.config.schema import Config
 from fedexp.config.schema import Engine as EngineConfig
@@ -36,10 +38,10 @@ from fedexp.faults.quarantine import Quarantine
 from fedexp.federation import Federation
 from fedexp.measures.measures import Measures, remembers
 from fedexp.measures.scoring.overlap import Overlap
-from fedexp.measures.scoring.scoring import Scoring
 from fedexp.models.shape import training_flops, trains_on_one
 from fedexp.runtime.plan import ENGINE_SUPPLIED, Plan
 from fedexp.runtime.plan import plan as make_plan
+from fedexp.runtime.population import SIMULATED, Population
 from fedexp.state.client_store import ClientStore
 from fedexp.state.ram_and_disk import ServerTensors
 from fedexp.tracking.tracker import Tracker
@@ -51,6 +53,7 @@ def assemble(
     data: FederatedData,
     tracker: Tracker,
     client_folder: Path | None = None,
+    population: Population = SIMULATED,
 ) -> Federation:
     """Build the federation.
 
@@ -61,6 +64,7 @@ def assemble(
         tracker: gets the record of every round.
         client_folder: folder for client states and server tensors that exceed the RAM bound; None
             uses temporary folders.
+        population: where the clients are.
     """
     _check_last_batches(plan, data)
     if fabric.device.type == "cpu":
@@ -68,16 +72,17 @@ def assemble(
     config, ranks = plan.config, ranks_of(fabric)
     module = resident_module(plan)
     setting = _setting(plan, data, module, partial(_store, config, client_folder))
+    setting = population.known(setting)
     _set_up(plan, module, setting, fabric.device)
     resources = _resources(plan, fabric, data, module, client_folder)
-    engine = _engine(config.engine, resources)
+    engine = population.engine(resources, partial(_engine, config.engine))
     for measure in plan.measures.values():
         measure.setup(setting, resources)
     overlap = _overlap(config, fabric, data) if config.evaluation.overlap else None
-    measures = Measures(plan.measures, config.rounds, Scoring(engine), ranks, overlap)
+    measures = Measures(plan.measures, config.rounds, population.scoring(engine), ranks, overlap)
     by_time = config.engine.balance == "time"
     return Federation(
-        Server(resources.split(resources.initial)[0], resources.parts),
+        _server(plan, resources),
         plan.sockets.sampler,
         engine,
         Quarantine(config.on_bad_update),
@@ -200,7 +205,35 @@ def _resources(
         eval_batch_size=config.evaluation.batch_size,
         faults=plan.faults,
         system=plan.system,
+        upload=_upload(plan, module),
     )
+
+
+def _upload(plan: Plan, module: ClientModule) -> CompressedUpload | None:
+    """The compression of updates; None if they travel as they are."""
+    if plan.upload.is_none:
+        return None
+    return CompressedUpload(plan.upload, _trained(module), plan.config.seed)
+
+
+def _server(plan: Plan, resources: Resources) -> Server:
+    """The server with the initial weights."""
+    weights, config = resources.split(resources.initial)[0], plan.config
+    if plan.download.is_none:
+        return Server(weights, resources.parts)
+    return CompressingServer(
+        weights,
+        resources.parts,
+        plan.download,
+        _trained(resources.module),
+        config.seed,
+        config.clients.count,
+    )
+
+
+def _trained(module: ClientModule) -> frozenset[str]:
+    """Names of the trained parameters."""
+    return frozenset(name for name, _ in module.tensor_index.parameters())
 
 
 def _engine(config: EngineConfig, resources: Resources) -> Engine:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from fedexp.compression.compressor import Compressor
 from fedexp.config.build import build
 from fedexp.config.schema import Config
 from fedexp.core.part import Part
@@ -41,6 +42,15 @@ def build_optimizer(config: Config) -> LocalOptimizer:
     )
 
 
+def build_compressors(config: Config) -> tuple[Compressor, Compressor]:
+    """The compressors of uploads and of downloads. Raises InputError."""
+    upload: Compressor = build("compression", config.compression, Compressor)
+    download: Compressor = build("download", config.download, Compressor)
+    upload.check("compression")
+    download.check("download")
+    return upload, download
+
+
 def described_source(config: Config) -> Describer:
     """Check the parts' values and the data's files, and return the reader of the data.
 
@@ -48,7 +58,8 @@ def described_source(config: Config) -> Describer:
         InputError: one line about the first mistake.
     """
     build_parts(config)
+    build_compressors(config)
     source: Describer = build("data", config.data.node, Describer)
     source.describe()
-    build_optimizer(config)  # last, because PyTorch now imports its compiler, which takes seconds
+    build_optimizer(config)  # last: it makes PyTorch import its compiler, which takes seconds
     return source

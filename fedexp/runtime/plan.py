@@ -11,7 +11,14 @@ from torch import nn
 
 from fedexp.compatibility.declaration import Declaration, check, declared, needed
 from fedexp.compatibility.settings import declared_data_settings, declared_settings
-from fedexp.compatibility.traits import EXPECTS_CURRENT, SIMULATED_TIME, TAKES_STALE, Need
+from fedexp.compatibility.traits import (
+    EXPECTS_CURRENT,
+    OTHER_START,
+    SIMULATED_TIME,
+    TAKES_STALE,
+    Need,
+)
+from fedexp.compression.compressor import Compressor
 from fedexp.config.build import build
 from fedexp.config.schema import Config
 from fedexp.coordination.base import Coordination
@@ -40,7 +47,7 @@ from fedexp.models.declared_layers import declared_layers
 from fedexp.models.several import several
 from fedexp.models.shape import feature_dim, for_inputs, outline
 from fedexp.models.trained import check_trained
-from fedexp.runtime.early import build_optimizer, build_parts
+from fedexp.runtime.early import build_compressors, build_optimizer, build_parts
 from fedexp.samplers.base import Sampler
 from fedexp.system.availability import Availability
 from fedexp.system.source import DeviceSource
@@ -87,6 +94,8 @@ class Plan:
         optimizer: makes the local optimizer of a round.
         faults: the injected faults.
         system: simulated devices and time.
+        upload: compresses what clients send.
+        download: compresses what the server sends.
         coordination: decides when clients start and which updates a server step takes.
         measures: name -> measure.
     """
@@ -101,6 +110,8 @@ class Plan:
     optimizer: LocalOptimizer
     faults: Faults
     system: System
+    upload: Compressor
+    download: Compressor
     coordination: Coordination
     measures: dict[str, Measure]
 
@@ -117,6 +128,7 @@ def plan(config: Config, source: Describer | None = None) -> Plan:
     optimizer = build_optimizer(config)
     faults: Faults = build("faults", config.faults, Faults)
     system = _system(config)
+    upload, download = build_compressors(config)
     coordination = build("coordination", config.coordination, Coordination)
     coordination.check(config.clients.per_round, system)
     measures = build_measures(config.measure)
@@ -151,6 +163,8 @@ def plan(config: Config, source: Describer | None = None) -> Plan:
         optimizer,
         faults,
         system,
+        upload,
+        download,
         coordination,
         measures,
     )
@@ -164,6 +178,7 @@ def plan(config: Config, source: Describer | None = None) -> Plan:
         declared("data", about),
         declared("faults", faults),
         declared("system", system),
+        *_of_download(download),
         declared("coordination", coordination),
         declared("model", backbone),
         *declared_layers(backbone, planned.sockets.by_name()),
@@ -203,6 +218,8 @@ def _of_parts(sockets: Sockets, dataset: str) -> Iterator[Declaration]:
     """The declarations of the parts; errors name the ``dataset``."""
     for socket, part in sockets.by_name().items():
         yield declared(socket, part)
+        if _starts_elsewhere(part):
+            yield Declaration(socket, frozenset({OTHER_START}))
         if has_server_half(part) and TAKES_STALE not in part.traits:
             yield Declaration(socket, frozenset({EXPECTS_CURRENT}))
         if not part.takes_tokens:
@@ -210,3 +227,20 @@ def _of_parts(sockets: Sockets, dataset: str) -> Iterator[Declaration]:
             yield Declaration(socket, needs=needed(subject, Need.CLASS_LABELS, dataset, advice))
     if sockets.personalization.has_global:
         yield Declaration("personalization", frozenset({Need.GLOBAL_MODEL}))
+
+
+def _starts_elsewhere(part: Part) -> bool:
+    """Whether clients may start from other weights than the global ones because of this part."""
+    if isinstance(part, Personalization) and type(part).choose is not Personalization.choose:
+        return True
+    return type(part).message_to is not Part.message_to
+
+
+def _of_download(download: Compressor) -> Iterator[Declaration]:
+    """The declaration of compressed downloads: differences to a model that all clients have."""
+    if not download.is_none:
+        error = (
+            "compression@download: this {other} may start clients from other weights than the "
+            "global ones, and only the difference of those is sent; should be none"
+        )
+        yield Declaration("download", forbids={OTHER_START: error})

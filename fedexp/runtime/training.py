@@ -85,7 +85,7 @@ class _SaveOrStop:
         self.stopped: str | None = None
 
     def __call__(self, round: int) -> bool:
-        """Whether training ends after this round.
+        """Save if a checkpoint is due, and return whether training ends after this round.
 
         Raises:
             Interrupted: Ctrl-C.

@@ -27,7 +27,7 @@ MOST_SHOWN = 500
 
 
 class Sampler(Part):
-    """Chooses the cohort of a round; it may learn from the updates in ``aggregate``.
+    """Chooses the cohort of a round. It may learn from the updates in ``aggregate``.
 
     Clients without data are never chosen, and in a round only clients that are available when it
     starts. If fewer than K clients can be chosen, K is their number. A
@@ -43,8 +43,8 @@ class Sampler(Part):
         eligible: [n] int64, the clients that can be chosen in this round, in order.
         sizes: [n] int64, the number of training samples of each eligible client.
         cohort_size: min(K, n).
-        trains_candidates: whether a candidate trains like a client of the cohort before it answers.
-            The results of this training are dropped.
+        trains_candidates: whether a probed client trains like a client of the cohort before it
+            answers. Only the answer uses this training; the rest of its results is discarded.
     """
 
     trains_candidates: bool = False
@@ -87,15 +87,22 @@ class Sampler(Part):
         return numpy_generator(self.seed, purpose, round, *later)
 
     def candidates(self, round: int) -> Sequence[int]:
-        """Server: the clients to probe before choosing; none by default."""
+        """Server: the clients to probe before choosing. By default there are none."""
         return ()
 
     def answer(self, client: Client) -> Tensors:
-        """Client: the answer to a probe; ``client`` has the global model, or the trained model."""
+        """Client: the answer to a probe.
+
+        ``client`` has the global model, or the trained model if ``trains_candidates`` is true.
+        """
         raise NotImplementedError
 
     def observe(self, answers: Mapping[int, Tensors]) -> None:
-        """Server: gets candidate -> answer; called before every ``select``."""
+        """Server: receive the answers of the probed clients. It is called before every ``select``.
+
+        Args:
+            answers: client -> its answer.
+        """
 
     def observe_seconds(self, seconds: Mapping[int, float]) -> None:
         """Server: gets client -> simulated seconds of its turn, for each update that arrived.
@@ -121,9 +128,10 @@ class Sampler(Part):
         self.times_chosen = state["times_chosen"].clone()
 
     def figures(self, memories: Mapping[int, Memory], about: Description) -> dict[str, Figure]:
-        """How often each client was chosen; the figure's numbers also have the label entropies.
+        """A figure of how often each client was chosen.
 
-        In a large population the figure shows only clients that were chosen.
+        The data that are saved with the figure also have the label entropies. In a large population
+        the figure shows only clients that were chosen.
         """
         shown = self._shown_of_many()
         clients = torch.arange(len(self.times_chosen)) if shown is None else shown
@@ -132,7 +140,7 @@ class Sampler(Part):
         return {"sampler/times_chosen": bars}
 
     def _shown_of_many(self) -> Tensor | None:
-        """Evenly spaced chosen clients; None if all clients are shown."""
+        """The clients in the figure: some of those that were chosen, or None for all clients."""
         counted = self._setting.class_counts is not None
         if counted and len(self.times_chosen) <= ALL_CLIENTS:
             return None

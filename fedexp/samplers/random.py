@@ -10,7 +10,8 @@ class Random(Sampler):
     """K different clients, drawn without replacement.
 
     Args:
-        weighting: ``uniform``, or ``samples``: with odds proportional to n_k.
+        weighting: with ``uniform`` all clients have the same odds; with ``samples`` the odds are
+            proportional to the number of samples n_k.
     """
 
     takes_tokens = True
@@ -21,7 +22,7 @@ class Random(Sampler):
         self.traits = frozenset({odds, TAKES_STALE})
 
     def select(self, round: int) -> list[int]:
-        """A draw without replacement that depends on the seed and the round."""
+        """Draw the cohort without replacement. The draw depends on the seed and the round."""
         odds = None if self.weighting == "uniform" else self.sizes / self.sizes.sum()
         draw = self.draws("sampler", round)
         cohort = draw.choice(self.eligible, self.cohort_size, replace=False, p=odds)

@@ -176,7 +176,7 @@ class Checkpoints:
         )
 
     def _discard(self, path: Path) -> None:
-        """Delete a checkpoint; after an interrupted deletion the rest does not look complete."""
+        """Delete a checkpoint; if this is interrupted, the rest does not count as a checkpoint."""
         renamed = path.with_suffix(_UNFINISHED)
         os.replace(path, renamed)
         sync(self._folder)

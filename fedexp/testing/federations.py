@@ -13,6 +13,7 @@ import torch
 from lightning.fabric import Fabric
 from omegaconf import open_dict
 
+from fedexp.cli.compose import compose
 from fedexp.config.composed import to_dict
 from fedexp.config.keys import flatten, override_key
 from fedexp.config.schema import Config, validate
@@ -23,7 +24,6 @@ from fedexp.runtime.assembly import assemble
 from fedexp.runtime.plan import plan
 from fedexp.state.checkpoints import Checkpoints
 from fedexp.tracking.tracker import Tracker
-from fedexp.train import compose
 
 _T = TypeVar("_T")
 

@@ -16,7 +16,7 @@ from fedexp.testing import check_part
 
 SMALL = ["clients.count=4", "clients.per_round=4", "data.subset=120", "local.epochs=1"]
 LOGISTIC = ["model._target_=federations.flatten", "~model.hidden", "~model.feature_dim"]
-LOGISTIC += ["~model.rectify"]
+LOGISTIC += ["~model.rectify", "~model.batch_norm"]
 
 
 def federation(*overrides: str) -> Federation:
@@ -124,6 +124,7 @@ class _Only:
 
     def __init__(self, data: Any, label: float) -> None:
         self._data, self._label = data, label
+        self.num_samples = int((data.labels == label).sum())
 
     def batches(self, batch_size: int) -> Any:
         for x, y in self._data.batches(batch_size):

@@ -119,6 +119,8 @@ def test_a_target_of_another_kind_is_not_called(target: str, supplied: tuple[str
             "sampler",
             "aggregator",
             "faults",
+            "compression",
+            "download",
         ),
         *("coordination", "engine", "partition", "model", "data", "optimizer", "schedule"),
     ],
@@ -167,6 +169,7 @@ def test_no_group_runs_a_command(group: str, target: str) -> None:
         ),
         ("optimizer.nesterov=true optimizer.momentum=0", "optimizer: Nesterov momentum requires"),
         ("optimizer.lr=0", "optimizer.lr=0: should be greater than 0"),
+        ("download=topk", "download=topk: is chosen by compression@download=topk"),
         ("optimizer.momentum=1", "optimizer.momentum=1: should be less than 1"),
         (
             "optimizer.round_decay=1.1",

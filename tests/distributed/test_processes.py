@@ -66,6 +66,7 @@ METHODS: dict[str, list[str]] = {
     "private": ["aggregator=private", "aggregator.noise_multiplier=0.1"],
     "best model tuned": ["personalization=finetune_best", "personalization.epochs=2"],
     "broken updates": ["faults=unreliable", "faults.nan=0.5"],
+    "compressed both ways": ["compression=topk", "compression@download=powersgd"],
     "balanced by time": ["algorithm=scaffold", "engine.balance=time"],
     "more ranks than clients": [*ALL_FEW, "algorithm=scaffold"],
 }

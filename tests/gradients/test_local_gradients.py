@@ -130,7 +130,14 @@ def test_training_equals_a_plain_loop(engine: str, option: str, step: Any) -> No
 
 def test_running_statistics_follow_the_first_pass_alone() -> None:
     body = "model._target_=local_gradient_bodies.with_batchnorm"
-    words = [*SMALL, body, "~model.hidden", "~model.feature_dim", "~model.rectify"]
+    words = [
+        *SMALL,
+        body,
+        "~model.hidden",
+        "~model.feature_dim",
+        "~model.rectify",
+        "~model.batch_norm",
+    ]
     one_step = [*words, "local.epochs=1", "local.batch_size=64"]
     statistics = []
     for option in ("plain", "sam"):

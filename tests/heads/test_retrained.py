@@ -40,6 +40,7 @@ SENSITIVE_TO_MODE += [
     "~model.hidden",
     "~model.feature_dim",
     "~model.rectify",
+    "~model.batch_norm",
     "local.batch_size=999",
 ]
 

@@ -42,6 +42,7 @@ def test_the_page_is_made_of_the_runs(contest: Path, tmp_path: Path) -> None:
     text = (tmp_path / "leaderboard.md").read_text()
     assert page(results) in text
     assert "Cells: 1; methods: 3; trials: 6;" in text
+    assert "| method | trials: 1 | trials: 2 |" in text  # the budgets of this contest
     assert {"gains_global_accuracy.png", "ranks_personal_accuracy.png"} <= {
         path.name for path in tmp_path.iterdir()
     }
@@ -59,6 +60,7 @@ def test_a_folder_without_a_contest_is_one_line(tmp_path: Path) -> None:
         main([str(tmp_path), "--to", str(tmp_path / "out")])
 
 
+@pytest.mark.slow
 def test_all_cells_and_methods_of_digits_can_be_composed(tmp_path: Path) -> None:
     done = fedexp(*TINY[:2], "limits.minutes=0.0001", folder=tmp_path)
     assert "Traceback" not in done.stderr
@@ -71,6 +73,6 @@ def test_a_method_without_final_runs_is_absent_from_the_page() -> None:
     rows = [["digits_a", "fedavg", "", 100, 1, 0.5], ["digits_a", "fedavg", "", 0, 0, None]]
     rows += [["digits_a", "half", "", 100, 1, 0.5]]
     frame = pd.DataFrame(rows, columns=columns).assign(**dict.fromkeys(measured, 0.5))
-    text = page(frame.assign(megabytes=1.0, seconds=1.0))
+    text = page(frame.assign(megabytes=1.0, seconds=1.0, budgets="1 4"))
     assert "| fedavg |" in text
     assert "| half |" not in text

@@ -260,6 +260,14 @@ def test_mlp_takes_any_shape_and_any_depth() -> None:
     assert sum(isinstance(module, nn.Linear) for module in deep.modules()) == 5
 
 
+def test_batch_norm_precedes_the_relu_of_each_hidden_layer() -> None:
+    layers = backbone("mlp", (8,), hidden=[5, 6], feature_dim=3, batch_norm=True)[1]
+    block = [nn.Linear, nn.BatchNorm1d, nn.ReLU]
+    assert [type(layer) for layer in layers] == [*block, *block, nn.Linear, nn.ReLU]
+    plain = backbone("mlp", (8,), hidden=[5, 6], feature_dim=3)[1]
+    assert [type(layer) for layer in plain] == [nn.Linear, nn.ReLU] * 3
+
+
 @pytest.mark.parametrize("option", ["resnet10", "resnet18", "mobilenet_v2"])
 @pytest.mark.parametrize(("norm", "layer"), [("group", nn.GroupNorm), ("batch", nn.BatchNorm2d)])
 def test_norm_is_group_or_batch(option: str, norm: str, layer: type[nn.Module]) -> None:

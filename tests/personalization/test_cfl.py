@@ -8,11 +8,12 @@ import torch
 from federations import federate
 from small_federations import ONE_STEP, RATE, SMALL, copy, equal, gradient, personal, train
 
+from fedexp.core.cosines import cosines
 from fedexp.core.messages import Message, Tensors
 from fedexp.errors import InputError
 from fedexp.federation import Federation
 from fedexp.measures.scoring.scoring import Scoring
-from fedexp.personalization.bipartition import Linkage, bipartition, cosines, largest_across
+from fedexp.personalization.bipartition import Linkage, bipartition, largest_across
 from fedexp.testing import check_part
 
 CFL = [*SMALL, "algorithm=cfl", "partition.beta=0.1"]

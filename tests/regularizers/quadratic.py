@@ -22,7 +22,7 @@ NAME = "head.w"
 STEPS, LR, CLIENTS = 10, 0.2, 4
 PARABOLAS = [
     "model._target_=federations.flatten",
-    *("~model.hidden", "~model.feature_dim", "~model.rectify"),
+    *("~model.hidden", "~model.feature_dim", "~model.rectify", "~model.batch_norm"),
     *("head._target_=quadratic.TwoNumbers", "~head.bias", "loss._target_=quadratic.Height"),
     *(
         "data.subset=200",

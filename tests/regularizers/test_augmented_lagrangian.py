@@ -22,9 +22,11 @@ def admm(scene: Parabolas, rounds: int, eta: Any, start: str) -> tuple[np.ndarra
     for cohort in scene.cohorts(rounds):
         changes = []
         for k in cohort:
-            if start == "global":
+            if start == "reset":
                 w[k] = theta
             before = w[k] + y[k] / RHO
+            if start == "global":
+                w[k] = theta
             for _ in range(STEPS):
                 gradient = scene.curvature[k] * w[k] - scene.pull[k]
                 w[k] = w[k] - LR * (gradient + y[k] + RHO * (w[k] - theta))
@@ -37,7 +39,7 @@ def admm(scene: Parabolas, rounds: int, eta: Any, start: str) -> tuple[np.ndarra
 
 @pytest.mark.parametrize("engine", ["serial", "vectorized", "trainer"])
 @pytest.mark.parametrize(
-    ("eta", "start"), [(1.0, "local"), ("participation", "local"), (0.7, "global")]
+    ("eta", "start"), [(1.0, "local"), ("participation", "global"), (0.7, "reset")]
 )
 def test_rounds_of_partial_cohorts_against_numpy(eta: Any, start: str, engine: str) -> None:
     rounds = 6
@@ -49,19 +51,21 @@ def test_rounds_of_partial_cohorts_against_numpy(eta: Any, start: str, engine: s
     for k in range(CLIENTS):
         memory = scene.memory(k)
         np.testing.assert_allclose(RHO * memory[f"drift/{NAME}"], y[k], atol=2e-5)
-        if start == "local":
+        if start != "reset":
             np.testing.assert_allclose(memory[f"model/{NAME}"], w[k], atol=2e-5)
 
 
 def test_with_eta_of_participation_it_ends_at_the_global_optimum() -> None:
-    scene = Parabolas(*OPTIONS, "regularizer.eta=participation", "clients.per_round=2")
+    words = ["regularizer.eta=participation", "regularizer.start=local"]
+    scene = Parabolas(*OPTIONS, *words, "clients.per_round=2")
     scene.run(80)
     np.testing.assert_allclose(scene.w, scene.optimum, atol=5e-3)
 
 
 def test_what_crosses_the_network() -> None:
     """One model each way; from the second round, new clients also download the initial model."""
-    federation = federate(*SETTING, "algorithm=fedadmm", "clients.per_round=2")
+    words = ["algorithm=fedadmm", "regularizer.start=local", "clients.per_round=2"]
+    federation = federate(*SETTING, *words)
     start = federation.server.weights
     model = sum(value.nbytes for value in start.values())
     met: set[int] = set()
@@ -79,7 +83,13 @@ def test_what_crosses_the_network() -> None:
 
 
 def test_a_refused_update_leaves_the_client_as_it_was() -> None:
-    words = ["algorithm=fedadmm", "faults=unreliable", "faults.nan=0.5", "faults.drop=0"]
+    words = [
+        "algorithm=fedadmm",
+        "regularizer.start=local",
+        "faults=unreliable",
+        "faults.nan=0.5",
+        "faults.drop=0",
+    ]
     federation = federate(*SETTING, *words)
     for round in (1, 2, 3):
         federation.run_round(round)
@@ -91,6 +101,7 @@ def test_a_refused_update_leaves_the_client_as_it_was() -> None:
 
 def test_it_combines_with_other_sockets() -> None:
     options = ["algorithm=fednh", "regularizer=augmented_lagrangian", "gradient=sam"]
+    options += ["regularizer.start=local", "regularizer.rho=1"]
     federation = federate(*SETTING, *options, "personalization=fedper")
     for round in (1, 2, 3):
         metrics = federation.run_round(round).metrics
@@ -98,6 +109,6 @@ def test_it_combines_with_other_sockets() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", ["local", "global"])
+@pytest.mark.parametrize("start", ["local", "global", "reset"])
 def test_the_contract(start: str) -> None:
     check_part("algorithm=fedadmm", f"regularizer.start={start}")

@@ -97,7 +97,7 @@ BODIES = {
     "branching": ["model._target_=curvature_bodies.branching"],
     "recurrent": ["model._target_=curvature_bodies.recurrent"],
 }
-NO_MLP = ["~model.hidden", "~model.feature_dim", "~model.rectify"]
+NO_MLP = ["~model.hidden", "~model.feature_dim", "~model.rectify", "~model.batch_norm"]
 
 
 @pytest.mark.filterwarnings("error")

@@ -54,7 +54,7 @@ SMALL_GROUPS = [
     "personalization",
     "sampler",
 ]
-SMALL_GROUPS += ["aggregator", "faults", "optimizer", "schedule", "engine"]
+SMALL_GROUPS += ["aggregator", "faults", "compression", "optimizer", "schedule", "engine"]
 SMALL_GROUPS += ["evaluation", "tracking", "partition"]
 MEASURES = [f"+{each}" for each in options("measure")]
 SETS_AT_HAND = [each for each in options("data") if each.removeprefix("data=") not in NAMES]

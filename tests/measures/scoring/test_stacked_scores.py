@@ -13,7 +13,7 @@ from fedexp.measures.scoring.scoring import Scoring
 
 SMALL = ["clients.count=5", "clients.per_round=5", "local.epochs=1", "data.subset=200"]
 SMALL += ["rounds=1", "data.validation=0.1"]
-_NOT_AN_MLP = ["~model.hidden", "~model.feature_dim", "~model.rectify"]
+_NOT_AN_MLP = ["~model.hidden", "~model.feature_dim", "~model.rectify", "~model.batch_norm"]
 BATCHNORM = ["model._target_=test_stacked_scores.with_batchnorm", *_NOT_AN_MLP]
 RECURRENT = ["model._target_=test_stacked_scores.Recurrent", *_NOT_AN_MLP]
 

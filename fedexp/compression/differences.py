@@ -1,0 +1,112 @@
+"""Weights that travel as encoded differences to the weights that the receiver has."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from torch import Generator, Tensor
+
+from fedexp.compression.compressor import Compressor
+from fedexp.core.messages import Tensors, count_bytes
+from fedexp.core.part import Memory
+from fedexp.core.randomness import torch_generator
+
+_AS_IT_IS = "weight"
+"""The name of the only tensor of a weight that is not compressed."""
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Weights as they travel.
+
+    Attributes:
+        tensors: name of a weight -> the tensors that are sent for it: the code of its difference,
+            or the weight itself.
+    """
+
+    tensors: dict[str, Tensors]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return count_bytes(*self.tensors.values())
+
+
+class Differences:
+    """Encodes weights at the sender and decodes them at the receiver.
+
+    Only trained parameters are compressed. Buffers, such as the running statistics of BatchNorm,
+    travel as they are, and so does a weight that the receiver has not.
+
+    Args:
+        compressor: encodes one tensor.
+        names: the trained parameters.
+        seed: seed of the run.
+        purpose: name of the random draws.
+        feedback: whether the sender's memory adds lost differences to the next ones.
+    """
+
+    def __init__(
+        self,
+        compressor: Compressor,
+        names: Collection[str],
+        seed: int,
+        purpose: str,
+        feedback: bool,
+    ) -> None:
+        self._compressor, self._feedback = compressor, feedback
+        self._numbers = {name: number for number, name in enumerate(sorted(names))}
+        self._seed, self._purpose = seed, purpose
+
+    def encode(self, weights: Tensors, base: Tensors, memory: Memory, *key: int) -> Encoded:
+        """Encode ``weights``.
+
+        Args:
+            weights: the sender's weights.
+            base: the weights that the receiver has.
+            memory: the sender's own tensors, kept between rounds; the lost differences are added to
+                it.
+            key: the numbers of the round and the client, for random draws.
+        """
+        tensors = {}
+        for name, weight in weights.items():
+            if self.compresses(name, base):
+                tensors[name] = self._encode(name, weight - base[name], memory, key)
+            else:
+                tensors[name] = {_AS_IT_IS: weight}
+        return Encoded(tensors)
+
+    def decode(self, encoded: Encoded, base: Tensors, *key: int) -> Tensors:
+        """The weights that the receiver gets; the arguments are as for ``encode``."""
+        weights = {}
+        for name, code in encoded.tensors.items():
+            if self.compresses(name, base):
+                decoded = self._compressor.decode(code, base[name], self._generator(name, key))
+                weights[name] = base[name] + decoded
+            else:
+                weights[name] = code[_AS_IT_IS]
+        return weights
+
+    def compresses(self, name: str, base: Tensors) -> bool:
+        """Whether the weight travels as an encoded difference to ``base``."""
+        return name in self._numbers and name in base and base[name].numel() > 0
+
+    def _encode(
+        self, name: str, difference: Tensor, memory: Memory, key: tuple[int, ...]
+    ) -> Tensors:
+        """Encode one difference, with the differences that were lost before."""
+        own = {field: memory[path] for field, path in self._paths(name, memory)}
+        lost = own.pop("lost", None)
+        value = difference if lost is None else difference + lost
+        code = self._compressor.encode(value, own, self._generator(name, key))
+        if self._feedback:
+            own["lost"] = value - self._compressor.decode(code, value, self._generator(name, key))
+        memory.update({f"{name}/{field}": tensor for field, tensor in own.items()})
+        return code
+
+    def _paths(self, name: str, memory: Memory) -> list[tuple[str, str]]:
+        """(field, name in the memory) of all entries of this weight."""
+        start = f"{name}/"
+        return [(path.removeprefix(start), path) for path in memory if path.startswith(start)]
+
+    def _generator(self, name: str, key: tuple[int, ...]) -> Generator:
+        return torch_generator(self._seed, self._purpose, *key, self._numbers[name])

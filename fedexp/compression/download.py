@@ -1,0 +1,121 @@
+"""Compressed downloads: the server sends the difference to the model that all clients have."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedexp.compression.compressor import Compressor
+from fedexp.compression.differences import Differences
+from fedexp.core.messages import Message, Tensors, Update, count_bytes
+from fedexp.core.part import Memory, Part
+from fedexp.core.server import Server
+
+
+class CompressingServer(Server):
+    """A server that broadcasts compressed differences.
+
+    Clients train from a model h^t that all of them can know: h^1 = w^1, and
+    h^t = h^(t-1) + C(w^t - h^(t-1)) for the server's weights w^t. A client's trained weights w_k
+    count as w^t + (w_k - h^t), so the server's weights keep what clients have not got yet. This is
+    error feedback: w^t - h^t is the memory. With FedAvg it is the server's side of DoubleSqueeze
+    (Tang et al., ICML 2019). Without error feedback the server goes on from h^t in place of w^t.
+
+    A client downloads the encoded differences of all rounds since its last download, or h^t itself
+    if that is smaller or its first download. Tensors that are not compressed are downloaded once.
+
+    Args:
+        weights: the initial shared weights.
+        parts: socket -> part, including the aggregator.
+        compressor: encodes one tensor.
+        names: the trained parameters.
+        seed: seed of the run.
+        clients: N.
+    """
+
+    def __init__(
+        self,
+        weights: Tensors,
+        parts: Mapping[str, Part],
+        compressor: Compressor,
+        names: Collection[str],
+        seed: int,
+        clients: int,
+    ) -> None:
+        super().__init__(weights, parts)
+        self._feedback = compressor.error_feedback
+        self._differences = Differences(
+            compressor, names, seed, "compression/download", feedback=False
+        )
+        self._held: Tensors = {}  # h^t
+        self._lag: Tensors = {}  # w^t - h^t, where it is not zero
+        self._memory: Memory = {}
+        self._encoded_bytes = 0  # of the differences of all rounds
+        # [N] encoded bytes of all rounds up to each client's last download; -1: it has none
+        self._downloaded = torch.full((clients,), -1, dtype=torch.int64)
+
+    def send(self, round: int) -> Message:
+        """The message with h^t; call it once in a round."""
+        message = self.broadcast(round)
+        if self._held:
+            encoded = self._differences.encode(self.weights, self._held, self._memory, round)
+            self._encoded_bytes += encoded.nbytes - self._plain_bytes()
+            self._held = self._differences.decode(encoded, self._held, round)
+        else:
+            self._held = self.weights
+        if not self._feedback:
+            self.weights = self._held
+        compressed = [n for n in self._held if self._differences.compresses(n, self._held)]
+        self._lag = {name: self.weights[name] - self._held[name] for name in compressed}
+        sized = partial(_with_size, self._bytes_for_each())
+        return replace(message, weights=self._held, readdress=sized)
+
+    def sent_to(self, clients: Collection[int]) -> None:
+        """Note the clients that got the message of the round."""
+        self._downloaded = self._downloaded.clone()  # the message of the round has the old one
+        self._downloaded[list(clients)] = self._encoded_bytes
+
+    def add(self, update: Update) -> None:
+        """Aggregate one update, as if the client had started from w^t."""
+        added = {name: update.weights[name] + lag for name, lag in self._lag.items()}
+        super().add(replace(update, weights=update.weights | added))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the server, and the state of the downloads."""
+        download = {
+            "held": self._held,
+            "memory": self._memory,
+            "encoded_bytes": self._encoded_bytes,
+            "downloaded": self._downloaded,
+        }
+        return super().state_dict() | {"download": download}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of ``state_dict``."""
+        super().load_state_dict(state)
+        saved, weights = state["download"], self.weights
+        self._held = {name: value.to(weights[name].device) for name, value in saved["held"].items()}
+        self._memory = {
+            path: value.to(weights[path.rpartition("/")[0]].device)
+            for path, value in saved["memory"].items()
+        }
+        self._encoded_bytes, self._downloaded = saved["encoded_bytes"], saved["downloaded"].cpu()
+
+    def _plain_bytes(self) -> int:
+        """Bytes of the weights that travel as they are."""
+        held, compresses = self._held, self._differences.compresses
+        return count_bytes({n: w for n, w in held.items() if not compresses(n, held)})
+
+    def _bytes_for_each(self) -> Tensor:
+        """[N] bytes of the weights for each client."""
+        whole = count_bytes(self._held)
+        missed = self._encoded_bytes - self._downloaded + self._plain_bytes()
+        return torch.where(self._downloaded < 0, whole, missed.clamp(max=whole))
+
+
+def _with_size(bytes_for_each: Tensor, message: Message, client: int) -> Message:
+    """The message to this client."""
+    return replace(message, weights_nbytes=int(bytes_for_each[client]), readdress=None)

@@ -1,0 +1,34 @@
+"""16-bit floating-point numbers."""
+
+from typing import Literal
+
+import torch
+from torch import Generator, Tensor
+
+from fedexp.compression.compressor import Compressor
+from fedexp.core.messages import Tensors
+from fedexp.core.part import Memory
+
+
+class Half(Compressor):
+    """Rounds each entry to 16 bits.
+
+    ``float16`` has 11 significant bits and ends at 65504; a larger entry becomes infinite, and the
+    update is refused. ``bfloat16`` has 8 significant bits and the range of float32.
+
+    Args:
+        dtype: the type of the entries that travel.
+        error_feedback: see ``Compressor``.
+    """
+
+    def __init__(self, dtype: Literal["float16", "bfloat16"], error_feedback: bool) -> None:
+        self.dtype = {"float16": torch.float16, "bfloat16": torch.bfloat16}[dtype]
+        self.error_feedback = error_feedback
+
+    def encode(self, value: Tensor, memory: Memory, generator: Generator) -> Tensors:
+        """The rounded ``value``."""
+        return {"value": value.to(self.dtype)}
+
+    def decode(self, code: Tensors, like: Tensor, generator: Generator) -> Tensor:
+        """The rounded entries in the type of ``like``."""
+        return code["value"].to(like.dtype)

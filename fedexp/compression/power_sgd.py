@@ -1,0 +1,55 @@
+"""PowerSGD: each matrix is replaced by a product of two thin ones."""
+
+import torch
+from pydantic import PositiveInt
+from torch import Generator, Tensor
+
+from fedexp.compression.compressor import Compressor
+from fedexp.core.messages import Tensors
+from fedexp.core.part import Memory
+
+
+class PowerSGD(Compressor):
+    """One step of power iteration for each matrix M (Vogels et al., NeurIPS 2019, Alg. 1).
+
+    With Q from the last round (at first random) P = M Q, its columns are made orthonormal, and
+    Q = M^T P. The receiver gets P Q^T, a projection of M: ||M - P Q^T|| <= ||M||. In the paper P
+    and Q are averaged over the workers; here each sender compresses by itself. A tensor with more
+    than two dimensions counts as a matrix [first dimension, all others]. A tensor travels as it is
+    if P and Q would not be smaller.
+
+    Args:
+        rank: r, the number of columns of P and Q.
+        warm_start: whether Q starts from the last round's; if not, from random numbers.
+        error_feedback: see ``Compressor``.
+    """
+
+    def __init__(self, rank: PositiveInt, warm_start: bool, error_feedback: bool) -> None:
+        self.rank, self.warm_start, self.error_feedback = rank, warm_start, error_feedback
+
+    def encode(self, value: Tensor, memory: Memory, generator: Generator) -> Tensors:
+        """``p`` [n, r] and ``q`` [m, r], or the ``value``."""
+        if not self._is_smaller(value):
+            return {"value": value}
+        matrix = value.flatten(1)
+        start = memory.get("q")
+        if start is None:
+            start = torch.randn(matrix.shape[1], self.rank, generator=generator).to(matrix)
+        p = torch.linalg.qr(matrix @ start).Q
+        q = matrix.T @ p
+        if self.warm_start:
+            memory["q"] = q
+        return {"p": p, "q": q}
+
+    def decode(self, code: Tensors, like: Tensor, generator: Generator) -> Tensor:
+        """P Q^T, or the value."""
+        if "value" in code:
+            return code["value"]
+        return (code["p"] @ code["q"].T).view_as(like)
+
+    def _is_smaller(self, value: Tensor) -> bool:
+        """Whether P and Q have fewer entries than the tensor."""
+        if value.ndim < 2:
+            return False
+        rows = len(value)
+        return self.rank * (rows + value.numel() // rows) < value.numel()

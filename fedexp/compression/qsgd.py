@@ -1,0 +1,55 @@
+"""QSGD: entries are rounded to a few levels at random, so that the mean is right."""
+
+from typing import Annotated
+
+import torch
+from pydantic import Field, PositiveInt
+from torch import Generator, Tensor
+from torch.nn.functional import pad
+
+from fedexp.compression.bits import pack, unpack
+from fedexp.compression.compressor import Compressor
+from fedexp.core.messages import Tensors
+from fedexp.core.part import Memory
+
+Bits = Annotated[int, Field(ge=2, le=16)]
+
+
+class QSGD(Compressor):
+    """Stochastic rounding to s levels of the norm (Alistarh et al., NeurIPS 2017, Section 3.1).
+
+    An entry x_i becomes ||x|| sign(x_i) l / s. l is one of the whole numbers next to
+    s |x_i| / ||x||, drawn so that its mean is that number. So the mean of C(x) is x, and the mean
+    of ||x - C(x)||^2 is at most min(d / s^2, sqrt(d) / s) ||x||^2 for the d entries that share a
+    norm. Codes have a fixed width here, in place of the paper's Elias code. There is no error
+    feedback: the errors can be larger than x, and would grow from round to round.
+
+    Args:
+        bits: bits of an entry: its sign and one of s = 2^(bits - 1) - 1 levels above zero.
+        bucket: d, the number of consecutive entries that share a norm; None: the whole tensor.
+    """
+
+    def __init__(self, bits: Bits, bucket: PositiveInt | None) -> None:
+        self.bits, self.bucket = bits, bucket
+        self._levels = 2 ** (bits - 1) - 1
+
+    def encode(self, value: Tensor, memory: Memory, generator: Generator) -> Tensors:
+        """``norms`` of the buckets, and ``codes`` sign(x_i) l + s, packed."""
+        rows = self._in_buckets(value.flatten())
+        norms = rows.norm(dim=1)
+        exact = (rows.abs() / norms.unsqueeze(1) * self._levels).nan_to_num(nan=0.0)
+        drawn = torch.rand(rows.shape, generator=generator).to(rows.device)
+        rounded = (exact.floor() + (drawn < exact - exact.floor())).clamp(max=self._levels)
+        codes = (rounded * rows.sign().nan_to_num() + self._levels).flatten()[: value.numel()]
+        return {"norms": norms, "codes": pack(codes, self.bits)}
+
+    def decode(self, code: Tensors, like: Tensor, generator: Generator) -> Tensor:
+        """The rounded entries."""
+        codes = unpack(code["codes"], self.bits, like.numel()) - self._levels
+        rows = self._in_buckets(codes.to(like.dtype) / self._levels)
+        return (rows * code["norms"].unsqueeze(1)).flatten()[: like.numel()].view_as(like)
+
+    def _in_buckets(self, flat: Tensor) -> Tensor:
+        """[buckets, entries of a bucket]; the last bucket is filled up with zeros."""
+        size = min(self.bucket or len(flat), len(flat))
+        return pad(flat, (0, -len(flat) % size)).view(-1, size)

@@ -1,0 +1,52 @@
+"""Rand-k: only entries at random places are sent."""
+
+import torch
+from torch import Generator, Tensor
+
+from fedexp.compression.compressor import Compressor
+from fedexp.compression.top_k import Share, kept, scattered
+from fedexp.core.messages import Tensors
+from fedexp.core.part import Memory
+from fedexp.errors import InputError
+
+
+class RandK(Compressor):
+    """k random entries of each tensor (Stich et al., NeurIPS 2018).
+
+    Server and client draw the places from the run's seed, the round and the client's number, so
+    that only the values travel. With ``unbiased`` they are multiplied by d / k: the mean of C(x) is
+    x, and the mean of ||x - C(x)||^2 is (d/k - 1) ||x||^2. Without, the mean of ||x - C(x)||^2 is
+    (1 - k/d) ||x||^2.
+
+    Args:
+        share: k / d, for a tensor of d entries. k is rounded, and at least 1.
+        unbiased: whether the values are multiplied by d / k.
+        error_feedback: see ``Compressor``.
+    """
+
+    def __init__(self, share: Share, unbiased: bool, error_feedback: bool) -> None:
+        self.share, self.unbiased, self.error_feedback = share, unbiased, error_feedback
+
+    def check(self, key: str) -> None:
+        """Refuse error feedback of unbiased values, with which errors would grow."""
+        if self.unbiased and self.error_feedback:
+            raise InputError(
+                f"{key}.error_feedback=true: the errors of unbiased values are larger than the "
+                f"tensor and would grow from round to round; should be false, or {key}.unbiased"
+            )
+
+    def encode(self, value: Tensor, memory: Memory, generator: Generator) -> Tensors:
+        """``values`` [k]."""
+        flat = value.flatten()
+        values = flat[self._places(value, generator)]
+        return {"values": values * (len(flat) / len(values)) if self.unbiased else values}
+
+    def decode(self, code: Tensors, like: Tensor, generator: Generator) -> Tensor:
+        """Zeros, and the entries that were sent."""
+        return scattered(code["values"], self._places(like, generator), like)
+
+    def _places(self, like: Tensor, generator: Generator) -> Tensor:
+        """The flat indices [k] of the entries."""
+        entries = like.numel()
+        drawn = torch.randperm(entries, generator=generator)[: kept(entries, self.share)]
+        return drawn.to(like.device)

@@ -1,0 +1,52 @@
+"""Top-k: only the entries with the largest magnitudes are sent."""
+
+from typing import Annotated
+
+from pydantic import Field
+from torch import Generator, Tensor
+
+from fedexp.compression.bits import pack, unpack, width_for
+from fedexp.compression.compressor import Compressor
+from fedexp.config.schema import share_of
+from fedexp.core.messages import Tensors
+from fedexp.core.part import Memory
+
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
+class TopK(Compressor):
+    """The k entries of largest magnitude of each tensor (Stich et al., NeurIPS 2018).
+
+    The others count as zero: ||x - C(x)||^2 <= (1 - k/d) ||x||^2 for a tensor of d entries. An
+    entry costs its value and its index, ceil(log2 d) bits.
+
+    Args:
+        share: k / d. k is rounded, and at least 1.
+        error_feedback: see ``Compressor``.
+    """
+
+    def __init__(self, share: Share, error_feedback: bool) -> None:
+        self.share, self.error_feedback = share, error_feedback
+
+    def encode(self, value: Tensor, memory: Memory, generator: Generator) -> Tensors:
+        """``values`` [k], and their ``indices`` in ascending order, packed."""
+        flat = value.flatten()
+        largest = flat.abs().topk(kept(len(flat), self.share)).indices.sort().values
+        return {"values": flat[largest], "indices": pack(largest, width_for(len(flat)))}
+
+    def decode(self, code: Tensors, like: Tensor, generator: Generator) -> Tensor:
+        """Zeros, and the entries that were sent."""
+        values, width = code["values"], width_for(like.numel())
+        return scattered(values, unpack(code["indices"], width, len(values)), like)
+
+
+def kept(entries: int, share: float) -> int:
+    """k, the number of entries to send."""
+    return max(1, share_of(entries, share))
+
+
+def scattered(values: Tensor, indices: Tensor, like: Tensor) -> Tensor:
+    """``values`` at their flat ``indices`` in a tensor of zeros with the shape of ``like``."""
+    flat = like.new_zeros(like.numel())
+    flat[indices] = values
+    return flat.view_as(like)

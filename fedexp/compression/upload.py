@@ -1,0 +1,46 @@
+"""Compressed uploads: a client sends the encoded difference to the weights it started from."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from fedexp.compression.compressor import Compressor
+from fedexp.compression.differences import Differences, Encoded
+from fedexp.core.messages import Message, Update
+from fedexp.core.part import Memory
+
+MEMORY = "compression"
+"""The name of a client's memory: the lost differences, and the tensors of the compressor."""
+
+
+class CompressedUpload:
+    """The way of an update from a client to the server.
+
+    Args:
+        compressor: encodes one tensor.
+        names: the trained parameters.
+        seed: seed of the run.
+    """
+
+    def __init__(self, compressor: Compressor, names: Collection[str], seed: int) -> None:
+        feedback = compressor.error_feedback
+        self._differences = Differences(compressor, names, seed, "compression/upload", feedback)
+
+    def send(self, update: Update, message: Message, memory: Memory) -> Update:
+        """The update as the server decodes it, with the bytes of its encoded form.
+
+        Args:
+            update: the client's update.
+            message: the message to this client, with the weights that it started from.
+            memory: the client's memory; lost differences are added to it.
+        """
+        return self.decode(update, self.encode(update, message, memory), message)
+
+    def encode(self, update: Update, message: Message, memory: Memory) -> Encoded:
+        """Client: the weights as they travel; the arguments are as for ``send``."""
+        key = message.round, update.client
+        return self._differences.encode(update.weights, message.weights, memory, *key)
+
+    def decode(self, update: Update, encoded: Encoded, message: Message) -> Update:
+        """Server: ``update`` with the weights that arrived; its own weights are not used."""
+        weights = self._differences.decode(encoded, message.weights, message.round, update.client)
+        return replace(update, weights=weights, weights_nbytes=encoded.nbytes)

@@ -1,0 +1,77 @@
+"""The record of the local training of all clients of a stack."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from fedexp.core.messages import Tensors
+from fedexp.core.transfer import to_device
+from fedexp.core.turn import Turn
+
+
+class StackedRecord:
+    """Sums over the training steps of each client of a stack.
+
+    The clients that still train in a step are the first A clients of the stack.
+
+    Args:
+        turns: the clients' turns.
+        device: where the losses are.
+    """
+
+    def __init__(self, turns: Sequence[Turn], device: torch.device) -> None:
+        self._turns, self._device = turns, device
+        self._losses = torch.zeros(len(turns), device=device)
+        self._cross_entropies = torch.zeros(len(turns), device=device)
+        self._measured: dict[str, Tensors] = {}
+        self._steps = torch.zeros(len(turns), dtype=torch.int64)
+        self._samples = torch.zeros(len(turns), dtype=torch.int64)
+
+    @property
+    def steps(self) -> Tensor:
+        """[rows] steps of each client in the phases that have ended, int64 on the device."""
+        return to_device(self._steps, self._device)
+
+    def add(self, losses: Tensor, measured: Mapping[str, Tensors]) -> None:
+        """Record a step.
+
+        Args:
+            losses: [A], the objective of each client that trained.
+            measured: socket -> the measurements of its part, tensors [A, ...].
+        """
+        self._losses[: len(losses)] += losses.detach()
+        for socket, tensors in measured.items():
+            sums = self._measured.setdefault(socket, {})
+            for name, value in tensors.items():
+                if name not in sums:
+                    sums[name] = value.new_zeros(len(self._turns), *value.shape[1:])
+                sums[name][: len(value)] += value
+
+    def add_cross_entropies(self, values: Tensor) -> None:
+        """Record the cross-entropies [A] of a step; 0 for a client before its last epoch."""
+        self._cross_entropies[: len(values)] += values
+
+    def end_phase(self, steps: Sequence[int], samples: Sequence[int]) -> None:
+        """Record each client's steps in a phase, and the samples of these steps."""
+        self._steps = self._steps + torch.tensor(steps)
+        self._samples = self._samples + torch.tensor(samples)
+
+    def finish(self, learning_rate: float, steps_of_last_epoch: Sequence[int]) -> None:
+        """Write the record into the turns.
+
+        Args:
+            learning_rate: the learning rate of the local optimizers.
+            steps_of_last_epoch: each client's steps in its last epoch.
+        """
+        counts = torch.stack([self._steps, torch.tensor(steps_of_last_epoch)])
+        steps, last = to_device(counts.float(), self._device)
+        means = {"loss": self._losses / steps, "cross_entropy": self._cross_entropies / last}
+        for row, turn in enumerate(self._turns):
+            measured = {
+                socket: {name: value[row].clone() for name, value in tensors.items()}
+                for socket, tensors in self._measured.items()
+            }
+            fitted = {name: values[row] for name, values in means.items()}
+            counts_of_row = int(self._steps[row]), int(self._samples[row])
+            turn.finish_stacked(*counts_of_row, learning_rate, measured, fitted)
