@@ -11,7 +11,7 @@ from generate.measured import FOLDER
 ROOT = Path(__file__).parents[2]
 ROOMS = (
     *("measures", "heads", "losses", "regularizers", "gradients", "personalization", "samplers"),
-    *("aggregators", "faults", "engines"),
+    *("aggregators", "faults", "engines", "coordination"),
 )
 """Folders of the package whose code names metrics and figures."""
 

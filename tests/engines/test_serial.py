@@ -127,6 +127,7 @@ def test_each_phase_moves_only_its_own_parameters(monkeypatch: pytest.MonkeyPatc
 def test_whose_latest_model_is_remembered(personal: str, remembered: list[int]) -> None:
     federation = federate(*SMALL, f"measure.personal{personal}")
     for cohort in ([0, 1], [2, 3]):
+        federation.store.begin_round()
         updates = list(federation.engine.train(cohort, federation.server.broadcast(1)))
     found = dict(Scoring(federation.engine).score_personal(federation.server.broadcast(1)))
     assert list(found) == remembered

@@ -11,6 +11,7 @@ from limited import SLOWER, SMALL, limited
 from fedexp.errors import InputError
 from fedexp.federation import Federation
 from fedexp.runtime.plan import plan
+from fedexp.samplers.request import Request
 from fedexp.tracking.tracker import Record
 
 
@@ -104,7 +105,7 @@ def test_partial_work_is_the_beginning_of_the_whole_work() -> None:
     partial = limited("system.deadline=4.1", "system.late=partial")
     message = partial.server.broadcast(1)
     partial.measures.begin_round(message)
-    assert partial.select(message) == [0, 1, 2, 3]
+    assert partial.select(message, Request()).training == [0, 1, 2, 3]
     (found,) = partial.engine.train([3], message)
     straggling = ("faults=unreliable", "faults.straggle=1", "faults.drop=0", "faults.nan=0")
     straggler = federate(*SMALL, *straggling, "faults.work=0.5")
