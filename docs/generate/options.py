@@ -19,6 +19,8 @@ GROUPS = {
     "sampler": "Socket: which clients take part in a round",
     "aggregator": "Socket: how the server merges the updates",
     "faults": "Drop-outs, stragglers, broken and hostile updates",
+    "system": "Simulated devices, and the time that rounds take on them",
+    "availability": "When clients can be chosen, in simulated time",
     "data": "Datasets and readers",
     "partition": "How samples are spread over clients",
     "model": "Networks without their head",
