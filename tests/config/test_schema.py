@@ -180,7 +180,7 @@ def test_no_group_runs_a_command(group: str, target: str) -> None:
             "clients.per_rund: unknown key; there are count, held_out, per_round",
         ),
         ("clients=30", "clients=30: is a group of keys; there are clients.count, clients.per_rou"),
-        ("+mu=3", "mu: unknown key; there are aggregator, checkpoint"),
+        ("+mu=3", "mu: unknown key; there are aggregator, availability"),
         ("+optimizer.dampning=0.1", "optimizer.dampning: unknown key; there are dampening, differ"),
         ("+head.size=3", "head.size: unknown key; there are bias"),
         ("+engine.speed=3", "engine.speed: unknown key; there are none"),
