@@ -26,11 +26,11 @@ from generate.run_plan import overrides, reason_for_none
 from omegaconf import open_dict
 
 import fedexp
+from fedexp.cli.compose import compose
 from fedexp.config.composed import to_dict
 from fedexp.errors import InputError
 from fedexp.runtime.result import RunResult
 from fedexp.tracking.summary import config_hash
-from fedexp.train import compose
 
 SEEDS = (0, 1, 2)
 LONG = 60.0

@@ -2,9 +2,10 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
+from fedexp.coordination.base import Coordination
 from fedexp.core.client import ClientModule
 from fedexp.core.messages import Message, Update, count_bytes
 from fedexp.core.server import Server
@@ -15,6 +16,7 @@ from fedexp.engines.base import Engine
 from fedexp.faults.quarantine import Quarantine
 from fedexp.measures.measures import Measures, Pending
 from fedexp.samplers.base import Sampler
+from fedexp.samplers.request import Request, Selected
 from fedexp.state.client_store import ClientStore
 from fedexp.system.system import System
 from fedexp.tracking.tracker import Record, Tracker
@@ -34,6 +36,7 @@ class Federation:
         tracker: gets the record of every round.
         ranks: the processes of the run.
         placement: decides which process trains which client.
+        coordination: decides when clients start and which updates a step takes.
     """
 
     def __init__(
@@ -46,10 +49,11 @@ class Federation:
         tracker: Tracker,
         ranks: Ranks,
         placement: Placement,
+        coordination: Coordination,
     ) -> None:
         self.server, self.sampler, self.engine = server, sampler, engine
         self.quarantine, self.measures, self.tracker = quarantine, measures, tracker
-        self.ranks, self.placement = ranks, placement
+        self.ranks, self.placement, self.coordination = ranks, placement, coordination
         self._pending: deque[Pending] = deque()
 
     @property
@@ -106,7 +110,9 @@ class Federation:
         """Run one round; with ``evaluation.overlap`` the evaluation may end after the return."""
         message = self.server.send(round)
         self.measures.begin_round(message)
-        for update in self.accepted(self.engine.train(self.select(message), message)):
+        self.store.begin_round()
+        trained = self.coordination.updates(self.measures.exchange, self.select, self.engine)
+        for update in self.accepted(trained):
             self.measures.observe(update)
             self.server.add(update)
         self.ranks.all_reduce([self.server, self.measures, self.quarantine, self.placement])
@@ -115,25 +121,28 @@ class Federation:
             LOGGER.warning("round %d: no update came in; the global model stays as it was", round)
         return self.evaluate(self.server.broadcast(round))
 
-    def select(self, message: Message) -> Sequence[int]:
-        """Choose the cohort; return this process's clients in it that train.
+    def select(self, message: Message, request: Request) -> Selected:
+        """Choose the cohort, or the clients of a request for fewer.
 
         A sampler may ask some clients for values first; it gets their answers before it chooses.
         Clients may drop out, or be too slow for a simulated deadline.
         """
         exchange, faults = self.measures.exchange, self.engine.resources.faults
-        self.sampler.limit_to(self.system.available(self.sampler.with_data))
+        present = self.system.available(self.sampler.with_data, request.busy, request.waits)
+        self.sampler.limit_to(present, request.places, request.selection)
+        if not self.sampler.cohort_size:
+            return Selected([], [])
         asked = self.sampler.candidates(message.round)
         local = self.engine.probe(self.placement.local_clients(asked), message)
         answers = self.ranks.gather_pairs(local) if asked else ()
         self.sampler.observe(exchange.count_answers(answers))
         cohort = exchange.count_cohort(self.sampler.select(message.round))
         self.server.sent_to(exchange.receivers)
-        present = [c for c in cohort if not faults.drops_out(message.round, c)]
+        starting = [c for c in cohort if not faults.drops_out(message.round, c)]
         downloads, upload = exchange.downloads_left, count_bytes(message.weights)
-        training, left_out = self.engine.schedule.plan(present, message.round, downloads, upload)
+        training, left_out = self.engine.schedule.plan(starting, message.round, downloads, upload)
         exchange.leave_out(left_out)
-        return self.placement.bring(training)
+        return Selected(cohort, self.placement.bring(training))
 
     def accepted(self, updates: Iterable[Update]) -> Iterator[Update]:
         """Yield each update that the quarantine accepts; attackers may change updates before."""
@@ -147,7 +156,8 @@ class Federation:
     def advance_clock(self) -> None:
         """Advance the simulated time by the round; nothing without simulated devices."""
         exchange = self.measures.exchange
-        exchange.time = self.system.advance(exchange.turns)
+        exchange.time = self.coordination.advance(exchange)
+        exchange.coordination = self.coordination.metrics()
         if exchange.time is not None:
             self.sampler.observe_seconds(exchange.time.of_clients)
 

@@ -13,14 +13,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from fedexp.cli import hydra_api
 from fedexp.cli.command import config_folder, exit_in_one_line, remove_if_unused, run_command
-from fedexp.cli.hydra_errors import one_line
+from fedexp.cli.compose import compose
 from fedexp.cli.own_frames import shorten
 from fedexp.cli.resume import check_run, make_folder, with_saved_overrides
 from fedexp.cli.sweeps import sweep_name
@@ -143,13 +142,6 @@ def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> 
         OmegaConf.save(cfg, make_folder("hydra.run.dir", folder / ".hydra") / "config.yaml")
         OmegaConf.save(list(overrides), folder / ".hydra" / "overrides.yaml")
     return _execute(config, folder, overrides, choices)
-
-
-def compose(overrides: Sequence[str], config_dir: str | Path | None = None) -> DictConfig:
-    """The unchecked config of a run, with Hydra's own keys; see ``run``. Raises InputError."""
-    found = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
-    with one_line(overrides, Path(config_folder())), hydra_api.initialize(config_folder()):
-        return hydra.compose("config", [*found, *overrides], return_hydra_config=True)
 
 
 def _execute(

@@ -36,11 +36,11 @@ class TableSweeper(Sweeper):
 
     Args:
         params: key -> values that a preset sweeps, in all combinations.
-        parts: for a table whose jobs are not all combinations of ``params``: its parts, see
+        parts: the parts of a table whose jobs are not all combinations of ``params``; see
             ``fedexp.papers.sweep``.
-        cells: names or patterns of a table's experiments to run; None: all experiments.
+        cells: names or patterns of a table's experiments to run; None for all experiments.
         tune: how each method of a table is tuned before it runs with all seeds, see
-            ``fedexp.leaderboard.tuning``; None, or without budgets: methods are not tuned.
+            ``fedexp.leaderboard.tuning``. If None, or if it has no budgets, no method is tuned.
         max_batch_size: the largest number of jobs that the launcher gets at a time.
     """
 
@@ -98,7 +98,7 @@ class TableSweeper(Sweeper):
     def _launch(
         self, jobs: Sequence[Sequence[str]], folder: Path, first: int = 0
     ) -> list[Sequence[JobReturn]]:
-        """Launch the jobs until all are done or the sweep has to stop; name those not started.
+        """Launch the jobs until all are done or the sweep has to stop; print the jobs not run.
 
         ``first`` is the number of the first job.
         """

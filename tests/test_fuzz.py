@@ -48,6 +48,7 @@ WORK = {
     "rounds": 1,
     "clients.count": 4,
     "clients.per_round": 2,
+    "coordination.buffer": 1,
     "local.epochs": 1,
     "partition.max_tries": 3,
     "model.width": 4,
@@ -92,7 +93,13 @@ FAIR = {
     type(None): ["0", "1", "2", "0.5", "16"],
 }
 LARGE = ["1000000000", "1e30"]
-FORMS = {"local.epochs": ["0.1", "0.5", "1.5", "[1,3]", "[2,2]", "[3,1]", "[0.5,1]"]}
+RANGES = ["0", "1e-30", "20", "[1,50]", "[3,1]", "1e30"]
+FORMS = {
+    "local.epochs": ["0.1", "0.5", "1.5", "[1,3]", "[2,2]", "[3,1]", "[0.5,1]"],
+    **dict.fromkeys(("system.samples_per_second", "system.download", "system.latency"), RANGES),
+    "system.deadline": ["0.1", "1", "3", "100"],
+    "system.invite": ["2", "3", "4", "5"],
+}
 """Key -> values of another form than its default."""
 WRONG = ["null", "''", "abc", "'a b'", "{}", "${nope}", "'${'", "nan", "inf", "-1", "-0.5", "true"]
 WRONG += ["[-1]", "[nan]", "[abc]", "[null]", "[[1]]", "1.5", "123456789012345678901234567890"]
@@ -132,6 +139,7 @@ def world(image_tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for write in (*WRITE.values(), write_tiny_imagenet, write_fed_isic):
         write(tmp_path / "sets")
     write_table(tmp_path / "sets")
+    (tmp_path / "trace.csv").write_text("client,from,to\n0,5,20\n2,10,30\n")
     return World(image_tree, tmp_path / "sets", tmp_path)
 
 
@@ -182,6 +190,8 @@ def configs(draw: st.DrawFn, world: World) -> list[str]:
     """Overrides: some options and measures, small sizes, some keys with any value."""
     chosen = draw(st.lists(st.sampled_from(sorted(GROUPS)), max_size=4, unique=True))
     options = [f"{group}={draw(st.sampled_from(GROUPS[group]))}" for group in chosen]
+    if "coordination=buffered" in options and "system" not in chosen:
+        options.append("system=uniform")  # it needs simulated time
     if added := draw(st.lists(st.sampled_from(MEASURES), max_size=3, unique=True)):
         options.append(f"+measure=[{','.join(added)}]")
     absent = draw(st.lists(st.sampled_from(MEASURES), max_size=2, unique=True))
@@ -200,6 +210,8 @@ def configs(draw: st.DrawFn, world: World) -> list[str]:
             sizes |= {"data.root": world.sets / "fed_isic2019", "data.short_side": 8}
     if name == "tabular":
         sizes |= {"data.path": world.sets / "cancer.csv", "data.target": "diagnosis"}
+    if "trace.Trace" in OmegaConf.select(config, "availability._target_"):
+        sizes["availability.file"] = world.folder / "trace.csv"
     if name in ("fedisic", "tinyimagenet"):
         sizes["data.image_size"] = 8
     values = [key for key in keys if not key.endswith("_target_")]

@@ -7,6 +7,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from fedexp.cli.compose import compose
 from fedexp.compatibility.declaration import Declaration, declared
 from fedexp.config.build import build
 from fedexp.core.part import Part
@@ -19,7 +20,6 @@ from fedexp.core.sockets import (
     Regularizer,
 )
 from fedexp.samplers.base import Sampler
-from fedexp.train import compose
 from generate.options import CONF, Option, find, options
 from generate.target import is_own, located
 

@@ -10,10 +10,10 @@ from fedexp.errors import InputError
 class Accountant:
     """Computes (epsilon, delta) of repeated sums with Gaussian noise, by the library opacus.
 
-    Each client takes part in a sum independently with the same probability (Poisson sampling).
-    Renyi accounting as in Mironov et al., 2019 (arXiv 1908.10530), converted to (epsilon, delta) as
-    in Balle et al., AISTATS 2020, Theorem 21. Neighbouring data sets differ in one client's
-    presence.
+    Each client takes part in a sum independently with the same probability (Poisson sampling). The
+    class uses Renyi accounting as in Mironov et al., 2019 (arXiv 1908.10530). It converts the
+    result to (epsilon, delta) as in Balle et al., AISTATS 2020, Theorem 21. Two neighbouring data
+    sets differ by the data of one client.
 
     Raises:
         InputError: opacus is not installed.
@@ -42,7 +42,7 @@ class Accountant:
         )
 
     def epsilon(self, releases: int, delta: float) -> float:
-        """Epsilon after this number of releases, at this delta."""
+        """Compute epsilon after ``releases`` noisy sums, for this delta."""
         epsilon, _ = self._rdp.get_privacy_spent(
             orders=self._orders, rdp=releases * self._per_release, delta=delta
         )

@@ -16,7 +16,10 @@ from fedexp.core.part import Setting
 
 
 def on_simplex(point: Tensor) -> Tensor:
-    """The nearest point [n] with entries >= 0 and sum 1: max(point - theta, 0) for some theta."""
+    """Project ``point`` [n] onto the simplex: the nearest point with entries >= 0 and sum 1.
+
+    The result is max(point - theta, 0), with theta chosen so that the sum is 1.
+    """
     descending = point.sort(descending=True).values
     excess = (descending.cumsum(dim=0) - 1) / torch.arange(1, len(point) + 1)
     theta = excess[descending > excess][-1]
@@ -24,26 +27,29 @@ def on_simplex(point: Tensor) -> Tensor:
 
 
 class Agnostic(ReportsStartLoss, Average):
-    """AFL (Mohri, Sivek, Suresh, ICML 2019, Stochastic-AFL): min_w max_lambda sum_k lambda_k F_k.
+    """AFL, agnostic federated learning: trains for the worst mixture of the clients' losses.
 
-    lambda is any mixture of the N clients that have data, at first 1/N each. F_k is the mean
-    cross-entropy of the received model over client k's training data, in eval mode. In each round
-    the average of the clients' weights is weighted by lambda, and then
+    The objective is min_w max_lambda sum_k lambda_k F_k (Mohri, Sivek, Suresh, ICML 2019,
+    Stochastic-AFL). F_k is the mean cross-entropy of the received model over client k's training
+    data, in eval mode. lambda_k >= 0 is the weight of client k, for the N clients that have data.
+    The weights sum to 1, and at first each is 1/N. In each round the average of the clients' models
+    is weighted by lambda, and then
 
         lambda <- the nearest point of the simplex to lambda + lr g.
 
-    g is the paper's stochastic gradient for a cohort of K clients, drawn uniformly: g_k = (N / K)
-    F_k in the cohort and 0 elsewhere. With all clients in each round it is the gradient.
+    g is the paper's stochastic gradient for a uniformly drawn cohort of K clients. g_k is
+    (N / K) F_k for a client of the cohort and 0 for any other client. If all clients take part in
+    each round, g is the exact gradient.
 
     Three things are as in later implementations, not as in the paper. A client's step is local
-    training, not one gradient. The weights lambda_k of a cohort are divided by their sum. The last
-    model is the result, not the mean over all rounds. If the whole cohort has lambda = 0, the model
-    does not change.
+    training, not one gradient. The weights lambda_k of a cohort are divided by their sum. The
+    result is the last model, not the mean of the models of all rounds. If lambda_k is 0 for every
+    client of the cohort, the model does not change.
 
     Metric: ``aggregator/largest_weight``, the largest lambda_k after the round.
 
     Args:
-        lr: the step size of lambda; 0 is FedAvg with uniform weights.
+        lr: the step size of lambda. With 0 the method is FedAvg with uniform weights.
     """
 
     discourages = MappingProxyType(
@@ -64,11 +70,11 @@ class Agnostic(ReportsStartLoss, Average):
         self.mixture = has_data.double() / len(self.eligible)
 
     def factor(self, update: PartUpdate) -> float:
-        """lambda_k times the number of the client's draws."""
+        """lambda_k times how often the client was drawn for the cohort."""
         return update.draws * self.mixture[update.client].item()
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Take the step of lambda."""
+        """Update lambda."""
         scale = self.lr * len(self.eligible) / sum(update.draws for update in updates)
         moved = self.mixture.clone()
         for update in updates:
@@ -78,7 +84,7 @@ class Agnostic(ReportsStartLoss, Average):
         self.mixture = mixture
 
     def metrics(self) -> dict[str, float]:
-        """The largest weight."""
+        """The largest weight lambda_k."""
         return {"aggregator/largest_weight": self.mixture.max().item()}
 
     def server_state(self) -> dict[str, Any]:

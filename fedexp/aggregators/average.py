@@ -14,19 +14,22 @@ LARGE_CLIENTS_TWICE = {
     DRAWS_BY_SIZE: "this sampler draws larger clients more often, and they also weigh "
     "more in the average; use aggregator=uniform"
 }
-"""``discourages`` of an aggregator that gives larger clients larger weights."""
+"""The value of ``discourages`` for aggregators that give larger clients larger weights."""
 
 
 class Average(Aggregator):
-    """w = sum_k a_k w_k / sum_k a_k, a_k = n_k (McMahan et al., AISTATS 2017, Alg. 1) or 1.
+    """The weighted average of the clients' models (FedAvg).
 
-    Float buffers (BatchNorm statistics) are averaged like weights. Integer buffers are taken from
-    the client with the most samples, of several such clients from the one with the lowest number.
-    Sums are in float64: the order of the updates changes the result by far less than a float32
-    rounding. A subclass may have other a_k.
+    w = sum_k a_k w_k / sum_k a_k, where a_k is the number of samples n_k of client k (McMahan et
+    al., AISTATS 2017, Alg. 1) or 1. A subclass may have other a_k.
+
+    Float buffers (BatchNorm statistics) are averaged like weights. Integer buffers are copied from
+    the client with the most samples. If several clients have the most, the client with the lowest
+    number is chosen. The sums are in float64: the order of the updates changes the result by far
+    less than the rounding to float32.
 
     Attributes:
-        total: sum_k a_k so far.
+        total: the sum of a_k over the updates added so far.
     """
 
     total: float
@@ -46,11 +49,11 @@ class Average(Aggregator):
         self.add_weighted(own, self.factor(own))
 
     def factor(self, update: PartUpdate) -> float:
-        """a_k times the number of the client's draws."""
+        """a_k times how often the client was drawn for the cohort."""
         return update.draws * (update.num_samples if self.weighting == "samples" else 1)
 
     def add_weighted(self, update: PartUpdate, factor: float) -> None:
-        """Add one update with this a_k to the sums."""
+        """Add one update to the sums, multiplied by ``factor``."""
         self.total += factor
         rank = (update.num_samples, -update.client)
         is_largest = rank > self._largest
@@ -69,8 +72,8 @@ class Average(Aggregator):
         """This process's share of the average over all processes.
 
         It holds sum_k a_k w_k, the total sum_k a_k, and the integer buffers of the client with the
-        most samples. To compare processes, it also holds (samples, minus the number) of this
-        client.
+        most samples. It also holds the pair (number of samples, minus the client's number) of that
+        client: the process with the largest pair provides the integer buffers.
         """
         return Contribution(self._sums, (self.total, self._largest, self._integers))
 
@@ -81,7 +84,7 @@ class Average(Aggregator):
         self._integers = integers[largest.index(self._largest)]
 
     def merge(self, current: Tensors) -> Tensors:
-        """The average of the cohort; ``current`` if all weights a_k are 0."""
+        """Return the average of the cohort, or ``current`` if every a_k is 0."""
         if not self.total:
             self._reset()
             return current
@@ -98,5 +101,5 @@ class Average(Aggregator):
 
 
 def of_aggregator(update: Update | PartUpdate) -> PartUpdate:
-    """The update with the report of the aggregator's client half."""
+    """The update with the extras of the aggregator only; its client half has sent them."""
     return update.to("aggregator") if isinstance(update, Update) else update

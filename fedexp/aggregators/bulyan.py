@@ -18,16 +18,16 @@ from fedexp.errors import InputError
 class Bulyan(Coordinatewise):
     """Bulyan over Krum (El Mhamdi, Guerraoui and Rouault, ICML 2018, Section 4).
 
-    K updates arrive, and f of them are assumed to be Byzantine. Krum selects the update with
-    the lowest score, then scores the remaining updates again, and so on, until theta = K - 2f
-    updates are selected. Each coordinate of
-    the next weights is the mean of the beta = theta - 2f selected values closest to their median.
-    For an even theta the median is the lower of the two middle values; of two equally close values
-    the smaller comes first. All updates have the same weight; a client that was drawn twice counts
-    twice. With f = 0 the result is the mean.
+    K updates arrive, and f of them are assumed to be Byzantine. Krum selects the update with the
+    lowest score, then scores the remaining updates again, and so on, until theta = K - 2f updates
+    are selected. For each coordinate of the next weights, the theta selected updates give theta
+    values. The coordinate is the mean of the beta = theta - 2f values closest to their median. For
+    an even theta the median is the lower of the two middle values. If two values are equally close,
+    the smaller is chosen first. All updates have the same weight; a client that was drawn twice
+    counts twice. With f = 0 the result is the mean.
 
-    The rule needs K >= 4f + 3. If clients drop out and fewer updates arrive, f is the largest
-    number that they allow.
+    The rule needs K >= 4f + 3. If clients drop out and too few updates arrive for f, f becomes the
+    largest number that satisfies this condition.
 
     Args:
         byzantine: f / K, the assumed share of Byzantine clients; f is rounded down.
@@ -63,7 +63,10 @@ class Bulyan(Coordinatewise):
 
 
 def selected(squares: Tensor, byzantine_clients: int) -> list[int]:
-    """The numbers of K - 2f selected updates: Krum's best, its best of the others, and so on.
+    """Select K - 2f updates and return their indices in increasing order.
+
+    The first is the update with the lowest Krum score, the next has the lowest score among the
+    remaining updates, and so on.
 
     Args:
         squares: [K, K] squared distances.
@@ -77,5 +80,5 @@ def selected(squares: Tensor, byzantine_clients: int) -> list[int]:
 
 
 def _largest(cohort: int) -> int:
-    """The largest f with 4f + 3 <= K; 0 for the smallest cohorts."""
+    """The largest f >= 0 with 4f + 3 <= K, or 0 if K < 3."""
     return max(0, (cohort - 3) // 4)

@@ -6,20 +6,28 @@ import torch
 from pydantic import PositiveFloat, PositiveInt
 
 from fedexp.aggregators.global_step import GlobalStep, distances
+from fedexp.compatibility.traits import NOT_THE_MEAN, TAKES_STALE
 from fedexp.core.messages import Tensors
 
 
 class CenteredClipping(GlobalStep):
-    """v <- v + mean_k (s_k - v) min(1, tau / ||s_k - v||) (Karimireddy et al., ICML 2021, Alg. 2).
+    """The mean of the clients' steps, clipped around the last global step.
 
-    v is the global step, and s_k is client k's step from the global weights. v starts from the last
-    round's v; in the first round it starts from 0. The paper clips the clients' momenta; here
-    clients send steps, because they do not take part in every round.
+    v is the global step, and s_k is client k's step from the global weights. In each round v starts
+    from the last round's v; in the first round it starts from 0. Then it moves several times, with
+    a clipping radius tau (Karimireddy et al., ICML 2021, Alg. 2):
+
+        v <- v + mean_k (s_k - v) min(1, tau / ||s_k - v||).
+
+    The paper clips the clients' momenta; here clients send steps, because they do not take part in
+    every round.
 
     Args:
-        radius: tau.
+        radius: tau, the largest norm of s_k - v after clipping.
         iterations: how often v moves in a round.
     """
+
+    traits = frozenset({NOT_THE_MEAN, TAKES_STALE})
 
     def __init__(self, radius: PositiveFloat, iterations: PositiveInt) -> None:
         super().__init__()

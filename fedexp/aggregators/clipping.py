@@ -16,9 +16,10 @@ from fedexp.core.reducible import Contribution
 
 
 class NormClipped(Average):
-    """Averages steps w_k - w^t, each scaled to norm <= ``norm`` (Sun et al., 2019, Section 5).
+    """Averages the clients' steps after scaling long steps down (Sun et al., 2019, Section 5).
 
-    A step is one vector of all float weights, including buffers. With ``weighting=samples`` a
+    The step of client k is w_k - w^t, one vector of all float weights, including buffers. If its
+    norm is larger than ``norm``, it is scaled down to ``norm``. With ``weighting=samples`` a
     client's influence still grows with the number of samples that it reports.
 
     Args:
@@ -35,7 +36,7 @@ class NormClipped(Average):
         self._last_norms: list[float] = []
 
     def add(self, update: Update | PartUpdate, current: Tensors) -> None:
-        """Add one update; its step is scaled down if it is too long."""
+        """Add one update. If the norm of its step is too large, scale the step down."""
         step = steps(update.weights, current)
         norm = norm_of(step)
         self._norms.append(norm)
@@ -46,12 +47,12 @@ class NormClipped(Average):
         super().add(update, current)
 
     def contribution(self) -> Contribution:
-        """The sums of the average, and the lengths of the steps."""
+        """The sums of the average, and the norms of the steps."""
         average = super().contribution()
         return replace(average, items=(average.items, self._norms))
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """Replace this process's sums and lengths by the sums and lengths of all processes."""
+        """Replace this process's sums and norms by the sums and norms of all processes."""
         averages, norms = zip(*items, strict=True)
         super().set_reduced(sums, averages)
         self._norms = list(chain(*norms))
@@ -62,12 +63,17 @@ class NormClipped(Average):
         return super().merge(current)
 
     def metrics(self) -> dict[str, float]:
-        """The share of steps that were too long, and the mean length before scaling."""
+        """The share of steps that were scaled down, and the mean norm before scaling."""
         return clipping_metrics(self._last_norms, self.norm)
 
 
 def clipping_metrics(norms: list[float], bound: float) -> dict[str, float]:
-    """``aggregator/clipped`` and ``aggregator/step_norm`` of a cohort with these step lengths."""
+    """The metrics ``aggregator/clipped`` and ``aggregator/step_norm`` of a cohort.
+
+    Args:
+        norms: the norms of the clients' steps before clipping.
+        bound: the largest norm that is not clipped.
+    """
     return {
         "aggregator/clipped": sum(norm > bound for norm in norms) / len(norms),
         "aggregator/step_norm": math.fsum(norms) / len(norms),
@@ -75,7 +81,7 @@ def clipping_metrics(norms: list[float], bound: float) -> dict[str, float]:
 
 
 def steps(weights: Tensors, current: Tensors) -> Tensors:
-    """Name of a float weight -> w_k - w^t, in float64."""
+    """The step of a client: name of a float weight -> w_k - w^t, in float64."""
     return {
         name: weights[name].double() - before
         for name, before in current.items()
@@ -84,5 +90,5 @@ def steps(weights: Tensors, current: Tensors) -> Tensors:
 
 
 def norm_of(step: Tensors) -> float:
-    """The L2 norm of all tensors as one vector; 0 without tensors (nothing is shared)."""
+    """The L2 norm of all tensors as one vector, or 0 if nothing is shared (no tensors)."""
     return float(torch.stack([value.norm() for value in step.values()]).norm()) if step else 0.0

@@ -59,7 +59,7 @@ class TrimmedMean(Coordinatewise):
         self.trim = trim
 
     def statistic(self, values: Tensor) -> Tensor:
-        """The mean of the values that are kept."""
+        """The mean of the values that remain after trimming."""
         out = rounded_down(self.trim, len(values))
         kept = values[out : len(values) - out]
         return kept.mean(dim=0, dtype=torch.float64).to(values.dtype)
@@ -69,7 +69,7 @@ def mean_around_median(values: Tensor, count: int) -> Tensor:
     """The mean [...] of the ``count`` values closest to the median of values [K, ...].
 
     The values are sorted along the first dimension. For an even K the median is the lower of the
-    two middle values. Of two equally close values the smaller comes first.
+    two middle values. If two values are equally close, the smaller is chosen first.
     """
     distances = (values - values[(len(values) - 1) // 2]).abs()
     closest = distances.sort(dim=0, stable=True).indices[:count]

@@ -1,4 +1,4 @@
-"""FedCDA: averages one recent model of each client; the chosen models are close to each other."""
+"""FedCDA: averages one recent model of each client, chosen so that the models are similar."""
 
 import logging
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from fedexp.errors import InputError
 LOGGER = logging.getLogger(__name__)
 
 COMBINATIONS = 10_000
-"""Largest number of combinations to compare for a batch; 8 clients with 3 models give 6,561."""
+"""Largest number of combinations to compare in a batch. 8 clients with 3 models each have 6,561."""
 
 
 @dataclass
@@ -32,8 +32,8 @@ class Totals:
     Attributes:
         count: the number of models.
         loss: the sum of their losses F.
-        square: the sum of the squared norms of their steps, parameters only.
-        steps: name of a float weight -> the sum of w_n - w^t, float64.
+        square: the sum of the squared norms of their steps w_n - w^t, over parameters only.
+        steps: name of a float weight -> the sum of the models' steps w_n - w^t, float64.
     """
 
     count: int
@@ -52,20 +52,21 @@ def best_combination(
     """Choose one model of each client in a batch so that the objective is smallest (FedCDA).
 
     The objective is mean F + (L/2) (mean ||w||^2 - ||mean w||^2) over the models already selected
-    and the chosen models together (Wang et al., ICLR 2024). It does not change if all models move
-    by the same vector. So w is the step from the global weights: its squares are smaller, and less
-    precision is lost.
+    and the chosen models together (Wang et al., ICLR 2024). F is the loss of a model and w its
+    weights. Adding the same vector to the weights of all models does not change the objective. So w
+    is here the step from the global weights: its squares are smaller, and less precision is lost.
 
     Args:
-        inner: [M + 1, M + 1] inner products of the steps of the M candidates; the last row and
+        inner: [M + 1, M + 1] inner products of the steps of the M candidates. The last row and
             column belong to the sum of steps over the models already selected.
         losses: F of each candidate.
-        members: the candidates of each client, newest first; of equal objectives the first wins.
+        members: for each client the indices of its candidates, newest first. Among combinations
+            with the same objective, the first one in this order is chosen.
         totals: sums over the models already selected.
         smoothness: L.
 
     Returns:
-        The chosen candidate of each client.
+        The index of the chosen candidate of each client.
     """
     choices = np.array(list(product(*members)))  # [combinations, members]
     count = totals.count + len(members)
@@ -80,26 +81,27 @@ def best_combination(
 class CrossRound(Gathered):
     """Cross-round divergence-aware aggregation (FedCDA; Wang et al., ICLR 2024).
 
-    The server keeps the last K models of each client and selects one of them. The global model is
+    The server stores the last K models of each client and selects one of them. The global model is
     the mean of all selected models. In each round the cohort is divided at random into batches of
-    clients; for one batch after another ``best_combination`` selects anew. It takes into account
-    the models already selected, of clients outside the cohort and of earlier batches. F of a
-    model is the mean cross-entropy in the last local epoch of its training. Float buffers are
-    averaged too, but distances ignore them. Integer buffers are taken from the newest model, of
-    several such models from the client with the lowest number.
+    clients. For one batch after another, ``best_combination`` selects a model of each client in the
+    batch. It takes into account the models that are already selected: those of clients outside the
+    cohort and those of earlier batches. F of a model is the mean cross-entropy in the last local
+    epoch of its training. Float buffers are averaged too, but do not count in the objective.
+    Integer buffers are copied from the newest selected model. If several models are equally new,
+    the model of the client with the lowest number is used.
 
-    A client whose update is lost keeps its selected model. A client that is drawn twice counts
-    once. Rounds without any update do not count as warm-up.
+    If a client's update is lost, its selected model stays the same. A client that is drawn twice
+    counts once. Rounds without any update do not count as warm-up.
 
-    Metric: ``aggregator/old_models``, the number of selected models that are not the newest of
-    their client.
+    Metric: ``aggregator/old_models``, the number of clients whose selected model is not their
+    newest.
 
     Args:
-        memory: K, the number of models to keep of each client.
-        batches: the number of batches; with more batches, fewer combinations are compared.
+        memory: K, the number of models that are stored for each client.
+        batches: the number of batches. With more batches, fewer combinations are compared.
         smoothness: L, the weight of the models' divergence against their losses.
-        warmup: in this number of first rounds, as in FedAvg, the newest models are selected and the
-            global model is the average of the cohort.
+        warmup: the number of warm-up rounds at the start. In them the newest models are selected,
+            and the global model is the average of the cohort, as in FedAvg.
         weighting: a client's weight in the warm-up; see ``Average``.
     """
 
@@ -119,7 +121,7 @@ class CrossRound(Gathered):
         self._selected: dict[int, int] = {}  # client -> round of its selected model
 
     def setup(self, setting: Setting) -> None:
-        """Make the memory. Raises InputError: a batch has too many combinations."""
+        """Make the store. Raises InputError if a batch has too many combinations."""
         self._seed = setting.seed
         self._parameters = setting.shared & setting.parameter_shapes.keys()
         self.store = self._models = setting.make_store("aggregator")
@@ -137,7 +139,7 @@ class CrossRound(Gathered):
         return {"loss": client.cross_entropy}
 
     def combine(self, updates: Sequence[PartUpdate], current: Tensors) -> Tensors:
-        """The mean of the selected models; in the warm-up the average of the cohort."""
+        """Return the mean of the selected models, or in the warm-up the average of the cohort."""
         self._round += 1
         for update in updates:
             self._remember(update)
@@ -151,7 +153,7 @@ class CrossRound(Gathered):
         return average.merge(current)
 
     def metrics(self) -> dict[str, float]:
-        """The number of selected models that are not the newest of their client."""
+        """The number of clients whose selected model is not their newest."""
         old = sum(round != max(self._losses[client]) for client, round in self._selected.items())
         return {"aggregator/old_models": old}
 
@@ -178,7 +180,7 @@ class CrossRound(Gathered):
         )
 
     def _remember(self, update: PartUpdate) -> None:
-        """Keep a client's new model and forget its oldest."""
+        """Store a client's new model. If it has too many models then, delete its oldest."""
         client = update.client
         losses = self._losses.setdefault(client, {})
         losses[self._round] = update.extras["loss"].item()
@@ -222,7 +224,7 @@ class CrossRound(Gathered):
             self._selected[client] = round
 
     def _add(self, totals: Totals, client: int, current: Tensors) -> None:
-        """Add the client's selected model."""
+        """Add the client's selected model to ``totals``."""
         round = self._selected[client]
         model = self._model(client, round)
         totals.count += 1
@@ -242,5 +244,5 @@ def _name(client: int, round: int) -> str:
 
 
 def _step(model: Tensors, name: str, current: Tensors) -> Tensor:
-    """w - w^t of one weight; ``current`` are the global weights in float64."""
+    """The step w - w^t of one weight. ``current`` holds the global weights w^t in float64."""
     return model[name].to(current[name]) - current[name]

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedexp.aggregators.average import LARGE_CLIENTS_TWICE, Average
 from fedexp.aggregators.gathered import Gathered
+from fedexp.compatibility.traits import TAKES_STALE
 from fedexp.core.client_protocol import Client
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Memory, Setting
@@ -17,9 +18,9 @@ Distance = Literal["kl", "l2"]
 
 
 def discrepancy(counts: Tensor, target: Tensor, distance: Distance) -> Tensor:
-    """How far a client's class distribution D is from the target T, a float64 scalar.
+    """The distance of a client's class distribution D from the target T, a float64 scalar.
 
-    ``kl`` is sum_c D_c log(D_c / T_c), ``l2`` is ||D - T||.
+    With ``kl`` the distance is sum_c D_c log(D_c / T_c), with ``l2`` it is ||D - T||.
 
     Args:
         counts: [C] the client's samples of each class.
@@ -36,14 +37,15 @@ def discrepancy(counts: Tensor, target: Tensor, distance: Distance) -> Tensor:
 def disco_weights(
     sizes: Tensor, discrepancies: Tensor, draws: Tensor, a: float, b: float, relative: bool
 ) -> Tensor:
-    """The weights p_k of a cohort, float64 [K], with the sum 1.
+    """The weights p_k of a cohort as in ``Disco``, float64 [K], with the sum 1.
 
     Args:
         sizes: [K] training samples of each client.
-        discrepancies: [K] d_k.
-        draws: [K] how often each client was drawn: its p_k is the sum over its draws.
+        discrepancies: [K] the discrepancies d_k.
+        draws: [K] how often each client was drawn. A client that was drawn twice gets twice the
+            weight.
         a: weight of the discrepancy against the size.
-        b: added to each client's weight.
+        b: added to each client's weight before the ReLU.
         relative: whether to divide the d_k by their sum.
     """
     shares = sizes / (draws * sizes).sum()
@@ -55,28 +57,33 @@ def disco_weights(
 
 
 class Disco(Gathered):
-    """p_k = ReLU(n_k - a d_k + b) / sum over the cohort (FedDisco; Ye et al., ICML 2023).
+    """The average of the clients' models, weighted by size and by discrepancy of the classes.
 
-    p_k is client k's weight in the average. n_k is its share of the cohort's samples, d_k the
-    ``discrepancy`` of its classes from the target distribution. The client computes d_k itself: the
-    server gets one number, no class counts. Float buffers are averaged with p_k, too. Integer
-    buffers are taken from the client with the most samples, of several such clients from the one
-    with the lowest number. If every p_k were 0, clients are weighted by samples.
+    Client k's weight in the average is p_k = ReLU(n_k - a d_k + b), divided by the sum over the
+    cohort (FedDisco; Ye et al., ICML 2023). n_k is its share of the cohort's samples. d_k is the
+    ``discrepancy`` of its class distribution from the target distribution. The client computes d_k
+    itself: it sends one number to the server, and no class counts. If the ReLU is 0 for all
+    clients, they are weighted by their number of samples. Float buffers are averaged with p_k, too.
+    Integer buffers are copied from the client with the most samples. If several clients have the
+    most, the client with the lowest number is chosen.
 
     Metric: ``aggregator/left_out``, the share of the cohort's clients with p_k = 0.
 
     Args:
         distance: ``kl`` or ``l2``.
-        target: ``uniform``: all classes have the same share. ``population``: the class distribution
-            of all training data; the server must know it and sends it to the clients.
+        target: the target distribution. In ``uniform`` all classes have the same share.
+            ``population`` is the class distribution of all training data: the server must know it
+            and sends it to the clients.
         a: weight of the discrepancy against the size.
         b: added to each client's weight before the ReLU.
-        relative: whether the d_k of a cohort are divided by their sum, as the authors' code does
-            with ``kl``; the authors' a and b fit this scale. False: the paper's formula.
+        relative: whether the d_k of a cohort are divided by their sum. The authors' code does this
+            with ``kl``, and the authors' a and b fit this scale. If false, d_k is used as in the
+            paper's formula.
     """
 
     takes_tokens = False
-    traits = frozenset()  # a weighted mean of the cohort, unlike the other rules of this kind
+    # A weighted mean of the cohort, unlike the other rules of this kind: not NOT_THE_MEAN.
+    traits = frozenset({TAKES_STALE})
     discourages = LARGE_CLIENTS_TWICE
     _target: Tensor
 
@@ -95,14 +102,14 @@ class Disco(Gathered):
         self._left_out = 0.0
 
     def setup(self, setting: Setting) -> None:
-        """Find the target. Raises InputError: the population's classes are not counted."""
+        """Find the target. Raises InputError if the population's class counts are unknown."""
         self._target = torch.full((setting.num_classes,), 1 / setting.num_classes)
         if self.target == "population":
             counts = setting.all_class_counts("aggregator.target=population").sum(dim=0)
             self._sent = {"target": (counts.double() / counts.sum()).float()}
 
     def broadcast(self, round: int) -> Tensors:
-        """The target [C] with ``target=population``; clients know the uniform target."""
+        """The target [C] if it is ``population``, else nothing: clients know the uniform target."""
         return self._sent
 
     def receive(self, message: PartMessage) -> None:
@@ -116,7 +123,7 @@ class Disco(Gathered):
         return {"discrepancy": own.float()}
 
     def combine(self, updates: Sequence[PartUpdate], current: Tensors) -> Tensors:
-        """The average weighted by p_k."""
+        """The average of the clients' models, weighted by p_k."""
         sizes, draws = (
             torch.tensor([getattr(update, name) for update in updates], dtype=torch.float64)
             for name in ("num_samples", "draws")

@@ -18,24 +18,26 @@ from fedexp.core.part import Memory, Setting
 from fedexp.regularizers.fisher import diagonal_fisher
 
 _NUMBERS = 2**25
-"""Numbers of all gradients that are computed at a time (128 MiB)."""
+"""Size limit of the gradients that are computed at a time: 128 MiB of float32 numbers."""
 
 
 class FisherWeighted(Average):
-    """w = sum_k tr(F_k) w_k / sum_k tr(F_k) (FedAS; Yang et al., CVPR 2024).
+    """The average of the clients' models, weighted by the trace of their Fisher information.
 
-    F_k is the Fisher information of client k's trained model on its data, with the labels of the
-    data: the mean of g g' over the samples, g the gradient of log p(y | x) with respect to all
-    trained parameters, private ones included. So tr(F_k) is the mean of ||g||^2. The model is in
+    w = sum_k tr(F_k) w_k / sum_k tr(F_k) (FedAS; Yang et al., CVPR 2024). F_k is the Fisher
+    information of client k's trained model on its data, with the labels of the data. It is the mean
+    of g g' over the samples (x, y), where g is the gradient of log p(y | x) with respect to all
+    trained parameters, including private ones. So tr(F_k) is the mean of ||g||^2. The model is in
     eval mode; the data are not augmented.
 
-    A client sends its trace, one number. A trace of 0 counts as the smallest positive number.
+    A client sends its trace, one number. A trace of 0 is replaced by the smallest positive number.
 
     Args:
-        gradients: ``sample``: as above. ``batch``: the released code's sum over batches of
-            ||gradient of the batch's mean||^2, over the batches of the first local epoch. It grows
-            with the number of batches, and is smaller if the samples of a batch disagree.
-        batch_size: samples in a batch, for ``batch``.
+        gradients: ``sample`` computes tr(F_k) as above. ``batch`` follows the released code: it
+            takes the gradient of the mean loss of each batch in the first local epoch, and adds the
+            squared norms of these gradients. The sum grows with the number of batches, and is
+            smaller if the gradients of the samples in a batch disagree.
+        batch_size: samples in a batch, if ``gradients`` is ``batch``.
     """
 
     takes_tokens = False
@@ -52,7 +54,10 @@ class FisherWeighted(Average):
         self._chunk = max(1, min(1000, _NUMBERS // max(1, numbers)))
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Let the layers support gradients of single samples; before training, as it may round."""
+        """Let the layers support gradients of single samples.
+
+        This is done before training, because it may change the rounding of a layer's results.
+        """
         for layer in client.backbone.modules() if self.gradients == "sample" else ():
             if prepare := getattr(layer, "prepare_for_vmap", None):
                 prepare()
@@ -70,16 +75,16 @@ class FisherWeighted(Average):
         return {"fisher_trace": trace.clamp(min=torch.finfo(trace.dtype).tiny)}
 
     def factor(self, update: PartUpdate) -> float:
-        """tr(F_k), once for each draw of the client."""
+        """tr(F_k) times how often the client was drawn for the cohort."""
         return update.draws * update.extras["fisher_trace"].item()
 
 
 def squared_gradient(client: Client, weights: Tensors, inputs: Tensor, labels: Tensor) -> Tensor:
-    """||gradient of the mean of -log p(y | x)||^2 over a batch, a scalar.
+    """The squared norm of the gradient of a batch's mean loss -log p(y | x), a scalar.
 
     Args:
-        client: its model.
-        weights: the parameters.
+        client: the client whose model is used.
+        weights: the parameters of this model.
         inputs: [B, ...].
         labels: [B].
     """

@@ -22,26 +22,26 @@ class FLTrust(GlobalStep):
 
     The server holds a small dataset of its own, the root dataset. In every round it trains the
     global model on this dataset as a client does (Algorithm 1), with the local optimizer and the
-    cross-entropy; g_0 is the resulting step. Client k's trust score is max(0, cos(g_k, g_0)), g_k
-    its step. With each g_k rescaled to the length of g_0, the global step is
-    lr * sum_k score_k g_k / sum_k score_k (Algorithm 2). If all scores are 0, the parameters do not
-    change. Steps consist of the trained parameters; the step of a float buffer is the mean weighted
-    by trust.
+    cross-entropy. g_0 is the resulting step, and g_k is the step of client k. The client's trust
+    score is max(0, cos(g_k, g_0)). After each g_k is rescaled to the norm of g_0, the global step
+    is lr * sum_k score_k g_k / sum_k score_k (Algorithm 2). If all scores are 0, the parameters do
+    not change. g_0 and g_k consist of the trained parameters. Float buffers are averaged with the
+    trust scores as weights.
 
     Approximations: when the server trains, BatchNorm uses the global statistics and dropout is not
     active. The root dataset is drawn from the clients' training data before any attack; the clients
-    keep these samples. Rounds without any update do not count in the schedule of the server's
-    learning rate.
+    train on these samples, too. Rounds without any update do not count in the schedule of the
+    server's learning rate.
 
     Metric: ``aggregator/trusted``, the share of clients with a positive score.
 
     Args:
         samples: size of the root dataset.
-        balanced: whether the root dataset has equally many samples of each class; if not, it is
+        balanced: whether the root dataset has equally many samples of each class. If false, it is
             drawn uniformly.
         epochs: passes over the root dataset in a round.
         batch_size: samples in a step.
-        grad_clip: largest gradient norm of a step; None: no clipping.
+        grad_clip: largest gradient norm of a step, or None for no clipping.
         lr: alpha, the global learning rate.
     """
 
@@ -87,7 +87,7 @@ class FLTrust(GlobalStep):
             )
 
     def combine(self, updates: Sequence[PartUpdate], current: Tensors) -> Tensors:
-        """The next weights, after the server's own training."""
+        """Train at the server, then return the next global weights."""
         self._round += 1
         self._own_step = self._trained(current)
         return super().combine(updates, current)
@@ -144,10 +144,16 @@ class FLTrust(GlobalStep):
 
 
 def compared(steps: Tensors, own: Tensors) -> tuple[Tensor, Tensor, Tensor]:
-    """Cosines [K] of steps (name -> [K, ...]) with ``own`` (name -> [...]), and the lengths.
+    """Compare the clients' steps with the server's step in direction and norm.
 
-    Only names in ``own`` count. Returns the cosines, 0 for a step of length 0, the lengths [K] of
-    the steps and the length of ``own``; on the CPU.
+    Args:
+        steps: name -> [K, ...], the clients' steps. Names that are not in ``own`` are ignored.
+        own: name -> [...], the server's step.
+
+    Returns:
+        Three tensors on the CPU. The first has the cosines [K] of the clients' steps with the
+        server's step; the cosine of a zero step is 0. The second has the norms [K] of the clients'
+        steps. The third is the norm of the server's step.
     """
     flat = [
         (steps[name].reshape(len(steps[name]), -1), value.flatten()) for name, value in own.items()

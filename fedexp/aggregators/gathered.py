@@ -1,4 +1,4 @@
-"""The base of aggregators that need all updates at once."""
+"""The base of aggregators that need all updates together."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -10,7 +10,7 @@ from fedexp.core.sockets import Aggregator
 
 
 class Gathered(Aggregator):
-    """Keeps the cohort's weights until the end of the round: memory for K models."""
+    """Keeps the cohort's updates until the end of the round. It needs memory for K models."""
 
     traits = frozenset({NOT_THE_MEAN})
 
@@ -30,25 +30,25 @@ class Gathered(Aggregator):
         self._updates = list(chain(*items))
 
     def merge(self, current: Tensors) -> Tensors:
-        """The result of ``combine``."""
+        """Return the result of ``combine``, or ``current`` if there are no updates."""
         updates = sorted(self._updates, key=lambda update: update.client)
         self._updates = []
         return self.combine(updates, current) if updates else current
 
     def combine(self, updates: Sequence[PartUpdate], current: Tensors) -> Tensors:
-        """The next global weights from at least one update; the updates are sorted by client."""
+        """Compute the next global weights from one or more updates, sorted by client number."""
         raise NotImplementedError
 
 
 def middle_by_size(updates: Sequence[PartUpdate]) -> PartUpdate:
     """The update with the median number of samples; for an even K the lower of the middle two.
 
-    A client is not chosen because it reports very many samples.
+    So a client cannot get chosen by reporting a huge number of samples.
     """
     by_size = sorted(updates, key=lambda update: update.num_samples)
     return by_size[(len(by_size) - 1) // 2]
 
 
 def rounded_down(share: float, count: int) -> int:
-    """share * count rounded down, with a tolerance for float errors: 0.29 of 100 is 29."""
+    """Round share * count down, with a tolerance for float errors: 0.29 of 100 is 29."""
     return int(share * count + 1e-9)

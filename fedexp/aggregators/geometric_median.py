@@ -10,13 +10,14 @@ from fedexp.core.messages import Tensors
 class GeometricMedian(GlobalStep):
     """The smoothed Weiszfeld algorithm (Pillutla et al., IEEE TSP 2022, Algorithm 2).
 
-    It moves towards the point with the smallest mean distance to the clients' weights. The paper
-    weights clients by samples, but a Byzantine client could report too many; here all clients have
-    the same weight.
+    The algorithm starts from the mean of the clients' weights. It moves towards the geometric
+    median, the point with the smallest mean distance to the clients' weights. The paper weights
+    clients by samples, but a Byzantine client could report too many samples. So all clients have
+    the same weight here.
 
     Args:
-        iterations: iterations of the algorithm, which starts from the mean.
-        smoothing: nu; a smaller distance of a client counts as nu.
+        iterations: iterations of the algorithm in each round.
+        smoothing: nu, the smallest distance of a client. A smaller distance is replaced by nu.
     """
 
     def __init__(self, iterations: PositiveInt, smoothing: PositiveFloat) -> None:
@@ -24,7 +25,7 @@ class GeometricMedian(GlobalStep):
         self.iterations, self.smoothing = iterations, smoothing
 
     def global_step(self, steps: Tensors) -> Tensors:
-        """The median of the steps."""
+        """The geometric median of the steps."""
         center = {name: x.mean(dim=0) for name, x in steps.items()}
         for _ in range(self.iterations):
             closeness = 1 / distances(steps, center).clamp(min=self.smoothing)

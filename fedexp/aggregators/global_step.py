@@ -10,14 +10,14 @@ from fedexp.core.messages import PartUpdate, Tensors
 
 
 class GlobalStep(Gathered):
-    """The current weights plus a step that a subclass chooses.
+    """Adds a global step to the current weights. A subclass computes it in ``global_step``.
 
     All clients have the same weight; a client that was drawn twice counts twice. Integer buffers
-    are taken from the client with the median number of samples.
+    are copied from the client with the median number of samples.
     """
 
     def combine(self, updates: Sequence[PartUpdate], current: Tensors) -> Tensors:
-        """The next weights."""
+        """The current weights plus the global step."""
         drawn = [update.weights for update in updates for _ in range(update.draws)]
         steps = {
             name: torch.stack([(weights[name] - value).double() for weights in drawn])
@@ -32,7 +32,14 @@ class GlobalStep(Gathered):
         }
 
     def global_step(self, steps: Tensors) -> Tensors:
-        """The global step, name -> [...], given the clients' steps, name -> [K, ...], float64."""
+        """Compute the global step from the clients' steps.
+
+        Args:
+            steps: name of a float weight -> the steps of the K clients, float64 [K, ...].
+
+        Returns:
+            The name of each float weight -> its global step [...].
+        """
         raise NotImplementedError
 
 

@@ -15,15 +15,15 @@ from fedexp.core.messages import PartUpdate, Tensors
 class Krum(Gathered):
     """The mean of the m updates with the lowest scores (Blanchard et al., NeurIPS 2017, Section 4).
 
-    An update's score is the sum of its squared distances to the K - f - 2 nearest other updates, at
-    least one. K updates arrive; f is the assumed number of Byzantine clients. Of equal scores the
-    lowest client number comes first. The paper's guarantee needs 2f + 2 < K and identically
-    distributed data. With non-IID data benign updates are far apart, so the rule drops some benign
-    updates too.
+    K updates arrive, and f clients are assumed to be Byzantine. An update's score is the sum of its
+    squared distances to the K - f - 2 nearest other updates, or to the nearest one if this number
+    is smaller than 1. If scores are equal, the lowest client number comes first. The paper's
+    guarantee needs 2f + 2 < K and identically distributed data. With non-IID data benign updates
+    are far apart, so the rule drops some benign updates too.
 
     Args:
         byzantine: f / K, the assumed share of Byzantine clients; f is rounded down.
-        keep: m; 1 is Krum, more is multi-Krum; None is K - f.
+        keep: m. With m = 1 the rule is Krum, with a larger m it is multi-Krum. If None, m = K - f.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Krum(Gathered):
         self.byzantine, self.keep = byzantine, keep
 
     def combine(self, updates: Sequence[PartUpdate], current: Tensors) -> Tensors:
-        """The unweighted mean of the m updates."""
+        """The unweighted mean of the m updates with the lowest scores."""
         byzantine_clients = rounded_down(self.byzantine, len(updates))
         scores = krum_scores(squared_distances(updates, current), byzantine_clients)
         best = scores.sort(stable=True).indices[: self.keep or len(updates) - byzantine_clients]
@@ -44,7 +44,7 @@ class Krum(Gathered):
 
 
 def krum_scores(squares: Tensor, byzantine_clients: int) -> Tensor:
-    """Scores [K] from squared distances [K, K]; f is ``byzantine_clients``."""
+    """Scores [K] of the updates from their squared distances [K, K]; f is ``byzantine_clients``."""
     nearest = max(1, len(squares) - byzantine_clients - 2)
     others = squares.clone().fill_diagonal_(torch.inf)
     return others.sort(dim=1).values[:, : min(nearest, len(squares) - 1)].sum(dim=1)

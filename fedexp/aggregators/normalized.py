@@ -20,32 +20,39 @@ from fedexp.core.unit_distance import optimizer_of, unit_distance
 
 
 class Normalized(ServerStep):
-    """w <- w + tau_eff sum_i p_i (w_i - w) / ||a_i||_1 (FedNova).
+    """Averages the clients' steps after dividing each by its gradients' weights (FedNova).
 
-    Wang et al., NeurIPS 2020, Section 4. In tau_i local steps client i moves by a weighted sum of
-    its gradients, w_i - w = -eta G_i a_i: the columns of G_i are the gradients, a_i their weights.
-    The sum of the weights ||a_i||_1 is
+    The method is from Wang et al., NeurIPS 2020, Section 4. In tau_i local steps with the learning
+    rate eta, client i moves by a weighted sum of its gradients, w_i - w = -eta G_i a_i. The columns
+    of G_i are the gradients, and the vector a_i has their weights. The server's update is
+
+        w <- w + tau_eff sum_i p_i (w_i - w) / ||a_i||_1.
+
+    p_i is the client's share in the average, and tau_eff is sum_i p_i tau_i. The sum of the weights
+    ||a_i||_1 is
 
         tau_i                                                   for plain SGD,
         (tau_i - rho (1 - rho^tau_i) / (1 - rho)) / (1 - rho)   for SGD with momentum rho,
         (1 - (1 - eta mu)^tau_i) / (eta mu)                     for FedProx with plain SGD,
 
     and in general the distance that a constant gradient of 1 moves a parameter at learning rate 1.
-    With optimizers other than SGD the code uses tau_i. A client that takes more steps, because it
-    has more data or does not straggle, so gets no larger weight. p_i is the client's share in the
-    average, and tau_eff is sum_i p_i tau_i. If all clients take the same number of plain steps,
-    this is FedAvg.
+    With optimizers other than SGD the code uses tau_i. A client may take more steps because it has
+    more data or does not straggle; the division prevents that it then gets a larger weight. If all
+    clients take the same number of plain SGD steps, the method is FedAvg.
 
     Weight decay counts as a part of the gradients. The steps of all phases of local training count,
     as in SCAFFOLD.
 
-    Traffic: each update has tau_i and ||a_i||_1.
+    Traffic: each update also has tau_i and ||a_i||_1.
 
     Args:
-        weighting: p_i is proportional to n_i (``samples``, paper) or equal for all (``uniform``).
-        effective: tau_eff is the mean of tau_i (``steps``, paper) or of ||a_i||_1 (``norms``, as
-            the released code with momentum: the server then moves as far as in FedAvg).
-        mu: the strength of a penalty (mu/2) ||w - w^t||^2 in the local objective; 0: no penalty.
+        weighting: with ``samples``, as in the paper, p_i is proportional to n_i. With ``uniform``
+            all p_i are equal.
+        effective: with ``steps``, as in the paper, tau_eff is the mean of tau_i. With ``norms`` it
+            is the mean of ||a_i||_1, as in the released code with momentum. The server then moves
+            as far as in FedAvg.
+        mu: the strength of a penalty (mu/2) ||w - w^t||^2 in the local objective, or 0 for no
+            penalty.
     """
 
     forbids = MappingProxyType(
@@ -72,7 +79,7 @@ class Normalized(ServerStep):
         return {"steps": torch.tensor(client.steps), "norm": torch.tensor(norm).double()}
 
     def add(self, update: Update | PartUpdate, current: Tensors) -> None:
-        """Add one update; its step is divided by ||a_i||_1."""
+        """Add one update after dividing its step by ||a_i||_1."""
         norm = of_aggregator(update).extras["norm"].item()
         scaled = {
             name: current[name] + step / norm
@@ -81,7 +88,7 @@ class Normalized(ServerStep):
         super().add(replace(update, weights=update.weights | scaled), current)
 
     def summand(self, update: PartUpdate, current: Tensors) -> float:
-        """tau_i, or ||a_i||_1 with ``effective=norms``; times n_i with ``weighting=samples``."""
+        """tau_i (``effective=steps``) or ||a_i||_1 (``norms``), times the client's ``factor``."""
         reported = update.extras["steps" if self.effective == "steps" else "norm"]
         return self.factor(update) * reported.item()
 

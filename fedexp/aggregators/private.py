@@ -29,22 +29,24 @@ _REPORTS_NOTHING = {
     "personalization": "none",
     "sampler": "random",
 }
-"""Socket -> an option that sends nothing to the server."""
+"""Socket -> the option of this socket to use instead: it sends nothing to the server."""
 
 
 class Private(Aggregator):
-    """w^t + (sum_k clip(w_k - w^t) + N(0, (z S)^2 I)) / K (McMahan et al., ICLR 2018, Alg. 1).
+    """Averages the clients' clipped steps and adds Gaussian noise, for differential privacy.
 
-    This protects each client's whole data against everyone who sees the global models; the server
-    is trusted. clip scales a step to norm S or less. Each client of the cohort has weight 1, so
-    that one client changes the sum by at most S in norm. K is the size of the drawn cohort (the
-    paper's fixed denominator): a lost update counts as a step of 0.
+    The next weights are w^t + (sum_k clip(w_k - w^t) + N(0, (z S)^2 I)) / K, where z is the noise
+    multiplier (McMahan et al., ICLR 2018, Alg. 1). clip scales a step down to norm S or less. Each
+    client of the cohort has weight 1, so that one client changes the sum by at most S in norm. K is
+    the size of the drawn cohort (the paper's fixed denominator): a lost update counts as a step
+    of 0. The method protects each client's whole data against everyone who sees the global models.
+    The server must be trusted.
 
     ``privacy/epsilon`` is an approximation. Its formula assumes that each of the N clients with
     data takes part independently with probability q = K / N (Poisson sampling); the proof does not
     cover cohorts of fixed size K. The noise comes from the run's seed: a person who knows the seed
-    can subtract the noise. A log line at the start states both limits. Metrics are logged without
-    noise.
+    can subtract the noise. A log line at the start states these two limits. Metrics are logged
+    without noise.
 
     Only parameters may be sent. Parts that report to the server, buffers such as BatchNorm's, and
     samplers whose draws depend on the data are refused.
@@ -52,7 +54,7 @@ class Private(Aggregator):
     Args:
         clip: S, the bound on a step's L2 norm.
         noise_multiplier: z; the noise has the standard deviation z S.
-        delta: the delta of the logged (epsilon, delta) guarantee; must be below 1 / N.
+        delta: the delta of the logged (epsilon, delta) guarantee. It must be below 1 / N.
     """
 
     # The accountant's bound holds for cohorts that are drawn independently of the data.
@@ -85,7 +87,7 @@ class Private(Aggregator):
         self._last_norms: list[float] = []
 
     def setup(self, setting: Setting) -> None:
-        """Find q. Raises InputError: buffers would be sent, or delta is too large."""
+        """Compute q. Raises InputError if buffers would be sent or delta is too large."""
         if buffers := sorted(setting.shared - setting.parameter_shapes.keys()):
             raise InputError(
                 f"aggregator=private: the model has buffers ({buffers[0]}) that noise would break; "
@@ -97,19 +99,21 @@ class Private(Aggregator):
                 f"aggregator.delta={self.delta}: must be below 1/{population}, "
                 "1 / (number of clients with data); use a smaller value"
             )
-        self.seed = setting.seed
+        self.seed = setting.seed if setting.noise_seed is None else setting.noise_seed
         self.cohort = min(setting.clients_per_round, population)
         self.accountant.set(self.noise_multiplier, self.cohort / population)
         LOGGER.info(
             "aggregator=private: privacy/epsilon treats fixed-size cohorts (%d of %d clients) "
-            "as Poisson samples; a person who knows seed=%d can subtract the noise",
+            "as Poisson samples%s",
             self.cohort,
             population,
-            self.seed,
+            f"; a person who knows seed={self.seed} can subtract the noise"
+            if setting.noise_seed is None
+            else "",
         )
 
     def add(self, update: Update, current: Tensors) -> None:
-        """Add one clipped step. Raises InputError: the update holds more than weights."""
+        """Add one clipped step. Raises InputError if the update has more than weights."""
         if update.extras:
             sockets = sorted(update.extras)
             instead = " ".join(f"{name}={_REPORTS_NOTHING[name]}" for name in sockets)
@@ -125,11 +129,11 @@ class Private(Aggregator):
             self._sums[name] = self._sums.get(name, 0) + scale * value
 
     def contribution(self) -> Contribution:
-        """The sums of clipped steps, and the lengths of the steps before clipping."""
+        """The sums of the clipped steps, and the norms of the steps before clipping."""
         return Contribution(self._sums, self._norms)
 
     def set_reduced(self, sums: Tensors, items: Sequence[list[float]]) -> None:
-        """Replace this process's sums and lengths by the sums and lengths of all processes."""
+        """Replace this process's sums and norms by the sums and norms of all processes."""
         self._sums, self._norms = sums, list(chain(*items))
 
     def merge(self, current: Tensors) -> Tensors:
@@ -146,7 +150,7 @@ class Private(Aggregator):
         return merged
 
     def metrics(self) -> dict[str, float]:
-        """(epsilon, delta) of all rounds so far, and how much this cohort was clipped."""
+        """(epsilon, delta) of all rounds so far, and the clipping metrics of this cohort."""
         return {
             "privacy/epsilon": self.accountant.epsilon(self.releases, self.delta),
             "privacy/delta": self.delta,

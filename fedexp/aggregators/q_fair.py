@@ -18,7 +18,8 @@ class QFair(ReportsStartLoss, ServerStep):
     """q-FedAvg (Li et al., ICLR 2020, Alg. 2): minimises sum_k p_k F_k^(q+1) / (q+1).
 
     F_k is the mean cross-entropy of the received model over the client's training data, in eval
-    mode, before local training. With the step D_k = w_k - w, Alg. 2 is
+    mode, before local training. L says how fast the gradient changes (``lipschitz``). With the step
+    D_k = w_k - w, Alg. 2 is
 
         Delta_k = -L F_k^q D_k,
         h_k = q F_k^(q-1) L^2 ||D_k||^2 + L F_k^q,
@@ -28,20 +29,21 @@ class QFair(ReportsStartLoss, ServerStep):
 
         eta_g = sum_k F_k^q / (sum_k F_k^q + q L sum_k F_k^(q-1) ||D_k||^2) <= 1.
 
-    With q = 0 this is FedAvg with uniform weights, to the bit. The weights p_k = n_k / n come from
-    the sampler: the paper draws client k with probability p_k (``sampler=weighted``), and p_k does
-    not appear in the update. Only parameters take the step; buffers are averaged with the weights
-    F_k^q.
+    With q = 0 the result equals that of FedAvg with uniform weights, to the bit. The weights
+    p_k = n_k / n come from the sampler: the paper draws client k with probability p_k
+    (``sampler=weighted``), and p_k does not appear in the update. Only parameters take the step;
+    buffers are averaged with the weights F_k^q.
 
-    A client sends F_k and, unless ``lipschitz`` is given, its learning rate.
+    A client sends F_k. If ``lipschitz`` is None, it also sends its learning rate.
 
     Metric: ``aggregator/step_size``, eta_g.
 
     Args:
         q: 0 gives all clients the same weight; with a larger q, large losses count more.
-        lipschitz: L, how fast the gradient changes; None: 1 / learning rate of the round, as in the
-            paper. Momentum makes local steps longer than the learning rate says; the paper has
-            none. Many local steps make ||D_k|| large and eta_g small: then a smaller L is faster.
+        lipschitz: L, how fast the gradient changes. If None, L = 1 / learning rate of the round, as
+            in the paper. The paper has no momentum; with momentum, local steps are longer than this
+            L assumes. Many local steps make ||D_k|| large and eta_g small. Then a smaller L trains
+            faster.
     """
 
     def __init__(self, q: NonNegativeFloat, lipschitz: PositiveFloat | None) -> None:
@@ -56,11 +58,11 @@ class QFair(ReportsStartLoss, ServerStep):
         return sent
 
     def factor(self, update: PartUpdate) -> float:
-        """F_k^q times the number of the client's draws."""
+        """F_k^q times how often the client was drawn for the cohort."""
         return update.draws * math.pow(_loss(update), self.q)
 
     def summand(self, update: PartUpdate, current: Tensors) -> float:
-        """q L F_k^(q-1) ||D_k||^2 times the number of the client's draws."""
+        """q L F_k^(q-1) ||D_k||^2 times how often the client was drawn for the cohort."""
         lipschitz = self.lipschitz or 1 / update.extras["learning_rate"].item()
         factor = update.draws * self.q * lipschitz * math.pow(_loss(update), self.q - 1)
         return factor * self.square(update, current)
@@ -71,5 +73,5 @@ class QFair(ReportsStartLoss, ServerStep):
 
 
 def _loss(update: PartUpdate) -> float:
-    """F_k."""
+    """F_k plus ``_EPS``."""
     return float(update.extras["loss"].item() + _EPS)

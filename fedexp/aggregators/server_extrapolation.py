@@ -10,20 +10,24 @@ from fedexp.core.messages import PartUpdate, Tensors
 
 
 class ServerExtrapolation(ServerStep):
-    """w <- w + eta_g D, D = sum_i p_i D_i (FedExP; Jhunjhunwala et al., ICLR 2023, Alg. 1).
+    """Multiplies the average step by a step size that grows when the clients' steps disagree.
 
-    D_i = w_i - w is the step of client i, p_i its share in the average over the cohort of M
-    clients. The server step size is eta_g = max(1, sum_i p_i ||D_i||^2 / (2 (||D||^2 + epsilon))).
+    The update is w <- w + eta_g D (FedExP; Jhunjhunwala et al., ICLR 2023, Alg. 1). D_i = w_i - w
+    is the step of client i, and p_i is its share in the average over the cohort of M clients.
+    D = sum_i p_i D_i is the average step. The server step size is
+
+        eta_g = max(1, sum_i p_i ||D_i||^2 / (2 (||D||^2 + epsilon))).
+
     With p_i = 1/M the fraction is sum_i ||D_i||^2 / (2 M (||D||^2 + epsilon)). Opposed steps give a
-    large eta_g; equal steps give eta_g = 1, FedAvg. Only parameters have steps and norms; buffers
-    are averaged.
+    large eta_g. Equal steps give eta_g = 1, as in FedAvg. Only parameters have steps and norms;
+    buffers are averaged.
 
     Metric: ``aggregator/step_size``, eta_g.
 
     Args:
-        weighting: p_i is proportional to n_i (``samples``) or equal for all (``uniform``).
-        epsilon: keeps eta_g finite if the steps cancel. The authors' released code has M epsilon
-            in its place and multiplies epsilon by 0.998^2 in each round.
+        weighting: with ``samples`` p_i is proportional to n_i; with ``uniform`` all p_i are equal.
+        epsilon: keeps eta_g finite if the steps cancel. The authors' released code uses M epsilon
+            instead of epsilon, and multiplies epsilon by 0.998^2 in each round.
     """
 
     def __init__(self, weighting: Literal["samples", "uniform"], epsilon: PositiveFloat) -> None:
@@ -31,7 +35,7 @@ class ServerExtrapolation(ServerStep):
         self.epsilon = epsilon
 
     def summand(self, update: PartUpdate, current: Tensors) -> float:
-        """a_i ||D_i||^2, where a_i is n_i or 1; p_i = a_i / sum a."""
+        """a_i ||D_i||^2, where a_i is n_i or 1, so that p_i = a_i / sum_i a_i."""
         return self.factor(update) * self.square(update, current)
 
     def step_size(self, total: float, step: Tensors) -> float:

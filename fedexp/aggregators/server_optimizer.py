@@ -7,7 +7,7 @@ from pydantic import Field, PositiveFloat
 from torch import Tensor
 
 from fedexp.aggregators.average import Average
-from fedexp.compatibility.traits import NOT_THE_MEAN
+from fedexp.compatibility.traits import NOT_THE_MEAN, TAKES_STALE
 from fedexp.core.messages import Tensors
 from fedexp.core.part import Setting
 
@@ -16,14 +16,15 @@ Moments = dict[str, Tensor]
 
 
 class ServerOptimizer(Average):
-    """w <- w + step(delta), delta = average - w (Reddi et al., ICLR 2021, Alg. 2).
+    """The base of server optimizers: the average step delta is used like a negative gradient.
 
-    Only parameters take the step; buffers are averaged. A subclass defines ``step``. If the new
-    weights or moments are not finite, the server refuses the result, and the moments stay as they
-    were. (With an infinite moment a weight would never move again.)
+    The update is w <- w + lr step(delta), with delta = average - w (Reddi et al., ICLR 2021,
+    Alg. 2). Only parameters take the step; buffers are averaged. A subclass defines ``step``. If
+    the new weights or moments are not finite, the server refuses the result, and the moments stay
+    as they were. (With an infinite moment a weight would never move again.)
     """
 
-    traits = frozenset({NOT_THE_MEAN})
+    traits = frozenset({NOT_THE_MEAN, TAKES_STALE})
 
     def __init__(
         self, weighting: Literal["samples", "uniform"], lr: PositiveFloat, beta1: Decay
@@ -52,7 +53,7 @@ class ServerOptimizer(Average):
         return merged
 
     def step(self, name: str, delta: Tensor) -> Tensor:
-        """The server's step for one parameter, not yet multiplied by the learning rate."""
+        """Compute the server's step for one parameter, not yet multiplied by the learning rate."""
         raise NotImplementedError
 
     def server_state(self) -> dict[str, Any]:
@@ -68,16 +69,18 @@ class Momentum(ServerOptimizer):
     """FedAvgM (Hsu et al., 2019): m <- beta1 m + delta, w <- w + lr m."""
 
     def step(self, name: str, delta: Tensor) -> Tensor:
-        """m."""
+        """Update and return the momentum m."""
         m = self.momentum.get(name, torch.zeros_like(delta)).to(delta.device)
         self.momentum[name] = self.beta1 * m + delta
         return self.momentum[name]
 
 
 class Adaptive(ServerOptimizer):
-    """m <- beta1 m + (1 - beta1) delta; w <- w + lr m / (sqrt(v) + tau).
+    """The base of adaptive server optimizers (FedOpt).
 
-    v starts from tau^2; a subclass defines v's recursion in ``second_moment``.
+    The momentum is m <- beta1 m + (1 - beta1) delta, and the update is
+    w <- w + lr m / (sqrt(v) + tau). The second moment v starts from tau^2. A subclass defines in
+    ``second_moment`` how delta^2 changes v.
     """
 
     def __init__(
@@ -101,7 +104,7 @@ class Adaptive(ServerOptimizer):
         return self.momentum[name] / (self.variance[name].sqrt() + self.tau)
 
     def second_moment(self, v: Tensor, squared: Tensor) -> Tensor:
-        """The next v, given delta^2."""
+        """The next second moment, from the last one ``v`` and ``squared`` = delta^2."""
         raise NotImplementedError
 
     def server_state(self) -> dict[str, Any]:
@@ -118,7 +121,7 @@ class Adam(Adaptive):
     """FedAdam: v <- beta2 v + (1 - beta2) delta^2."""
 
     def second_moment(self, v: Tensor, squared: Tensor) -> Tensor:
-        """An exponential average."""
+        """The exponential moving average of delta^2."""
         return self.beta2 * v + (1 - self.beta2) * squared
 
 
@@ -135,7 +138,7 @@ class Adagrad(Adaptive):
         super().__init__(weighting, lr, beta1, beta2=0, tau=tau)
 
     def second_moment(self, v: Tensor, squared: Tensor) -> Tensor:
-        """The sum over all rounds."""
+        """The sum of delta^2 over all rounds."""
         return v + squared
 
 
@@ -143,5 +146,5 @@ class Yogi(Adaptive):
     """FedYogi: v <- v - (1 - beta2) delta^2 sign(v - delta^2)."""
 
     def second_moment(self, v: Tensor, squared: Tensor) -> Tensor:
-        """A step from v towards delta^2; its length depends on delta^2 only."""
+        """Move v towards delta^2. The size of this change depends on delta^2 only."""
         return v - (1 - self.beta2) * squared * torch.sign(v - squared)

@@ -15,16 +15,18 @@ from fedexp.core.reducible import Contribution
 
 
 class ServerStep(Average):
-    """w <- w + eta_g D, D = sum_k a_k D_k / sum_k a_k, D_k the step of client k from w.
+    """Moves the global weights by the average step of the clients times a step size eta_g.
 
-    A subclass computes one number for each client in ``summand``, and eta_g from their sum in
-    ``step_size``. It may replace D_k in ``add``. With eta_g = 1 the result equals that of
-    ``Average`` to the bit. Only parameters have steps; buffers are averaged.
+    The update is w <- w + eta_g D with the average step D = sum_k a_k D_k / sum_k a_k. D_k is the
+    step of client k from w. A subclass computes one number for each client in ``summand``, and
+    eta_g from the sum of these numbers in ``step_size``. It may replace D_k in ``add``. With
+    eta_g = 1 the result equals that of ``Average`` to the bit. Only parameters have steps; buffers
+    are averaged.
 
     Metric: ``aggregator/step_size``, eta_g.
 
     Args:
-        weighting: a_k is n_k (``samples``) or 1 (``uniform``).
+        weighting: with ``samples`` a_k is the number of samples n_k; with ``uniform`` it is 1.
     """
 
     traits = frozenset({NOT_THE_MEAN})
@@ -39,20 +41,20 @@ class ServerStep(Average):
         self.parameters = frozenset(setting.parameter_shapes)
 
     def summand(self, update: PartUpdate, current: Tensors) -> float:
-        """A number of this client; ``step_size`` gets the sum over the cohort."""
+        """Compute a number for this client; ``step_size`` gets the sum over the cohort."""
         raise NotImplementedError
 
     def step_size(self, total: float, step: Tensors) -> float:
-        """eta_g of this round.
+        """Compute eta_g of this round.
 
         Args:
-            total: the sum of the clients' summands; ``self.total`` is sum_k a_k.
-            step: D; name of a parameter -> float64 tensor.
+            total: the sum of the clients' summands. (``self.total`` is sum_k a_k.)
+            step: the average step D: name of a parameter -> float64 tensor.
         """
         raise NotImplementedError
 
     def add(self, update: Update | PartUpdate, current: Tensors) -> None:
-        """Add one update to the sums, and keep its summand."""
+        """Add one update to the sums, and store its summand."""
         super().add(update, current)
         self._summands.append(self.summand(of_aggregator(update), current))
 
@@ -62,7 +64,7 @@ class ServerStep(Average):
         return replace(average, items=(average.items, self._summands))
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """Replace this process's sums and summands by the totals of all processes."""
+        """Replace this process's sums and summands by the sums and summands of all processes."""
         averages, summands = zip(*items, strict=True)
         super().set_reduced(sums, averages)
         self._summands = list(chain(*summands))

@@ -57,12 +57,12 @@ class AdaptPlugins(Callback):
 
 
 class SweepTable(Callback):
-    """Prints the table of all jobs and writes it to ``sweep.csv``; names the failed jobs."""
+    """Prints the table of a sweep's jobs, writes it to ``sweep.csv``, and names failed jobs."""
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Called by Hydra in the parent after the last job; exits with 1 if a job failed.
 
-        In a contest failed jobs are only named, since trials may fail.
+        In a contest, where trials may fail, it only names the failed jobs.
         """
         from fedexp.papers.report import PaperReport
         from fedexp.reporting.sweep import jobs, report_sweep

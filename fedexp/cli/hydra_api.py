@@ -15,7 +15,7 @@ _IS_OLD = hydra.__version__.startswith("1.3.")
 _HAS_OLD_NAMES = omegaconf.__version__.startswith("2.3.")  # other register_resolver
 _BASE = {"version_base": "1.3"} if _IS_OLD else {}
 _EXECUTED = ("fedexp.*", "hydra_plugins.*", "logging.*", "colorlog.*", "optuna.*")
-"""What Hydra 1.4 may call by a name in its own node: callbacks, log handlers, Optuna's samplers."""
+"""Names of what the node ``hydra`` may call in Hydra 1.4: callbacks, log handlers, samplers."""
 
 
 def command(config_folder: str) -> Callable[[Callable[[DictConfig], Any]], Callable[[], None]]:
@@ -46,8 +46,8 @@ def runs_one_by_one(launcher: Launcher) -> bool:
 def job_config(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[str]) -> DictConfig:
     """The config of one job of a sweep, composed from the sweep's config and the job's overrides.
 
-    Hydra 1.3 composes it in the same way. Hydra 1.4 refuses a job whose config has another sweeper
-    than the sweep, such as a cell of a table or a trial of a search.
+    The result is that of Hydra 1.3. Hydra 1.4 itself would refuse a job whose config has another
+    sweeper than the sweep, such as a cell of a table or a trial of a search.
     """
     typed: Any = OmegaConf.to_container(sweep.hydra.overrides.hydra)
     name = sweep.hydra.job.config_name

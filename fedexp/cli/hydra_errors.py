@@ -24,7 +24,7 @@ _FURTHER_ADVICE = ("\nConfig search path", "\nSee https", "\nTo append to your c
 
 @contextmanager
 def one_line(overrides: Sequence[str], folder: Path) -> Iterator[None]:
-    """Raise Hydra's errors about ``overrides`` as InputError, in one line with Hydra's words.
+    """Turn Hydra's errors about ``overrides`` into InputErrors with Hydra's words in one line.
 
     Args:
         overrides: the overrides on the command line.

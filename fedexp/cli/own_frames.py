@@ -1,4 +1,4 @@
-"""Shorter tracebacks, in which a user finds the own code."""
+"""Shorter tracebacks, in which users find their own code."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ from types import FrameType, TracebackType
 _FULL = "FEDEXP_FULL_ERROR"
 _FEDEXP = str(Path(__file__).resolve().parents[1])
 _LIBRARIES = ("<", *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "scripts")))
-"""How the names of files begin whose code is neither the user's nor fedexp's."""
+"""Beginnings of the file names of Python's library and of installed packages."""
 
 _Call = tuple[FrameType, int]
 """A frame and the line that it has reached."""
@@ -20,10 +20,10 @@ _Call = tuple[FrameType, int]
 def shorten(error: BaseException) -> BaseException:
     """Shorten the error's traceback, and add a note about how to see all calls.
 
-    The traceback begins at the first call in a user's own file and leaves out calls of fedexp.
-    Without a call in a user's file the mistake is fedexp's: then only calls of fedexp are kept.
-    The errors that caused this error are shortened, too. With ``FEDEXP_FULL_ERROR=1`` in the
-    environment nothing is left out.
+    The traceback begins at the first call in a user's file and leaves out fedexp's calls. If there
+    is no call in a user's file, the mistake is fedexp's, and only fedexp's calls are shown. The
+    errors that caused this error are shortened, too. With ``FEDEXP_FULL_ERROR=1`` in the
+    environment all calls are shown.
     """
     if os.environ.get(_FULL):
         return error

@@ -15,10 +15,10 @@ _ROWS = 40
 
 
 def print_partition(path: Path, console: Console) -> None:
-    """Print ``partition.csv``: each client's samples, in all and of each class, and its classes.
+    """Print ``partition.csv``: each client's samples, all and by class, and number of classes.
 
-    If the columns of the classes do not fit, one column names each client's largest class. Of many
-    clients the first 40 are printed.
+    If the columns of the classes do not fit, one column names each client's largest class instead.
+    At most the first 40 clients are printed.
     """
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.reader(file)

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from fedexp.errors import InputError
 from fedexp.papers.report import PaperReport
+from fedexp.reporting.curves import AXES
 from fedexp.reporting.files import DEFAULTS, FORMATS, write
 from fedexp.reporting.report import Report
 from fedexp.reporting.statistics import STATISTICS
@@ -30,8 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             options.targets,
             options.metrics,
             options.smooth,
+            options.against,
         )
-        _print(made)
+        print_report(made)
         if options.to is not None:
             for path in write(made, options.to, options.format, options.figures == "all"):
                 print(path)
@@ -47,7 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(f"fedexp-report: {error}") from None
 
 
-def _print(made: Report) -> None:
+def print_report(made: Report) -> None:
+    """Print the tables and the unfinished runs."""
     console = Console(highlight=False, markup=False, soft_wrap=True)
     for line in made.heading:
         console.print(line)
@@ -92,7 +95,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--statistic", choices=STATISTICS, default="final", help="the statistic in the tables")
     add(
         "--targets",
-        type=_accuracies,
+        type=read_accuracies,
         default=(),
         metavar="0.5,0.6",
         help="count the rounds to these accuracies",
@@ -111,6 +114,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="also write a report in W&B; with --to its files become an artifact",
     )
     add(
+        "--against",
+        choices=AXES,
+        default="round",
+        help="draw curves over rounds, simulated seconds or bytes sent",
+    )
+    add(
         "--smooth",
         action="store_true",
         help="smooth the curves (Savitzky-Golay 13, 3), also for counting rounds",
@@ -122,7 +131,8 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(each for each in text.split(",") if each)
 
 
-def _accuracies(text: str) -> tuple[float, ...]:
+def read_accuracies(text: str) -> tuple[float, ...]:
+    """The accuracies in ``text``, joined by commas. Raises argparse.ArgumentTypeError."""
     try:
         found = tuple(float(each) for each in _names(text))
     except ValueError:

@@ -1,4 +1,4 @@
-"""The folder of a run or sweep: a new folder, or with ``resume`` an earlier launch's folder."""
+"""The folder of a run or sweep: a new one, or with ``resume`` the folder of an earlier start."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def register_resolvers() -> None:
 
 
 def with_saved_overrides(overrides: Sequence[str]) -> list[str]:
-    """Put the saved overrides of the run or sweep in ``resume=FOLDER`` before the typed overrides.
+    """Put the overrides that are saved in ``resume=FOLDER`` before the typed overrides.
 
-    Thus ``resume=FOLDER`` alone repeats the saved config. A typed override replaces a saved
-    override of its key.
+    So ``resume=FOLDER`` alone repeats the config of that run or sweep. A typed override replaces a
+    saved override of the same key.
 
     Args:
         overrides: the typed arguments, with flags; a sweep is resumed with the flag ``-m``.
@@ -74,7 +74,7 @@ def _without(arguments: Sequence[str]) -> list[str]:
 
 
 def choose_run_folder(root: str, new: str, *, _root_: DictConfig) -> str:
-    """Choose the folder of a run; all processes of the run use the choice of rank 0.
+    """Choose the folder of a run; all processes of the run use the folder that rank 0 chooses.
 
     Args:
         root: the folder of all runs, which are two levels below it.
@@ -138,8 +138,8 @@ def _searched(node: DictConfig) -> Path:
     """The folder in which ``resume=auto`` has searched for runs or sweeps.
 
     Args:
-        node: ``hydra.run`` or ``hydra.sweep``. If its ``dir`` is typed, only this folder is
-            searched.
+        node: ``hydra.run`` or ``hydra.sweep``. If the user has typed its ``dir``, only that folder
+            is searched.
     """
     written = str(OmegaConf.to_container(node, resolve=False)["dir"])  # type: ignore[index, call-overload]
     searched = re.match(r"\$\{(?:run|sweep)_folder:([^,]+),", written)
@@ -178,7 +178,7 @@ def check_sweep_folder(config: DictConfig) -> None:
 
 
 def check_run(folder: Path, config: Any) -> None:
-    """Raise InputError unless a launch with ``config`` may use ``folder``."""
+    """Raise InputError unless a run with ``config`` may start or resume in ``folder``."""
     with _usable("hydra.run.dir", folder), suppress(FileNotFoundError, NotADirectoryError):
         folder.stat()
     run_folder.check(folder, config)
@@ -225,7 +225,7 @@ def _valid_config(cfg: DictConfig) -> Any:
 
 
 def _identifying(overrides: Sequence[str], of_hydra: Sequence[str]) -> list[str]:
-    """The overrides that identify a sweep, in order: the numbers of the jobs depend on it."""
+    """The overrides that identify a sweep, in order, because job numbers depend on the order."""
     jobs = [each for each in of_hydra if each.lstrip("+").startswith(_JOBS)]
     kept = (o for o in overrides if not may_change(override_key(o)))
     return [*kept, *jobs]

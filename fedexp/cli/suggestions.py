@@ -53,15 +53,15 @@ _SYNONYMS = {
     "precision": "engine.precision",
     "val_fraction": "data.validation",
 }
-"""A word of other frameworks -> the key or group."""
+"""A name in other frameworks or papers -> the key or config group of fedexp."""
 
 
 def suggested_key(unknown: str, overrides: Sequence[str], folder: Path) -> str:
     """A sentence of advice about an unknown key; empty if no key is similar.
 
-    The sentence follows Hydra's error message. Candidates, in this order: keys of the config whose
-    last part has the unknown name; keys that other frameworks call by the unknown name; keys of
-    similar spelling. A key that the chosen options do not have is never suggested.
+    The sentence follows Hydra's error message. Keys of the config whose last part is the unknown
+    name come first, then keys that other frameworks call by this name, then keys of similar
+    spelling. A key that the chosen options do not have is never suggested.
 
     Args:
         unknown: the key, for example "batch_size".
@@ -116,7 +116,7 @@ def _keys_in_use(overrides: Sequence[str], folder: Path) -> list[str]:
 
 
 def _choices(overrides: Sequence[str], folder: Path) -> Iterator[tuple[str, str]]:
-    """(group, option) of each override that chooses an option; for a sweep the first option."""
+    """(group, option) of each override that chooses an option; of swept options, the first one."""
     for typed in overrides:
         group, equals, option = typed.partition("=")
         is_group = equals and (folder / group.lstrip("+")).is_dir() and not group.startswith("-")
@@ -125,7 +125,7 @@ def _choices(overrides: Sequence[str], folder: Path) -> Iterator[tuple[str, str]
 
 
 def _strays(choices: Mapping[str, str], config: Any, folder: Path) -> set[str]:
-    """Keys below a group that only a preset sets and the group's chosen option does not have."""
+    """Keys below a group that only a preset sets, while the group's chosen option lacks them."""
     common: Any = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
     strays: set[str] = set()
     for group, option in choices.items():

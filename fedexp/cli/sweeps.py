@@ -2,8 +2,8 @@
 
 Hydra first composes one config for the whole sweep, without the swept values. With
 ``algorithm=fednh,fednh_paper head.rho=0.9`` this config does not have FedNH's head yet, and Hydra
-would reject ``head.rho`` as unknown. Rewritten as a sweep over one value,
-``head.rho=choice(0.9)``, the key is checked in each job instead.
+would reject ``head.rho`` as unknown. So the override is rewritten as a sweep over one value,
+``head.rho=choice(0.9)``. Hydra then checks the key in each job instead.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def check_in_jobs(arguments: Sequence[str], folder: Path) -> list[str]:
 
 
 def minutes(config: DictConfig) -> float | None:
-    """The time limit of a sweep, ``limits.minutes``; None if it has no limit.
+    """The time limit of a sweep, ``limits.minutes``; None if the sweep has no limit.
 
-    Also None for a value that is not a positive number: each job will reject the value.
+    The result is also None if the value is not a positive number, since each job rejects it.
     """
     found = OmegaConf.select(config, "limits.minutes")
     return float(found) if isinstance(found, int | float) and found > 0 else None
@@ -55,7 +55,7 @@ def is_multirun(arguments: Sequence[str]) -> bool:
 
 
 def sweep_name(folder: Path) -> str:
-    """The name of the sweep in this folder: the swept keys, or the table, and the folder's name.
+    """The name of a sweep: the swept keys or the name of the table, then the folder's name.
 
     For example ``algorithm partition.beta 12-30-00-a1b2``.
     """
@@ -72,7 +72,7 @@ def sweep_name(folder: Path) -> str:
 
 
 def _has_values(override: Override) -> bool:
-    """Whether the override sweeps several values; sweeps of ``check_in_jobs`` have one value."""
+    """Whether the override sweeps several values, unlike a sweep that ``check_in_jobs`` makes."""
     if not override.is_sweep_override():
         return False
     return not override.is_discrete_sweep() or len(list(override.sweep_iterator())) > 1

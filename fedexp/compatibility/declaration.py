@@ -17,10 +17,10 @@ class Declaration:
     Attributes:
         key: the component's name in error lines, such as "head" or "engine.compile=true".
         traits: the component's properties; other components may need or forbid them.
-        needs: trait -> the error if no other component has the trait.
-        forbids: trait -> the error if another component has the trait; ``{other}`` in the error
-            stands for the key of the first such component.
-        discourages: trait -> the warning if another component has the trait.
+        needs: trait -> the error that is raised if no other component has the trait.
+        forbids: trait -> the error that is raised if another component has the trait. ``{other}``
+            in the error stands for the key of the first such component.
+        discourages: trait -> the warning that is logged if another component has the trait.
     """
 
     key: str
@@ -37,12 +37,12 @@ def declared(key: str, component: object) -> Declaration:
 
 
 def needed(subject: str, trait: str, lacking: str, advice: str) -> dict[str, str]:
-    """One entry of ``needs``: ``subject`` needs the trait; the error names what is ``lacking``."""
+    """Make an entry of ``needs``: the error says that ``lacking`` lacks what ``subject`` needs."""
     return {trait: f"{subject}: needs {trait}, which {lacking} lacks; {advice}"}
 
 
 def check(declarations: Sequence[Declaration], logger: Logger) -> None:
-    """Raise InputError for the first conflict; warn of discouraged combinations."""
+    """Raise InputError for the first conflict; log a warning for discouraged combinations."""
     for declaration in declarations:
         others = [each for each in declarations if each is not declaration]
         for trait, message in declaration.needs.items():

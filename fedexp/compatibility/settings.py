@@ -25,6 +25,7 @@ def declared_settings(config: Config) -> Iterator[Declaration]:
     setting needs or forbids.
     """
     yield from _of_engine(config.engine)
+    yield Declaration("fedexp", frozenset({Need.SIMULATION}))
     model, keeps = config.model, config.local.keep_optimizer
     if weights := model.node.get("weights"):
         yield Declaration(f"model.weights={weights}", frozenset({GIVEN_WEIGHTS}))
@@ -57,7 +58,7 @@ def declared_data_settings(config: Config, dataset: str) -> Iterator[Declaration
     """
     data, partition = config.data, config.partition
     whole, classes = Need.ALL_CLIENTS, Need.CLASS_LABELS
-    # Key, configured value, the value that needs nothing, and the needs of every other value.
+    # Each row: key, configured value, the value that needs nothing, the needs of all other values.
     table: list[tuple[str, object, object, tuple[Need, ...]]] = [
         ("clients.held_out", config.clients.held_out, 0, (whole,)),
         ("data.subset", data.subset, None, (whole,)),

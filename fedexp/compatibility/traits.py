@@ -1,19 +1,21 @@
 """Traits: properties that some components have and other components need, forbid or discourage.
 
-A trait is any string. fedexp's components use the traits below; your own may use further traits.
+A trait is any string. fedexp's components use the traits below; components that you write may use
+further traits.
 """
 
 from enum import StrEnum
 
 
 class Need(StrEnum):
-    """A property of the data or of the method; in an error line its words follow "needs"."""
+    """A property of the data or of the method. In an error line, its text follows "needs"."""
 
     GLOBAL_MODEL = "a global model"
     CLASS_LABELS = "one class for each sample"
     TEST_CLASSES = "a test split of the classes that clients train on"
     ALL_CLIENTS = "the samples of all clients at once"
     IMAGES = "images"
+    SIMULATION = "a simulation, whose clients are all in reach"
 
 
 # Traits of parts.
@@ -21,6 +23,7 @@ ADDS_DRIFT = "adds the mean drift of the clients to the global model"
 CLASS_PROTOTYPES = "sends class prototypes"
 DRAWS_BY_SIZE = "draws clients with odds proportional to their samples"
 DRAWS_REPEATEDLY = "can draw a client several times a round"
+EXPECTS_CURRENT = "may need updates that started from the current global model"
 FIXED_CLASSIFIER = "trains the head's classifier in tuning only"
 FIXED_HEAD = "has a head without anything to train"
 LEAVES_OUT_CLASSES = "gives the classes that a client lacks the logit -inf"
@@ -35,6 +38,7 @@ PRIVATE_BACKBONE = "shares no weight of the backbone"
 PROXIMAL_POINTS = "takes local steps to the proximal points of the objective"
 RUNNING_STATISTICS = "normalises features with running statistics in the head"
 SECOND_DERIVATIVES = "takes second derivatives of the model"
+TAKES_STALE = "takes updates that started from earlier global models"
 TUNED_CLASSIFIER = "has a classifier that is trained in tuning only"
 UNIFORM_COHORTS = "draws cohorts uniformly, whatever is known of the clients"
 UNTRAINED_CLASSIFIER = "scores the global model with a classifier that no client trains"
@@ -53,5 +57,6 @@ KEEPS_MOMENTUM = "keeps the local optimizer's momentum over rounds"
 ON_GPU = "trains on a GPU"
 SAVES_ROUNDS = "saves checkpoints"
 CHOOSES_BY_DEVICE = "lets the clients' devices decide whose updates count"
+SHORTENS_STEPS = "shortens the steps of updates that come late"
 SIMULATED_TIME = "simulates the clients' devices"
 SEVERAL_PROCESSES = "trains in several processes"

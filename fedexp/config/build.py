@@ -59,7 +59,7 @@ def build(
 
 
 def locate_kind(key: str, name: Any, kind: type) -> Callable[..., Any]:
-    """Find the class or function with this dotted name, and check what it makes, without a call.
+    """Find the class or function with this dotted name, and check that it makes a ``kind``.
 
     A class must be a subclass of ``kind``. A function must be annotated to return a ``kind``.
     Raises InputError.
@@ -160,7 +160,7 @@ def check(model: type[_Model], values: dict[str, Any], prefix: str) -> _Model:
 
 
 def _one_line(error: ValidationError, model: type[BaseModel], prefix: str) -> str:
-    """The error line of one problem; an unknown key goes first: it may explain a missing key."""
+    """The error line for one problem, if possible an unknown key: it may explain a missing key."""
     problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
     cause = problem.get("ctx", {}).get("error")
     if isinstance(cause, InputError):  # raised by a validator for a node inside this node

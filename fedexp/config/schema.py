@@ -231,7 +231,7 @@ class TrackerOption(Common):
 
 
 class Tracking(Group):
-    """Where metrics and figures are recorded."""
+    """Where metrics and figures are written."""
 
     trackers: dict[str, TrackerOption | None]
     wandb: Wandb
@@ -264,6 +264,7 @@ class Config(Group):
     availability: Node
     compression: Node
     download: Annotated[Node, BeforeValidator(_not_an_option)]
+    coordination: Node
     engine: Engine
     evaluation: Evaluation
     measure: dict[str, Node | None]
@@ -276,7 +277,7 @@ class Config(Group):
 
     @property
     def targets(self) -> list[float]:
-        """Target accuracies of the global model; a run records when it first reaches each one."""
+        """Target accuracies; the summary has the first round that reached each of them."""
         return list((self.measure.get("global") or {}).get("targets", ()))
 
 

@@ -90,10 +90,11 @@ class ClientModule(LocalModel):
         step: Tensor | int | None = None,
         in_last_epoch: Tensor | bool | None = None,
     ) -> tuple[Tensor, Forward]:
-        """The local objective and its forward pass; nothing is recorded.
+        """The local objective, a scalar to differentiate, and its forward pass.
 
-        ``Forward`` explains ``real`` [B], ``step`` and ``in_last_epoch``; ``step`` and
-        ``in_last_epoch`` default to the values of the turn.
+        A call does not change the turn's step count and metrics. ``Forward`` explains ``real`` [B],
+        ``step`` and ``in_last_epoch``. By default ``step`` and ``in_last_epoch`` have the turn's
+        values.
         """
         loss, forward = self.data_loss(batch, real, step, in_last_epoch)
         with full_precision(forward.z):
@@ -123,9 +124,9 @@ class ClientModule(LocalModel):
 
     @torch.no_grad()
     def unclipped_gradient(self) -> Tensors:
-        """Name -> term to add to a parameter's gradient after clipping; most parts have none.
+        """The terms to add to the gradients after clipping: parameter name -> tensor.
 
-        See ``Regularizer.unclipped_gradient``.
+        Most methods have none. See ``Regularizer.unclipped_gradient``.
         """
         return self._penalty.unclipped_gradient(self.trained_parameters())
 
@@ -135,7 +136,7 @@ class ClientModule(LocalModel):
         return self.personalization.penalty if self.is_personal else self.regularizer
 
     def on_after_backward(self) -> None:
-        """Replace the gradients if the method takes them at other weights; a Trainer calls this."""
+        """Replace the gradients if the method uses those at other weights; a Trainer calls this."""
         if not self.has_plain_gradient:
             self._step_gradient.replace()
 
@@ -182,14 +183,14 @@ class ClientModule(LocalModel):
     def batch_gradient(
         self, batch: Batch, at: Mapping[str, Tensor], scale: float = 1.0
     ) -> tuple[Tensor, Tensors]:
-        """The loss on one batch, a scalar, and name -> gradient; both multiplied by ``scale``.
+        """The loss on one batch times ``scale``, a scalar, and its gradient (name -> tensor).
 
-        Loss and train mode are as in ``loss_gradient``. Nothing changes in the model.
+        Loss and train mode are as in ``loss_gradient``. The model does not change.
 
         Args:
             batch: the samples.
-            at: name -> value of each parameter to differentiate; other parameters keep the client's
-                values.
+            at: name -> value. The gradient with respect to these parameters is computed at these
+                values. The other parameters have the client's values.
             scale: factor of the loss.
         """
         self.train()
@@ -237,7 +238,7 @@ class ClientModule(LocalModel):
             data: the client's training data.
             message: the message that the client received.
             personal: whether a personal model is trained.
-            round: selects the batches and the learning rate; None: the message's round.
+            round: the round whose batches and learning rate are used. If None, the message's round.
         """
         self.turn = Turn(data, message, message.round if round is None else round, personal)
         self._plain_sgd = False
@@ -247,7 +248,7 @@ class ClientModule(LocalModel):
             self.frozen_copies.set(self.weights)
 
     def resume_turn(self, turn: Turn) -> None:
-        """Continue an earlier turn; the caller copies its weights in afterwards."""
+        """Continue an earlier turn; the caller then copies the client's weights in."""
         self._features = None
         self.turn = turn
 
@@ -292,7 +293,7 @@ class ClientModule(LocalModel):
         self.turn.logged.update(values)
 
     def compare(self, name: str, step: Tensors) -> None:
-        """Log under ``name`` how well a step in parameter space matches the global step."""
+        """Log under ``name`` the cosine of a step in parameter space with the global step."""
         self.turn.directions[name] = step
 
     def train_on(self, data: LocalData) -> None:
@@ -314,9 +315,9 @@ class ClientModule(LocalModel):
     ) -> tuple[Tensor, Tensor]:
         """Features z [n, d] and labels [n] of this client's training data under its current model.
 
-        If each token has a target, n counts tokens. The model is in eval mode. If ``augment`` is
-        given and training augments, the inputs are augmented with this generator. Otherwise the
-        result is computed once and shared by all parts that report after training.
+        If each token has a target, n counts tokens. The model is in eval mode. If ``augment`` is a
+        generator and local training augments, the generator augments the inputs. Otherwise the
+        result is computed once, and all parts that report after training share it.
         """
         if augment is not None and self.data.is_augmented:
             return self._compute_features(self.data.batches(batch_size, augment))

@@ -31,11 +31,11 @@ class GradientAt(Protocol):
 
         Args:
             parameters: name -> value of every trained parameter.
-            part: the number of the part of the batch, from 0.
+            part: which part of the batch to use, from 0.
             parts: number of parts of nearly equal size that the batch is divided into.
 
-        If a part has no sample, the regularizer alone has a gradient. Running statistics do not
-        change.
+        If this part of the batch has no sample, the result is the gradient of the regularizer
+        alone. Running statistics do not change.
         """
 
 
@@ -44,7 +44,7 @@ class LocalData(Protocol):
 
     Attributes:
         client: the client's number, 0 to N-1.
-        num_samples: n_k.
+        num_samples: n_k, the number of training samples.
         class_counts: [C] training samples of each class.
         labels: [n_k] int64 class of each training sample; if each token has a target, the target
             of the last token that is not ignored.
@@ -76,7 +76,7 @@ class LocalData(Protocol):
         """Shuffled and augmented batches; each iteration over them is the next epoch."""
 
     def batches(self, batch_size: int, augment: Generator | None = None) -> Iterator[Batch]:
-        """The training samples once, in order; ``augment`` works as in ``inputs``."""
+        """Batches of all training samples, not shuffled; ``augment`` works as in ``inputs``."""
 
 
 class Client(Protocol):
@@ -133,7 +133,7 @@ class Client(Protocol):
         """Log these named values; the log shows their means over the clients."""
 
     def compare(self, name: str, step: Tensors) -> None:
-        """Log under ``name`` how well a step in parameter space matches the global step."""
+        """Log under ``name`` the cosine of a step in parameter space with the global step."""
 
     def train_on(self, data: LocalData) -> None:
         """Use ``data`` as the training data in this round."""
@@ -169,21 +169,21 @@ class Client(Protocol):
     def batch_gradient(
         self, batch: Batch, at: Mapping[str, Tensor], scale: float = 1.0
     ) -> tuple[Tensor, Tensors]:
-        """The loss on one batch, a scalar, and name -> gradient; both multiplied by ``scale``.
+        """The loss on one batch times ``scale``, a scalar, and its gradient (name -> tensor).
 
-        ``at``: name -> value of each parameter to differentiate; the gradient is taken at these
-        values. Loss and train mode are as in ``loss_gradient``. Nothing changes in the model.
+        ``at`` is name -> value. The gradient with respect to these parameters is computed at these
+        values. Loss and train mode are as in ``loss_gradient``. The model does not change.
         """
 
     def load(self, weights: Mapping[str, Tensor]) -> None:
         """Copy ``weights`` into the model; weights of other names do not change.
 
-        Called in ``begin``, it sets the weights that training starts from. The frozen copies do not
+        A call in ``begin`` sets the weights that training starts from. The frozen copies do not
         change.
         """
 
     def logits_with(self, weights: Tensors, inputs: Tensor) -> Tensor:
-        """Logits [B, C] in eval mode with ``weights`` in place of the model's own."""
+        """Logits [B, C] in eval mode with ``weights`` in place of the client's weights."""
 
     def optimizer_for(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """A fresh local optimizer of this round over ``parameters``."""

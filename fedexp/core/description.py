@@ -14,7 +14,7 @@ class Description:
         input_shape: shape of one input: [channels, height, width], [features], or [length] for a
             sequence of tokens.
         classes: the class names, in label order.
-        superclasses: the group of each class; empty if there are no groups (CIFAR-100 has some).
+        superclasses: the name of each class's group; empty if the dataset has no groups.
         unseen_classes: the classes of the test split, if they differ from ``classes`` (FC100).
             Predictions then cannot be compared with test labels.
         vocabulary: number of different tokens if inputs are sequences of token ids; otherwise 0.

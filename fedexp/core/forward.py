@@ -1,4 +1,4 @@
-"""The forward pass of backbone and head, and means over a batch's real samples."""
+"""The forward pass of backbone and head, and means over the samples of a padded batch."""
 
 from collections.abc import Callable
 from functools import partial
@@ -43,7 +43,7 @@ def full_precision(tensor: Tensor) -> torch.autocast:
 
 
 def autocast_like(device_type: str) -> Callable[[], torch.autocast]:
-    """A maker of contexts with the mixed precision that is on now for this type of device."""
+    """A function that makes contexts with the current mixed precision of this device type."""
     enabled = torch.is_autocast_enabled(device_type)
     dtype = torch.get_autocast_dtype(device_type)
     return partial(torch.autocast, device_type, dtype, enabled)
@@ -72,7 +72,7 @@ class Forward(NamedTuple):
         z: features [B, d].
         logits: [B, C].
         targets: labels [B].
-        real: [B] 1 for a sample and 0 for padding, so that batches of several lengths can be
+        real: [B] 1 for a sample and 0 for padding, so that batches of different sizes can be
             stacked; None if all rows are samples. ``mean`` leaves padding out.
         levels: the features of the backbone's stages, [B, width of the stage] each, float32; empty
             unless the loss sets ``Loss.levels``.

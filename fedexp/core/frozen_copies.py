@@ -48,7 +48,7 @@ class FrozenCopy(nn.Module):
 
     @torch.no_grad()
     def set(self, weights: Tensors) -> None:
-        """Copy in ``weights``, named as in ``ClientModule.weights``; other tensors stay."""
+        """Copy ``weights`` in, named as in ``ClientModule.weights``; others do not change."""
         for name, buffer in self.named_buffers():
             if name in weights:
                 buffer.copy_(weights[name])
@@ -74,7 +74,7 @@ class FrozenCopies(nn.ModuleDict):
 
 
 def _freeze(module: nn.Module) -> None:
-    """Turn the module's own parameters and buffers into non-persistent buffers."""
+    """Turn the parameters and buffers of ``module`` itself into non-persistent buffers."""
     for name, parameter in list(module.named_parameters(recurse=False, remove_duplicate=False)):
         delattr(module, name)
         module.register_buffer(name, parameter.detach(), persistent=False)

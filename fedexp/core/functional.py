@@ -19,7 +19,7 @@ def functional(client: Client, message: Message) -> Functional:
 
     Args:
         client: the resident module; a call does not change it.
-        message: has the value of every shared weight that a call does not give.
+        message: a call uses its value for every shared weight that the call does not pass.
     """
     received = _received(cast(Head, client.head), message)
     derived = {f"head.{name}": value for name, value in received.items()}

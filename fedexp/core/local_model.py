@@ -56,7 +56,7 @@ class LocalModel(LightningModule):
         return ((n, p) for n, p in self.tensor_index.parameters() if n.startswith(self._trainable))
 
     def logits_with(self, weights: Tensors, inputs: Tensor) -> Tensor:
-        """Logits [B, C] in eval mode with ``weights`` in place of the model's own.
+        """Logits [B, C] in eval mode with ``weights`` in place of the module's weights.
 
         The module itself does not change.
         """
@@ -69,7 +69,7 @@ class LocalModel(LightningModule):
 
     @property
     def stored_parameters(self) -> int:
-        """Count of numbers that local training holds: model, frozen copies, the parts' buffers."""
+        """How many numbers training holds in the model, frozen copies and the parts' buffers."""
         held = chain(self.tensor_index.everything(), self.tensor_index.fixed())
         return sum(value.numel() for _, value in held)
 

@@ -143,7 +143,7 @@ def _traffic(sent: Message | Update) -> int:
 
 
 def copied(message: Message) -> Message:
-    """A deep copy of the message to all: parts may later change the tensors that they sent."""
+    """A deep copy of the message, because parts may later change the tensors that they sent."""
     extras = {part: _copy(tensors) for part, tensors in message.extras.items()}
     return Message(message.round, _copy(message.weights), extras)
 

@@ -53,7 +53,7 @@ class Setting:
         num_clients: N, the size of the population.
         clients_per_round: K, the size of a cohort.
         class_counts: [N, C] training samples of each class at each client, int64; None if they are
-            not counted, because the population is large and its data are made on demand. Use
+            not counted, as in a large population whose data are made on demand. Parts should use
             ``client_sizes``, ``classes_of`` and ``all_class_counts`` instead.
         parameter_shapes: name -> shape of every trained parameter of the model.
         shared: names of the weights that are sent; the others are private to the client.
@@ -65,8 +65,8 @@ class Setting:
             ``Part.store``. The mapping keeps tensors in RAM up to a limit and the rest on disk.
         head: round -> the head of that round's global model as a function (weights, features z
             [B, d]) -> logits [B, C], for a server half that runs it. A call needs all head weights.
-        sizes: [N] training samples of each client; None: the row sums of ``class_counts``.
-        count_classes: clients [n] -> their class counts [n, C]; None: rows of ``class_counts``.
+        sizes: [N] training samples of each client. If None, the row sums of ``class_counts``.
+        count_classes: clients [n] -> their class counts [n, C]. If None, ``class_counts`` has them.
         draw_model: number -> the weights of a further initial model, on the CPU: a new backbone and
             a new head, with random draws of their own for each number.
         draw_samples: (purpose, n, whether every class has the same number) -> inputs and targets of
@@ -77,6 +77,10 @@ class Setting:
             update as large as the message's weights.
         local_optimizer: (parameters, round) -> a fresh local optimizer of this round, for a server
             half that trains as clients do.
+        count_all: () -> ``class_counts`` of clients that are asked only if a part needs them; None:
+            they cannot be asked.
+        noise_seed: seed of the noise that protects privacy; None: ``seed``. A deployment draws it
+            from the operating system, because the clients know ``seed``.
     """
 
     seed: int
@@ -99,6 +103,8 @@ class Setting:
     draw_samples: Callable[[str, int, bool], Batch] | None = None
     local_optimizer: Callable[[Iterable[nn.Parameter], int], Optimizer] | None = None
     turn_seconds: Callable[[np.ndarray], np.ndarray] | None = None
+    count_all: Callable[[], Tensor] | None = None
+    noise_seed: int | None = None
 
     @property
     def client_sizes(self) -> Tensor:
@@ -116,17 +122,22 @@ class Setting:
         """``class_counts`` of all clients.
 
         Args:
-            wanted: the config key and value that needs them, for the error.
+            wanted: the config key and value that needs the counts, for the error message.
 
         Raises:
             InputError: the classes are not counted.
         """
+        if self.class_counts is None and self.count_all is not None:
+            return self.count_all()
         if self.class_counts is None:
             raise InputError(
                 f"{wanted}: needs the class counts of all clients, which are not counted in a "
                 f"population of {self.num_clients:,} that is drawn on demand"
             )
         return self.class_counts
+
+
+_SERVER_HALF = ("broadcast", "message_to", "aggregate", "extract", "correct", "server_state")
 
 
 class Part:
@@ -143,12 +154,13 @@ class Part:
             each sample. Batches then have a row for each token, and a client's class counts count
             its sequences.
         traits: properties that other parts may need or forbid; see ``fedexp.compatibility.traits``.
-        needs: trait -> the error if no other part has it.
-        forbids: trait -> the error if another part has it.
-        discourages: trait -> the warning if another part has it.
-        store: name -> tensors of the server half that never change once stored; None: no store.
-            For large data that is kept over many rounds, in addition to ``server_state``: each name
-            has one file that all checkpoints share. A name must be valid in a file name.
+        needs: trait -> the error message if no other part has the trait.
+        forbids: trait -> the error message if another part has the trait.
+        discourages: trait -> the warning if another part has the trait.
+        store: name -> tensors of the server half that do not change after they are stored; None if
+            the part has none. It is for large data of many rounds, which would make
+            ``server_state`` too large: each name has one file that all checkpoints share. A name
+            must be valid in a file name.
     """
 
     summed: ClassVar[bool] = False
@@ -189,7 +201,7 @@ class Part:
     def server_state(self) -> dict[str, Any]:
         """Server: the state of the server half, for a checkpoint.
 
-        Not named ``state_dict``, which is already taken: a head is also an ``nn.Module``.
+        It is not named ``state_dict``, because a head has that method from ``nn.Module``.
         """
         return {}
 
@@ -231,7 +243,7 @@ class Part:
         return message
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
-        """Tensors to keep from one client's weights, which are dropped after aggregation.
+        """Tensors that ``aggregate`` needs from one client's weights, which are then dropped.
 
         The result is merged into the extras of the update that ``aggregate`` gets.
 
@@ -264,3 +276,8 @@ class Part:
             about: the dataset's class names and input shape.
         """
         return {}
+
+
+def has_server_half(part: Part) -> bool:
+    """Whether the part overrides a hook of the server half."""
+    return any(getattr(type(part), hook) is not getattr(Part, hook) for hook in _SERVER_HALF)

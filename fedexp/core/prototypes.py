@@ -56,9 +56,9 @@ def relational_prototypes(
 ) -> tuple[Tensor, Tensor]:
     """Average each client's prototype with the nearest prototypes of others (FedSC Eq. 5-9).
 
-    Client k holds class j and has the prototype c_kj. r_kj is the mean of c_kj and the M nearest
-    c_qj of other clients q that hold j. M = min(neighbors, number of such clients). Of equally near
-    clients the one with the smaller number comes first.
+    For each client k and each class j that it holds, the result r_kj is the mean of c_kj and the M
+    nearest c_qj of other clients q that hold j. M = min(neighbors, number of these clients). Of
+    equally near clients the one with the smaller number comes first.
 
     Args:
         prototypes: c [K, C, d]; rows of classes that a client does not hold are ignored.
@@ -72,7 +72,8 @@ def relational_prototypes(
             with every vector.
 
     Returns:
-        relational: r [K, C, d], zero where ``holds`` is false; holds [K, C] bool.
+        relational: r [K, C, d], zero where ``holds`` is false; holds [K, C] bool: whether client k
+        holds class j.
     """
     holds = counts > 0
     held = holds.T  # [C, K]
@@ -90,7 +91,7 @@ def discrepancy_weights(counts: Tensor) -> Tensor:
     """The weight of each client's prototypes: larger with many samples and balanced classes.
 
     p_k(j) is the share of class j at client k. The client's discrepancy from balance is
-    d_k = sqrt(1/2 sum_j (p_k(j) - 1/C)^2) (FedSC Eq. 10); e_k is proportional to
+    d_k = sqrt(1/2 sum_j (p_k(j) - 1/C)^2) (FedSC Eq. 10). Its weight e_k is proportional to
     sigmoid(n_k / sum n - d_k / sum d) (Eq. 11). If every client is balanced, d_k / sum d is 0.
 
     Args:

@@ -10,7 +10,7 @@ _PREDICTS = ("backbone.", "head.", "personalization.")
 
 
 def saved_state(module: ClientModule) -> Tensors:
-    """The state dict; with the personalization's buffers if its class vectors predict."""
+    """The state dict, with the personalization's buffers if it predicts with class vectors."""
     state: Tensors = dict(module.state_dict())
     if module.personalization.class_vectors() is not None:
         own = module.personalization.named_buffers(prefix="personalization")

@@ -142,7 +142,7 @@ class Server:
             part.load_server_state(state["parts"][name])
 
     def fixed_state(self) -> dict[str, Mapping[str, Tensors]]:
-        """Socket -> the tensors of its part that never change once stored, see ``Part.store``."""
+        """Socket -> ``Part.store`` of its part: tensors that never change after they are stored."""
         return {name: part.store for name, part in self.parts.items() if part.store}
 
     def load_fixed_state(self, state: Mapping[str, Mapping[str, Tensors]]) -> None:
@@ -196,7 +196,8 @@ class _Digests:
 def _add(sums: Tensors, report: Tensors) -> None:
     """Add ``report`` to ``sums`` in float64.
 
-    Rounded to float32, such a sum does not depend on the order of the updates.
+    In float32 the sum would depend on the order in which the updates arrive. In float64 the order
+    changes only digits that are lost when the sum is rounded to float32.
     """
     for name, value in report.items():
         if name in sums:

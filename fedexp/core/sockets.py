@@ -62,8 +62,8 @@ class Loss(Part, nn.Module):
         reference_models: names of other models that the loss compares with. ``forward`` gets each
             model's ``Reference`` on the batch as a keyword argument with the model's name; each
             model costs a forward pass. The models are in ``client.frozen_copies``. Before ``begin``
-            each is the model that the client starts from. ``global`` keeps these weights; the loss
-            may load others into ``previous``.
+            each has the weights that the client starts from. The model ``global`` keeps these
+            weights; the loss may load other weights into the model ``previous``.
         levels: whether the loss needs ``Forward.levels``, from the backbone's
             ``forward_levels(inputs) -> (z, levels)``. A backbone without that method has one
             level, z.
@@ -100,7 +100,7 @@ class Regularizer(Part, nn.Module):
 
 
 class LocalGradient(Part, nn.Module):
-    """The rule for the gradient of a local step; the base class takes it at the current weights.
+    """The rule for a local step's gradient; the base class computes it at the current weights.
 
     The rule acts on the shared model, not on a separate personal model or on tuning.
     """
@@ -230,7 +230,7 @@ class Personalization(Part, nn.Module):
         return (Phase(epochs),)
 
     def personal_phases(self, epochs: float) -> Sequence[Phase]:
-        """The phases of a separate personal model, trained after the shared one; empty for none.
+        """The phases of a separate personal model, trained after the shared one; none by default.
 
         The personal model starts from the initial weights, trains on the same batches with
         ``penalty`` in place of the regularizer, and is never sent.
@@ -259,10 +259,11 @@ class Personalization(Part, nn.Module):
         return {}
 
     def class_vectors(self) -> Tensor | None:
-        """The class vectors [C, d] that predict in place of the head, for the heatmap; or None.
+        """The class vectors [C, d], for the heatmap, if they predict in place of the head.
 
-        The row of a class without a vector is zero. Called after ``receive``. With class vectors,
-        the head of a personal model is scored too, as ``personal/accuracy_head_*``.
+        If the head predicts, the result is None. The row of a class without a vector is zero. This
+        is called after ``receive``. With class vectors, the head of a personal model is scored too,
+        as ``personal/accuracy_head_*``.
         """
         return None
 

@@ -1,4 +1,4 @@
-"""The gradient of a client's local step at other weights, as ``LocalGradient`` asks for it."""
+"""The gradient of a client's local step at the weights that a ``LocalGradient`` asks for."""
 
 from collections.abc import Callable
 
@@ -13,13 +13,13 @@ from fedexp.core.sockets import LocalGradient
 
 
 class StepGradient:
-    """Replaces the gradients of one step by the gradients that a rule takes.
+    """Replaces the gradients of one step by those of a ``LocalGradient``.
 
     Construct it before the step's own forward pass, so that it uses the same mixed precision.
 
     Args:
         module: the client's model.
-        rule: where the gradient is taken.
+        rule: computes the gradient that replaces the step's gradient.
         objective: (batch, ``real`` [B] or None) -> the objective, a scalar; see ``Forward.real``.
         batch: the samples of the step.
     """
@@ -58,9 +58,9 @@ class StepGradient:
 def part_of(
     inputs: Tensor, targets: Tensor, real: Tensor | None, part: int, parts: int
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """(inputs, targets, real) of the samples ``part``, ``part`` + ``parts``, ... of a batch [B].
+    """Every ``parts``-th sample of a batch [B], beginning at ``part``: (inputs, targets, real).
 
-    ``Forward`` explains ``real``. A part without samples is one row of padding.
+    ``Forward`` explains ``real``. If there is no such sample, the result is one row of padding.
     """
     if len(targets) <= part:
         return inputs[:1], targets[:1], torch.zeros(1, device=targets.device)

@@ -20,7 +20,7 @@ class Turn:
     Attributes:
         data: the client's training data.
         message: the message that the client received.
-        round: selects the batches and the learning rate.
+        round: the round whose batches and learning rate are used.
         is_personal: whether a personal model is trained, not the shared model.
         learning_rate: learning rate of this round's local optimizer; NaN before training begins.
         steps: gradient steps taken.
@@ -53,8 +53,8 @@ class Turn:
     def begin_last_phase(self, steps: int, steps_in_epoch: int) -> None:
         """Record how many steps the last phase will take.
 
-        The last ``steps_in_epoch`` steps of the phase are its last epoch; all steps, if there are
-        fewer. With 2.5 epochs the last epoch begins in the middle of the second.
+        The last ``steps_in_epoch`` steps of the phase are its last epoch. If the phase has fewer
+        steps, they all are. With 2.5 epochs the last epoch begins in the middle of the second.
         """
         self.last_epoch_from = self.steps + max(0, steps - steps_in_epoch)
 
@@ -71,7 +71,7 @@ class Turn:
         Args:
             loss: the objective before the step, without gradient.
             measured: socket -> measurements of its part.
-            cross_entropy: mean over the step's batch; recorded in the last epoch only.
+            cross_entropy: mean over the step's batch; kept only in the last epoch.
         """
         self._losses.append(loss)
         if cross_entropy is not None and self.in_last_epoch:

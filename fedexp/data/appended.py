@@ -14,13 +14,13 @@ from fedexp.data.federated import ClientData
 class AppendedBatches(LocalBatches):
     """A client's batches, each with some extra samples appended.
 
-    In every epoch the appended samples are shuffled and spread evenly over the batches. Each sample
-    is used once per epoch, and the number of steps does not change. Appended samples are not
-    augmented.
+    In every epoch the appended samples are shuffled and spread evenly over the batches. Every epoch
+    uses each of them exactly once, and the number of steps does not change. Appended samples are
+    not augmented.
 
     Args:
         whole: the batches without appended samples.
-        inputs: [m, *input_shape] float32, as the model sees them.
+        inputs: [m, *input_shape] float32, ready for the model.
         labels: [m] int64.
         order: draws the order of the appended samples.
     """
@@ -49,7 +49,7 @@ class AppendedBatches(LocalBatches):
         return [torch.cat(pair) for pair in zip(chunks, appended, strict=True)]
 
     def gather(self, index: Tensor) -> Batch:
-        """The batch of the samples at ``index`` [B], the client's own samples first."""
+        """The batch of the samples at ``index`` [B]; the appended samples come last."""
         is_appended = index >= len(self.samples)
         inputs, labels = super().gather(index[~is_appended])
         own = index[is_appended] - len(self.samples)
@@ -57,11 +57,11 @@ class AppendedBatches(LocalBatches):
 
 
 class AppendedData(ClientData):
-    """A client's data with extra samples in its training batches, and nowhere else.
+    """A client's data with extra samples in its training batches only.
 
     Args:
         data: the client's data.
-        inputs: [m, *input_shape] float32, as the model sees them.
+        inputs: [m, *input_shape] float32, ready for the model.
         labels: [m] int64.
         order: draws the order of the appended samples in the round's epochs.
     """

@@ -48,7 +48,9 @@ def crop(
 
 
 def rotate(images: Tensor, generator: Generator, degrees: float = MAX_DEGREES) -> Tensor:
-    """Rotate each of ``images`` [B, C, H, W] about its centre by up to ``degrees`` either way.
+    """Rotate each of ``images`` [B, C, H, W] about its centre by a random angle.
+
+    The angle is uniform between ``-degrees`` and ``degrees``.
 
     A pixel takes the value of the nearest source pixel; pixels from outside the image are black.
     """

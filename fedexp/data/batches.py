@@ -16,10 +16,10 @@ from fedexp.data.samples import Samples
 
 
 class LocalBatches(IterableDataset[Batch]):
-    """One client's shuffled batches in one round; each iteration is the next epoch.
+    """One client's shuffled batches in one round; each iteration over them is the next epoch.
 
-    A shorter last batch is kept. The class is also a PyTorch dataset: ``DataLoader(batches,
-    batch_size=None)`` feeds exactly these batches to Lightning's own Trainer.
+    The last batch of an epoch may be shorter. The class is also a PyTorch dataset:
+    ``DataLoader(batches, batch_size=None)`` feeds exactly these batches to Lightning's Trainer.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class LocalBatches(IterableDataset[Batch]):
 
     @property
     def shares_samples(self) -> bool:
-        """Whether clients may share ``samples``: every sample of the batches is in it."""
+        """Whether all samples of the batches are in ``samples``, which clients may then share."""
         return self.samples.is_shared
 
     def __len__(self) -> int:
@@ -57,7 +57,7 @@ class LocalBatches(IterableDataset[Batch]):
         return epochs * in_epoch + rest * self.batch_size
 
     def next_chunks(self, steps: int) -> Iterator[Tensor]:
-        """``chunks`` of the next ``steps`` batches: whole epochs, then a part of the next epoch."""
+        """For each of the next ``steps`` batches, in one or more epochs, its samples' positions."""
         epochs = range(-(-steps // len(self)))
         return islice(chain.from_iterable(self.chunks() for _ in epochs), steps)
 
@@ -79,8 +79,8 @@ def joined(clients: Sequence[LocalBatches]) -> Sequence[LocalBatches]:
     """Copy the clients' samples into one ``Samples``, so that one gather makes all their batches.
 
     Returns copies of the batches; each copy holds the samples of all clients, one client after
-    another. A copy shares its generators with the original. The originals are returned if the
-    clients share their samples already, or if one client cannot share (``shares_samples``).
+    another. A copy shares its generators with the original. If all clients already use the same
+    samples, or if ``shares_samples`` is false for a client, the originals are returned.
     """
     inputs = clients[0].samples.inputs
     if not all(c.shares_samples for c in clients) or all(

@@ -34,7 +34,7 @@ MAP_ABOVE = 2**30
 
 
 def fingerprint(*parts: object) -> str:
-    """A hash of values: of arrays' dtype, shape and content, and of other values' ``repr``."""
+    """Hash values: an array by its dtype, shape and content, any other value by its ``repr``."""
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         if isinstance(part, np.ndarray):
@@ -77,7 +77,7 @@ def cached_arrays(
 def cached_partition(
     path: Path, num_samples: int, num_clients: int, compute: Callable[[], list[np.ndarray]]
 ) -> list[np.ndarray]:
-    """Read the partition in ``path``, or compute and write it: each client's sorted indices.
+    """Read each client's sorted indices from the file ``path``, or compute and write them.
 
     Args:
         path: a ``.npz`` file; its folders are created.
@@ -115,10 +115,10 @@ def cached_images(
     Args:
         path: a ``.npy`` file; its folders are created.
         shape: a file with another shape counts as damaged.
-        fill: writes every element of a given array.
-        map_above: files of more bytes are memory-mapped for filling and loading, so they may exceed
-            the memory. A loaded array is mapped copy-on-write: changes of the array do not reach
-            the file.
+        fill: writes every element of the array that it gets.
+        map_above: files of more bytes are memory-mapped for filling and loading, so the files may
+            exceed the memory. A loaded array is mapped copy-on-write: changes of the array do not
+            reach the file.
 
     Raises:
         InputError: the file cannot be written, or the disk has too little space.

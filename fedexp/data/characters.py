@@ -9,7 +9,7 @@ from fedexp.core.description import Description
 from fedexp.core.token_rows import IGNORED
 
 SequenceLength = Annotated[int, Field(gt=0, le=100_000)]
-"""Number of characters or tokens in a sequence; a larger number is a typing error."""
+"""Number of characters or tokens in a sequence; the bound catches typing mistakes."""
 
 _SPOKEN = {"\n": "newline", " ": "space", "\t": "tab"}
 """Names of invisible characters."""
@@ -19,7 +19,7 @@ class Alphabet:
     """An alphabet: the i-th character has the id i.
 
     Args:
-        letters: different characters.
+        letters: the characters, none of them twice.
     """
 
     def __init__(self, letters: str) -> None:
@@ -62,9 +62,10 @@ def windows(ids: np.ndarray, length: int, stride: int) -> tuple[np.ndarray, np.n
 
 
 def each_next(sequences: np.ndarray, following: np.ndarray, stride: int) -> np.ndarray:
-    """Targets [m, length] int64: the next character of every position in ``windows`` of one text.
+    """The next character of every position in the windows of one text, as targets.
 
-    Each character is a target once: a window has ``IGNORED`` for targets of earlier windows.
+    Overlapping windows share characters. Each character is a target in only one window: later
+    windows have ``IGNORED`` instead. The targets are [m, length] int64.
 
     Args:
         sequences: [m, length] from ``windows``.
@@ -77,7 +78,7 @@ def each_next(sequences: np.ndarray, following: np.ndarray, stride: int) -> np.n
 
 
 def overlapping(length: int, stride: int) -> int:
-    """For one window and its next character, how many later windows share a character with them."""
+    """Number of later windows that share a character with a window or with its next character."""
     return length // stride
 
 

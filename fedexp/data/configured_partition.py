@@ -51,9 +51,10 @@ def partition_indices(
         users: [n] the user of each sample; None if unknown.
         num_clients: N.
         seed: seed of the run.
-        cache: partitions are kept in ``cache/partitions``; None keeps nothing.
-        long_tail: before the partition, thin out classes to this size ratio of the first class to
-            the last (``partitions.long_tail``); None keeps all samples.
+        cache: partitions are stored in ``cache/partitions``. If None, nothing is stored.
+        long_tail: size of the first class divided by the size of the last class. Before the
+            partition, ``partitions.long_tail`` removes samples to reach this ratio. If None, no
+            samples are removed.
 
     Returns:
         For each client, its sorted int64 indices into ``labels``.
@@ -82,7 +83,7 @@ def partition_indices(
 
 
 def _code(source: Path) -> list[bytes]:
-    """A partition's source code, for the file name: edited code does not read the old files."""
+    """A partition's source code. The file name depends on it: edited code reads no old files."""
     own = Path(partitions.__file__).parent.glob("*.py")
     return [path.read_bytes() for path in (source, Path(split.__file__), *sorted(own))]
 
@@ -95,7 +96,7 @@ def _partition(
     seed: int,
     rho: float | None,
 ) -> list[np.ndarray]:
-    """Thin out the classes, and partition the kept samples; the indices are into all ``labels``."""
+    """Thin out the classes and partition the remaining samples; the indices are into ``labels``."""
     kept = np.arange(len(labels)) if rho is None else partitions.long_tail(labels, rho, seed)
     supplied = {
         "labels": labels[kept],

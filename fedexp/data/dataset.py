@@ -38,12 +38,13 @@ class Split:
     Attributes:
         inputs: [n, *input_shape]: uint8 images, normalised floats, or token ids as int16, int32 or
             int64.
-        labels: [n] int64 class of each sample; with ``targets``, of the sample's last scored token.
+        labels: [n] int64 class of each sample. If there are ``targets``, it is the class of the
+            sample's last scored token.
         users: [n] user of each sample (for the natural partition), or None.
         overlap: how many of the user's next samples may share content with a sample, as overlapping
             windows of text do; 0 if samples share nothing.
         targets: [n, L] int64 class of each token of a sequence, ``IGNORED`` for tokens that are not
-            scored; None if a sample has one class, its label.
+            scored. None if each sample has only its label.
     """
 
     inputs: Tensor
@@ -62,7 +63,7 @@ class Split:
         return Split(self.inputs[index], self.labels[index], users, self.overlap, targets)
 
     def cut(self, position: int) -> "tuple[Split, Split]":
-        """The samples before ``position``, and the samples from it on; nothing is copied."""
+        """Divide the samples into those before ``position`` and the others; nothing is copied."""
         return self.take(slice(position)), self.take(slice(position, None))
 
 
@@ -74,11 +75,11 @@ class Dataset:
         description: shape and names.
         train: the training split.
         test: the test split.
-        mean: mean of each channel, for the normalisation of uint8 images; empty if not images.
-        std: standard deviation of each channel, for the normalisation; empty if not images.
-        fit: how image files got their size.
-        raw: how raw inputs became the inputs of the splits; None if images were only decoded and
-            other inputs are unchanged.
+        mean: mean of each channel, to normalise uint8 images; empty for other inputs.
+        std: standard deviation of each channel, to normalise uint8 images; empty for other inputs.
+        fit: how image files were brought to one size.
+        raw: how raw inputs became the inputs of the splits. None if the splits have raw inputs:
+            decoded images or unchanged numbers or tokens.
 
     Raises:
         InputError: a split is empty or does not fit the description.
@@ -191,7 +192,10 @@ class Describer(ABC):
 
     @abstractmethod
     def describe(self) -> Description:
-        """Shape and classes; decodes no samples. Raises InputError if a file is missing."""
+        """Describe shape and classes without decoding samples.
+
+        Raises InputError if a file is missing.
+        """
 
 
 class Source(Describer):

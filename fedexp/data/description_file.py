@@ -16,7 +16,7 @@ from fedexp.state.run_folder import DATA
 
 @dataclass
 class Described(Describer):
-    """A dataset without its samples: only the description is left."""
+    """A dataset of which only the description is known, not the samples."""
 
     description: Description
 

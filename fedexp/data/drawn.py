@@ -21,7 +21,7 @@ from fedexp.data.train_test import TestFraction
 from fedexp.errors import InputError
 
 _KEPT_BYTES = 2**27
-"""Bytes of drawn samples to keep (128 MiB), so that a round draws each of its clients once."""
+"""Bytes of drawn samples that stay in memory (128 MiB), so that a round draws no client twice."""
 
 
 @dataclass
@@ -36,7 +36,7 @@ class DrawnSource(Describer):
             evenly spaced, and their class counts are known from the start.
     """
 
-    traits: ClassVar[frozenset[str]] = frozenset()  # the clients are never in memory at once
+    traits: ClassVar[frozenset[str]] = frozenset()  # clients are not in memory together
 
     test_fraction: TestFraction
     test_clients: PositiveInt
@@ -47,10 +47,10 @@ class DrawnSource(Describer):
 
     @abstractmethod
     def draw(self, client: int, total: int) -> Split:
-        """All samples of a client, the training samples first."""
+        """Draw all samples of a client, ``total`` in number, the training samples first."""
 
     def train_sizes(self, totals: np.ndarray) -> np.ndarray:
-        """[N] the number of training samples among the ``totals`` [N]."""
+        """[N] number of training samples of each client, from its number of all samples."""
         sizes: np.ndarray = ((1 - self.test_fraction) * totals).astype(np.int64)
         return sizes.clip(1, totals - 1)
 
@@ -126,7 +126,7 @@ class DrawnData(FederatedData):
         return self._counted_classes
 
     def classes_of(self, clients: Tensor) -> Tensor:
-        """[n, C] class counts of ``clients`` [n]; clients outside ``counted`` are drawn for it."""
+        """[n, C] class counts of ``clients`` [n]; draws the samples of those not in ``counted``."""
         numbers = clients.cpu().numpy()
         places = np.searchsorted(self._counted, numbers).clip(max=len(self._counted) - 1)
         known = self._counted[places] == numbers
@@ -161,12 +161,15 @@ class DrawnData(FederatedData):
 
 
 class DrawnClients(Sequence[ClientData]):
-    """Client -> its data, drawn when accessed; the latest clients are kept up to a bound.
+    """The data of each client, drawn when accessed.
+
+    The data of the most recently accessed clients stay in memory.
 
     Args:
         count: N.
         draw: a pure function from a client's number to its data.
-        kept_bytes: largest size of the kept samples; the latest client is always kept.
+        kept_bytes: largest size of the samples in memory. The latest client's samples may exceed
+            it.
     """
 
     def __init__(
@@ -175,7 +178,7 @@ class DrawnClients(Sequence[ClientData]):
         self._count, self._draw, self._kept_bytes = count, draw, kept_bytes
         self._kept: OrderedDict[int, ClientData] = OrderedDict()  # least recently used first
         self._used = 0
-        self._lock = Lock()  # training and overlapping evaluation both draw
+        self._lock = Lock()  # an evaluation may draw clients during training
 
     def __len__(self) -> int:
         return self._count

@@ -36,7 +36,8 @@ class FC100(Source):
     Args:
         root: torchvision's folder of CIFAR-100; ``~`` is expanded.
         download: download CIFAR-100 into ``root`` if it is not there.
-        unseen: the unseen classes to use: ``test``, or ``validation`` while settings are chosen.
+        unseen: the unseen classes to use: ``test`` for results, ``validation`` for the choice of
+            settings.
         mean: mean of each channel, inputs in [0, 1]; None for CIFAR-100's usual constants.
         std: standard deviation of each channel, inputs in [0, 1]; None for CIFAR-100's usual
             constants.

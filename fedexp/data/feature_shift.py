@@ -22,8 +22,8 @@ class Shift:
 
     Attributes:
         degrees: counter-clockwise rotation about the centre; pixels from outside are black.
-        contrast: [C] factor of each channel's distance from medium grey.
-        brightness: [C] added to each channel.
+        contrast: [C] factor that multiplies each channel's difference from medium grey.
+        brightness: [C] number that is added to each channel.
         sigma: standard deviation of a Gaussian blur, in pixels.
     """
 
@@ -43,12 +43,16 @@ class Shift:
 def draw(
     kinds: Sequence[Kind], strength: float, shape: Sequence[int], generator: Generator
 ) -> Shift:
-    """Draw a client's shift, with a new u in [-1, 1] or v in [0, 1] (both uniform) for each value.
+    """Draw a client's shift.
 
-    ``rotation``: 180 * u * strength degrees. ``colour``: for each channel the contrast
-    4^(u * strength) and the brightness u * strength / 2; a grey image has one channel. ``blur``:
-    sigma is v * strength times an eighth of the shorter side. A kind's draws do not depend on the
-    other kinds.
+    Every value of the shift uses a new uniform random number, u in [-1, 1] or v in [0, 1].
+
+    * ``rotation``: the angle is 180 * u * strength degrees;
+    * ``colour``: each channel has the contrast 4^(u * strength) and the brightness
+      u * strength / 2; a grey image has one channel;
+    * ``blur``: sigma is v * strength times an eighth of the shorter side.
+
+    The values of a kind do not depend on the other kinds.
 
     Args:
         kinds: the kinds of shift to apply.
@@ -69,7 +73,7 @@ def draw(
 
 
 def rotated(images: Tensor, degrees: float) -> Tensor:
-    """Rotate ``images`` [B, C, H, W] about the centre, bilinear; the outside is 0."""
+    """Rotate ``images`` [B, C, H, W] (bilinear) about the centre; pixels from outside are 0."""
     angle, (height, width) = math.radians(degrees), images.shape[-2:]
     sine, cosine = math.sin(angle), math.cos(angle)
     # affine_grid's coordinates run from -1 to 1 on both axes; height / width corrects for that.
@@ -80,7 +84,7 @@ def rotated(images: Tensor, degrees: float) -> Tensor:
 
 
 def blurred(images: Tensor, sigma: float) -> Tensor:
-    """Convolve ``images`` [B, C, H, W] with a Gaussian; border pixels are repeated outside."""
+    """Convolve ``images`` [B, C, H, W] with a Gaussian; repeat the border pixels as padding."""
     radius, channels = math.ceil(3 * sigma), images.shape[1]
     kernel = torch.exp(-0.5 * (torch.arange(-radius, radius + 1) / sigma) ** 2)
     kernel = (kernel / kernel.sum()).to(images.dtype)
@@ -100,9 +104,10 @@ def shifted(
 ) -> Dataset:
     """Transform each client's training and test images by the shift of the client.
 
-    Every image belongs to at most one client, so it is shifted at most once. Images of no client do
-    not change. For uint8 images, black is 0 and white is 255; for other images, black and white are
-    the smallest and the largest training value. The dataset's mean and std do not change.
+    Every image belongs to at most one client, so it is shifted at most once. Images that belong to
+    no client do not change. For uint8 images, black is 0 and white is 255; for other images, black
+    and white are the smallest and the largest training value. The dataset's mean and std do not
+    change.
 
     Args:
         dataset: a dataset of images.
@@ -110,7 +115,8 @@ def shifted(
         tests: for each client, the positions of its test samples.
         kinds: the kinds of shift; if empty, the dataset itself is returned.
         strength: see ``draw``.
-        seed: seed of the run; a client's shift depends on it and on the client's number alone.
+        seed: seed of the run. A client's random numbers depend only on this seed and on the
+            client's number.
     """
     if not kinds:
         return dataset

@@ -1,4 +1,4 @@
-"""Encode columns of numbers and categories as one matrix, with training statistics."""
+"""Encode columns of numbers and categories as one matrix, with statistics of the training rows."""
 
 import logging
 from collections.abc import Callable, Collection
@@ -18,7 +18,7 @@ MOST_CATEGORIES = 1000
 """Largest number of a column's categories; more different values are probably names or texts."""
 
 _MANY = 20
-"""A column with more categories is reported if more than half of its rows have different ones."""
+"""The log warns if a column has more categories than this number and than half of its rows."""
 
 LARGEST = float(np.finfo(np.float32).max)
 """The largest number that an input can hold."""
@@ -31,7 +31,7 @@ def fit_rows(train: pd.DataFrame, categorical: Collection[str], missing: Missing
 
     Args:
         train: the training rows, without target and user columns.
-        categorical: columns of numbers that are categories.
+        categorical: columns of numbers to treat as categories.
         missing: see ``Rows``.
 
     Raises:
@@ -68,10 +68,10 @@ def encode(rows: Rows, table: pd.DataFrame) -> Tensor:
 def standardisation(
     values: np.ndarray, name: Callable[[int], str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and std of each column of ``values`` [n, m]; NaN does not count.
+    """Mean and std of each column of ``values`` [n, m]; NaN is ignored.
 
     A constant column gets the std 1 and its value as the mean, so that it becomes exactly 0. Its
-    computed std is often not 0, because of rounding: for a hundred times 0.1 it is 1e-17.
+    computed std is often not 0, because of rounding: for a hundred values of 0.1 it is 1e-17.
 
     Args:
         values: [n, m], at least one number in each column.

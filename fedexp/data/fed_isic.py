@@ -48,15 +48,16 @@ class FedISIC(Source):
         short_side: every image is first scaled (bilinear) until its shorter side has this many
             pixels.
         image_size: height and width of the square that is then cropped from the image's centre.
-        split: ``within``: FLamby's split of each centre; ``users``: whole centres for testing.
+        split: ``within`` uses FLamby's split of each centre. ``users`` draws whole centres for
+            testing.
         test_fraction: with ``split=users``, share of the centres for testing.
         split_seed: with ``split=users``, seed of the draw; independent of the run's seed.
         mean: mean of each channel, inputs in [0, 1].
         std: standard deviation of each channel, inputs in [0, 1].
 
     Raises:
-        InputError: from the constructor: an argument is invalid; from ``describe``: a file is
-            missing or the list of images is unreadable; from ``load``: an image is damaged.
+        InputError: the constructor raises it if an argument is invalid, ``describe`` if a file is
+            missing or the list of images is unreadable, ``load`` if an image is damaged.
     """
 
     root: Path

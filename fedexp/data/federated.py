@@ -25,8 +25,8 @@ class ClientData:
         client: the client's number k, 0 to N-1.
         class_counts: [C] number of training samples of each class, without validation samples.
         train_index: [n_k] positions of the client's training samples in the training split.
-        test_index: positions of the client's test samples in the test split; the classes have the
-            shares that they have in the client's training data.
+        test_index: positions of the client's test samples in the test split; each class has the
+            same share as in the client's training data.
         population: the data of all clients; it holds the samples.
         validation_index: [m_k] positions of the client's validation samples in the training split;
             disjoint from ``train_index``.
@@ -62,7 +62,8 @@ class ClientData:
     def inputs(self, positions: Tensor, augment: Generator | None = None) -> Tensor:
         """The inputs [B, *input_shape] at ``positions`` among the client's training samples.
 
-        With a generator, the inputs are augmented as in local training; it makes the random draws.
+        If ``augment`` is a generator, the inputs are augmented as in local training, with random
+        draws from the generator.
         """
         chosen, samples = self.population.augment, self.population.train
 
@@ -88,7 +89,7 @@ class ClientData:
         )
 
     def batches(self, batch_size: int, augment: Generator | None = None) -> Iterator[Batch]:
-        """All training samples once, in order; a generator augments them (see ``inputs``)."""
+        """Batches of all training samples in order; for ``augment`` see ``inputs``."""
         targets = self.population.train.targets[self.train_index]
         for positions in torch.split(torch.arange(len(targets), device=targets.device), batch_size):
             yield self.inputs(positions, augment), targets[positions]
@@ -115,8 +116,8 @@ class FederatedData:
         test: the test split.
         validation: the validation samples, client after client; possibly empty.
         class_counts: [N, C] training samples of each class at each client.
-        clients: each client's data. A client that is held out has none.
-        held_out_clients: client -> its data, of the clients that are held out.
+        clients: each client's data. For a client that is held out, it is empty.
+        held_out_clients: number of a client that is held out -> the client's data.
     """
 
     class_counts: Tensor
@@ -140,7 +141,7 @@ class FederatedData:
         self.description, self.preparation = dataset.description, dataset.preparation
         self.train = Samples(dataset.train, dataset.mean, dataset.std, device)
         self.test = Samples(dataset.test, dataset.mean, dataset.std, device, keep_normalised=True)
-        # The padding of augmented images. Inputs without a mean are normalised: their mean is 0.
+        # The padding of augmented images. Inputs without a mean are already normalised to mean 0.
         fill = torch.tensor([round(255 * mean) for mean in dataset.mean] or [0]).to(device)
         self.augment = augmentation(augment, fill)
         self.seed = seed
@@ -171,7 +172,7 @@ class FederatedData:
 
     @property
     def counted(self) -> Tensor:
-        """[n] int64, in order: the clients with class counts from the start; here all clients."""
+        """[n] int64: the clients whose class counts are known from the start; here all in order."""
         return torch.arange(len(self.clients))
 
     @property
@@ -180,5 +181,5 @@ class FederatedData:
         return self.class_counts
 
     def classes_of(self, clients: Tensor) -> Tensor:
-        """[n, C] class counts of ``clients`` [n]; a population drawn on demand may count now."""
+        """[n, C] class counts of ``clients`` [n]; in a ``DrawnData`` the call may draw samples."""
         return self.class_counts[clients]

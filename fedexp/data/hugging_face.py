@@ -48,8 +48,8 @@ class HuggingFace(Source):
 
     Images become uint8, lists of integers become token ids, numbers and lists of numbers become
     float32. Nested lists of one shape are arrays: uint8 arrays are images, other arrays become
-    float32 without standardisation. Local folders are never written to; the library has its own
-    cache.
+    float32 without standardisation. Nothing is written into local folders, because the library has
+    a separate cache.
 
     Args:
         name: a folder written by ``save_to_disk``, a folder or a file with CSV, JSON, Parquet or
@@ -58,24 +58,27 @@ class HuggingFace(Source):
         revision: commit, tag or branch on the hub; None for the newest.
         input: input column, or several columns of numbers.
         target: column of the class: class labels, text, whole numbers or booleans. With token
-            inputs it may also hold lists with a class for each token; -100 means: not scored.
+            inputs it may also hold lists with a class for each token; tokens with -100 are not
+            scored.
         user: column of the user for the natural partition; None if there is none.
         train: training split.
         test: test split; None draws a share of ``train``.
-        test_fraction: share for testing: without users a share of each class, else see ``split``.
-        split: ``within``: draw from each user's rows; ``users``: each user is in one split only.
+        test_fraction: share of the samples for testing. Without users it is drawn from each class,
+            with users as ``split`` says.
+        split: ``within`` draws test rows from each user's rows. With ``users`` each user is in one
+            split only.
         split_seed: seed of the draw for testing; independent of the run's seed.
         standardize: replace numbers x by (x - mean) / std, with the training rows' mean and std.
-        sequence_length: cut longer sequences of tokens, pad shorter ones in front with an extra
-            token; None if all have the same length.
+        sequence_length: number of tokens in each sequence. Longer sequences are cut, shorter ones
+            are padded in front with an extra token. None if all have the same length.
         image_size: resize images to this height and width; None if all have the same size.
         mean: mean of each image channel, inputs in [0, 1]; None measures it on the training images.
         std: standard deviation of each image channel, inputs in [0, 1]; None measures it on the
             training images.
 
     Raises:
-        InputError: from ``describe``: the library, the dataset, a split or a column is missing or
-            unusable; from ``load``: an image is damaged or has another size.
+        InputError: ``describe`` raises it if the library, the dataset, a split or a column is
+            missing or unusable, ``load`` if an image is damaged or has another size.
     """
 
     name: str
@@ -104,7 +107,7 @@ class HuggingFace(Source):
         self._columns = [self.input] if isinstance(self.input, str) else self.input
 
     def describe(self) -> Description:
-        """Inputs and classes; downloads a dataset of the hub and reads its columns."""
+        """Describe inputs and classes. Downloads a dataset of the hub and reads its columns."""
         shape = self._image_shape if self._kind == "image" else self._arrays[0].shape[1:]
         title = Path(self.name).name
         names, per_token = self._classes[0], self._token_targets is not None
@@ -133,7 +136,7 @@ class HuggingFace(Source):
         return Dataset(about, train, test, mean, std, self._fit, raw)
 
     def _preparation(self, train: np.ndarray) -> Preparation | None:
-        """How numbers are standardised or tokens padded; None for other inputs."""
+        """The rule that standardises numbers or pads tokens; None for other inputs."""
         if self._kind == "tokens":
             padding = None if self.sequence_length is None else self._vocabulary - 1
             return Tokens(train.shape[1], self._vocabulary, padding)
@@ -170,7 +173,7 @@ class HuggingFace(Source):
         return {name: splits[name] for name in names}
 
     def _of_each(self, key: str, read: Callable[[str, Any], T]) -> list[T]:
-        """``read(place, split)`` of each used split; ``place`` is the key and the split's name."""
+        """Call ``read(place, split)`` for each used split; ``place`` names the key and split."""
         return [read(f"{key}: the split {name}", part) for name, part in self._used_splits.items()]
 
     def _check_columns(self, splits: Mapping[str, Any], names: Sequence[str]) -> None:
@@ -263,7 +266,7 @@ class HuggingFace(Source):
 
     @cached_property
     def _places(self) -> tuple[Place, Place]:
-        """Split and rows of the training samples and of the test samples."""
+        """The places (split and rows) of the training samples and of the test samples."""
         users = self._users
         if self.test is not None:
             if users is not None:
@@ -283,7 +286,7 @@ class HuggingFace(Source):
 
     @cached_property
     def _vocabulary(self) -> int:
-        """Number of token ids, including the padding, which is the last id; 0 for other inputs."""
+        """Number of token ids, including the padding's (the last); 0 if inputs are not tokens."""
         if self._kind != "tokens":
             return 0
         highest = max(int(ids.max()) for part in self._sequences for ids in part)

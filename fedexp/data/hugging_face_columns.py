@@ -45,7 +45,7 @@ def dense(key: str, part: Any, name: str) -> np.ndarray:
 
 
 def ragged(key: str, part: Any, name: str) -> list[np.ndarray]:
-    """The lists of whole numbers in a column, n arrays of any length.
+    """Read the lists of whole numbers in a column as n arrays of any length.
 
     Raises InputError if a list or a number is missing; the message names the row.
     """
@@ -64,7 +64,7 @@ def _chunks(part: Any, name: str) -> Iterator[tuple[int, Any]]:
     """Yield the first row and the Arrow array of each piece of a column."""
     start = 0
     for chunk in part.select_columns([name]).with_format("arrow")[:][name].chunks:
-        yield start, getattr(chunk, "storage", chunk)  # the library's arrays extend lists
+        yield start, getattr(chunk, "storage", chunk)  # some types of the library wrap lists
         start += len(chunk)
 
 

@@ -27,7 +27,7 @@ _UNREADABLE = (OSError, ValueError, LookupError, NotImplementedError)
 
 
 def import_datasets(key: str) -> Any:
-    """Import the library. Raises InputError, with the ``key``, if it is not installed."""
+    """Import the library. Raises InputError, which names ``key``, if it is not installed."""
     try:
         import datasets
     except ImportError as error:
@@ -59,11 +59,11 @@ def quiet() -> Iterator[None]:
 
 
 def open_splits(name: str, config: str | None, revision: str | None) -> Mapping[str, Any]:
-    """Split -> ``datasets.Dataset``.
+    """Open a dataset: name of the split -> ``datasets.Dataset``.
 
     Args:
-        name: a folder, a file, or a dataset's name on the hub. ``save_to_disk`` has written the
-            folder, or the names of its data files tell the split.
+        name: a folder, a file, or a dataset's name on the hub. A folder is one that
+            ``save_to_disk`` wrote, or one with data files whose names contain their split's name.
         config: name of the dataset's configuration, None for the only one.
         revision: a commit, a tag or a branch on the hub; None for the newest.
 
@@ -74,7 +74,7 @@ def open_splits(name: str, config: str | None, revision: str | None) -> Mapping[
     path = Path(name).expanduser()
     is_local = path.exists()
     if not is_local and (path.is_absolute() or path.suffix in _FORMATS):
-        raise InputError(f"data.name={name}: no such folder or file")  # no hub name looks so
+        raise InputError(f"data.name={name}: no such folder or file")  # not a hub name
     try:
         with quiet():
             if is_local:

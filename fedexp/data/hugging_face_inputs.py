@@ -58,11 +58,13 @@ def numbers(split: str, part: Any, names: Sequence[str]) -> np.ndarray:
 
 
 def tokens(key: str, part: Any, name: str, length: int | None) -> list[np.ndarray]:
-    """n arrays of token ids, cut to ``length``; with ``length`` None all must be equally long.
+    """n arrays of token ids, cut to ``length``.
+
+    If ``length`` is None, all sequences must have the same length.
 
     Raises:
-        InputError: a sequence is missing or empty, has another length, or holds a negative id or
-            one of ``MOST_TOKENS`` or more.
+        InputError: a sequence is missing or empty, has another length, or holds an id that is
+            negative or not below ``MOST_TOKENS``.
     """
     found = [ids[:length] for ids in ragged(key, part, name)]
     widths = [len(ids) for ids in found]
@@ -101,19 +103,19 @@ def array(key: str, part: Any, name: str) -> np.ndarray:
 
 
 def as_float32(key: str, values: np.ndarray) -> np.ndarray:
-    """The values [n, ...] as float32. Raises InputError with the row of a too large value."""
+    """Convert values [n, ...] to float32. Raises InputError, with the row, if one is too large."""
     refuse_too_large(key, np.abs(values.reshape(len(values), -1)).max(axis=1) > LARGEST)
     return values.astype(np.float32)
 
 
 def refuse_too_large(key: str, rows: np.ndarray) -> None:
-    """Raise InputError, which names the first such row, if ``rows`` [n] hold too large numbers."""
+    """Raise InputError for the first true element of ``rows`` [n]: rows with too large numbers."""
     if rows.any():
         raise InputError(f"{key} holds a number that is too large in row {rows.argmax()}")
 
 
 def image_shape(key: str, part: Any, name: str, size: int | None) -> tuple[int, ...]:
-    """[channels, height, width] of the first image; ``size`` replaces its height and width."""
+    """[channels, height, width] of the first image; a ``size`` replaces height and width."""
     with named_in_errors(f"{key}, row 0"):
         image = part[0][name]
         shape = (image.height, image.width) if size is None else (size, size)

@@ -26,7 +26,7 @@ def of_tokens(
 
     Raises:
         InputError: a list differs in length from its tokens, has no scored token, or holds a
-            negative number except -100, or a number of ``MOST_TOKENS`` or more.
+            negative number other than -100 or a number that is not below ``MOST_TOKENS``.
     """
     rows = [each[:length] for each in lists]
     for row, (classes, ids) in enumerate(zip(rows, sequences, strict=True)):

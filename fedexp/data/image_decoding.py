@@ -22,13 +22,13 @@ PROGRESS_ABOVE = 2000
 """Number of images above which a progress bar is shown."""
 
 ImageSize = Annotated[int, Field(gt=0, le=4096)]
-"""Height and width of images in pixels; a larger number is a typing error."""
+"""Height and width of images in pixels; the bound catches typing mistakes."""
 
 CHUNK = 100
 """Number of images that a thread decodes in one task."""
 
 SMALL = 64 * 64
-"""Images of at most this many pixels get one thread: Python's lock would block more threads."""
+"""Images of at most this many pixels are decoded in one thread: Python's lock would block more."""
 
 _MODES = {1: "L", 3: "RGB"}
 
@@ -38,9 +38,11 @@ class Fit:
     """How to bring all images to one height and width.
 
     Attributes:
-        kind: ``same``: refuse an image of another size; ``stretch``: resize it to height and width;
-            ``centre``: scale it to a shorter side of ``short_side`` pixels, then crop the centre.
-        short_side: the length for ``centre``; an image that has it already is not resampled.
+        kind: ``same`` refuses an image of another size. ``stretch`` resizes it to height and width.
+            ``centre`` scales it until its shorter side has ``short_side`` pixels, then crops the
+            centre.
+        short_side: pixels of the shorter side for ``centre``; an image that already has this size
+            is not resampled.
     """
 
     kind: Literal["same", "stretch", "centre"]
@@ -55,8 +57,8 @@ def decoded(
 ) -> Images:
     """The images at ``paths`` [n], relative to ``root``, as one uint8 array [n, *shape].
 
-    The array is cached in ``cache``/images. Its file name is a hash of the images' names, sizes and
-    times, the shape and the fit.
+    The array is cached in ``cache``/images. Its file name is a hash of the shape, the fit, and the
+    name, size and time of change of each image file.
 
     Args:
         root: the folder of the files.
@@ -136,7 +138,7 @@ def _cut_centre(image: Image.Image, width: int, height: int, short_side: int) ->
 
 @contextmanager
 def opened(path: Path) -> Iterator[Image.Image]:
-    """Open the image. Errors while it is read name its path."""
+    """Open the image at ``path``. Errors while the image is read name the path."""
     with named_in_errors(path):
         if path.exists() and not path.is_file():  # for example a pipe: reading would not end
             raise ValueError("is not a regular file")

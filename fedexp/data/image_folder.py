@@ -22,16 +22,18 @@ from fedexp.errors import InputError
 class ImageFolder(Source):
     """Folders train/<class>/ and test/<class>/; images may be at any depth below their class.
 
-    With only train/<class>/ or <class>/ the images are split as configured.
+    If there is no test/<class>/, the images are split into training and test images as configured.
 
     Args:
         root: the tree; ``~`` is expanded. Nothing is written there.
         image_size: resize every image (bilinear, without cropping) to this height and width; None
             if all images have the same size.
         channels: 3 for colour, 1 for grey; every image is converted.
-        test_fraction: without a test/ folder, share of each class, or of the users, for testing.
-        split: ``within``: draw a share of each class, so a user may be in both splits; ``users``:
-            each user is in one split only; train/ and test/, if both exist, must comply.
+        test_fraction: if there is no test/ folder, the share of each class, or of the users, for
+            testing.
+        split: ``within`` draws a share of each class, so a user may be in both splits. With
+            ``users`` each user is in one split only; this must also hold for existing folders
+            train/ and test/.
         split_seed: seed of the split for testing.
         user_pattern: regular expression with one group, searched in each path relative to ``root``,
             such as "train/cat/anna_01.png". The group's match is the user.
@@ -40,8 +42,8 @@ class ImageFolder(Source):
             images.
 
     Raises:
-        InputError: from the constructor: an argument is invalid; from ``describe``: the folders do
-            not fit; from ``load``: an image is damaged or has another size.
+        InputError: the constructor raises it if an argument is invalid, ``describe`` if the folders
+            do not fit, ``load`` if an image is damaged or has another size.
     """
 
     root: Path
@@ -82,7 +84,7 @@ class ImageFolder(Source):
 
     @cached_property
     def _tree(self) -> ImageTree:
-        """The images; without test/, they are split here."""
+        """The images, split into training and test images here if there is no test/."""
         tree = find_images(self.root)
         if tree.num_train < len(tree.paths):
             return tree

@@ -11,7 +11,7 @@ Constants = tuple[tuple[float, ...], tuple[float, ...]]
 def normalisation(
     train: Images, mean: tuple[float, ...] | None, std: tuple[float, ...] | None
 ) -> Constants:
-    """The configured ``mean`` and ``std``; a None is measured on ``train`` [n, C, H, W]."""
+    """Return ``mean`` and ``std``; measure the one that is None on ``train`` [n, C, H, W]."""
     if mean is not None and std is not None:
         return mean, std
     measured = channel_statistics(train)

@@ -20,7 +20,8 @@ class ImageTree:
         classes: C names, sorted, in label order.
         paths: [n] relative to the folder.
         labels: [n] int64.
-        num_train: number of training images, all n without test/; the later images are test images.
+        num_train: number of training images, all n if there is no test/. The images after them are
+            test images.
     """
 
     classes: tuple[str, ...]
@@ -101,7 +102,7 @@ def images_below(root: Path, folder: Path) -> list[str]:
     found: list[str] = []
     for parent, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
         here = Path(parent).resolve()
-        # A link to a parent folder would never end; hidden folders hold copies made by tools.
+        # Following a link to a parent folder would never end. Hidden folders hold tools' copies.
         folders[:] = [
             name
             for name in folders
@@ -115,7 +116,7 @@ def images_below(root: Path, folder: Path) -> list[str]:
 
 @cache
 def _endings() -> tuple[str, ...]:
-    """The endings of image files, from torchvision; its import takes seconds, so it is here."""
+    """The endings of image files, from torchvision, which is imported here because it is slow."""
     from torchvision.datasets.folder import IMG_EXTENSIONS
 
     endings: tuple[str, ...] = IMG_EXTENSIONS

@@ -45,14 +45,17 @@ class Leaf(Source):
     ``root`` holds train/ and test/, which LEAF has split, or all_data/, which this class splits.
 
     Args:
-        root: LEAF's folder data/<name>/data, or a copy; ``~`` is expanded. Nothing is written.
-        test_fraction: for all_data/: share of each user's samples, or of the users, for testing.
-        split: ``within``: split each user's samples and leave out users too small for both splits;
-            ``users``: each user is in one split only; train/ and test/, if both exist, must comply.
+        root: LEAF's folder data/<name>/data, or a copy; ``~`` is expanded. Nothing is written
+            there.
+        test_fraction: for all_data/, the share of each user's samples, or of the users, for
+            testing.
+        split: ``within`` splits each user's samples and leaves out users with too few samples for
+            both splits. With ``users`` each user is in one split only; this must also hold for
+            existing folders train/ and test/.
         split_seed: seed of the split for testing; independent of the run's seed.
 
     Raises:
-        InputError: from ``describe`` if there are no files, from ``load`` if a file does not have
+        InputError: ``describe`` raises it if there are no files, ``load`` if a file does not have
             LEAF's format.
     """
 
@@ -187,10 +190,10 @@ class Femnist(Leaf):
 class Shakespeare(Leaf):
     """Next-character prediction after 80 characters; the roles of the plays are the users.
 
-    LEAF takes every sequence of 80 characters from a role's text, one for each start. With
-    all_data/ a role's last sequences are for testing. The 80 sequences before them share characters
-    with them and are dropped. A character outside LEAF's alphabet gets the id of the last letter,
-    as in LEAF's code.
+    LEAF takes every sequence of 80 characters from a role's text: one begins at each character.
+    With all_data/ a role's last sequences are for testing. The 80 sequences before the test
+    sequences share characters with them and are dropped. A character outside LEAF's alphabet gets
+    the id of the last letter, as in LEAF's code.
 
     Args:
         root: see ``Leaf``.
@@ -214,7 +217,7 @@ class Shakespeare(Leaf):
         return ids.astype(np.uint8).reshape(-1, LENGTH), labels.astype(np.int64)
 
     def separate(self, samples: int, user: int) -> tuple[np.ndarray, np.ndarray]:
-        """The last sequences are for testing; earlier ones that overlap with them are dropped."""
+        """Use the last sequences for testing; drop the sequences before that overlap with them."""
         position = np.arange(samples)
         begin = max(1, int((1 - self.test_fraction) * samples))
         return position[: max(0, begin - LENGTH)], position[begin:]

@@ -36,7 +36,7 @@ class LeafFiles:
 
 
 def find_files(root: Path, name: str) -> LeafFiles:
-    """The JSON files in ``root``/train and ``root``/test, otherwise in ``root``/all_data.
+    """Find the JSON files in ``root``/train and ``root``/test, or else in ``root``/all_data.
 
     Raises:
         InputError: there are no files; the message says how to make them.

@@ -29,8 +29,9 @@ def load_data(config: Config, source: Describer, device: torch.device) -> Federa
     """Load the dataset, divide it among the clients, and hold out the validation samples.
 
     The test splits are made before validation samples are held out, so they do not depend on
-    ``data.validation``. A ``DrawnSource`` draws a client's samples when they are needed. First, the
-    files that killed processes left in the cache and in the system's temporary folder are removed.
+    ``data.validation``. A ``DrawnSource`` draws a client's samples when they are needed. Before
+    loading, the function removes old temporary files of killed processes from the cache and from
+    the system's temporary folder.
 
     Args:
         config: the checked config.
@@ -83,7 +84,7 @@ def _partition(dataset: Dataset, config: Config) -> _Indices:
 
 
 def _test_splits(dataset: Dataset, clients: _Indices, config: Config) -> tuple[Dataset, _Indices]:
-    """The dataset with the test samples in use, and each client's positions among them."""
+    """The dataset with only the used test samples, and each client's positions among them."""
     if dataset.description.unseen_classes:  # no client has a test class
         return dataset, [np.empty(0, dtype=np.int64)] * len(clients)
     if config.partition.test_split == "users":

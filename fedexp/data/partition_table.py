@@ -30,7 +30,7 @@ def write_partition(path: Path, data: FederatedData) -> None:
 
 
 def read_partition(path: Path, clients: int) -> Tensor | None:
-    """Class counts [N, C] of N = ``clients`` clients; None unless the file has all clients."""
+    """Class counts [N, C] of N = ``clients`` clients; None if a client is missing in the file."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             _, *rows = csv.reader(file)

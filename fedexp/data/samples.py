@@ -11,7 +11,7 @@ from fedexp.data.dataset import TOKEN_TYPES, Split
 from fedexp.data.preparations.images import pixel_constants
 
 KEEP_BELOW = 2**29
-"""Normalised images are kept up to this size in bytes (512 MiB); CIFAR's test set has 117 MiB."""
+"""Most bytes of normalised images that stay in memory (512 MiB); CIFAR's test set has 117 MiB."""
 
 
 class Samples:
@@ -19,15 +19,16 @@ class Samples:
 
     Args:
         split: the samples.
-        mean: mean of each image channel; empty if not images.
-        std: standard deviation of each image channel; empty if not images.
+        mean: mean of each image channel; empty for other inputs.
+        std: standard deviation of each image channel; empty for other inputs.
         device: device of the tensors.
-        keep_normalised: normalise all images once and keep them for ``batches``, if they take at
-            most ``KEEP_BELOW`` bytes. Meant for a split on which many models are scored.
+        keep_normalised: whether ``batches`` normalises all images when first used and stores the
+            results, if they take at most ``KEEP_BELOW`` bytes. It saves time if many models are
+            scored on the split.
 
     Attributes:
-        is_shared: whether a position means one sample for all clients; then one ``gather`` may make
-            the inputs of several clients' batches.
+        is_shared: whether a position stands for the same sample at all clients. If so, one
+            ``gather`` may make the inputs of several clients' batches.
     """
 
     is_shared: ClassVar[bool] = True
@@ -62,7 +63,7 @@ class Samples:
         index: Tensor,
         augment: Callable[[Tensor], Tensor] | None = None,
     ) -> Batch:
-        """The samples at ``index`` [B] as a batch, after ``augment`` if given."""
+        """The batch of the samples at ``index`` [B], augmented unless ``augment`` is None."""
         inputs = self.inputs.index_select(0, index)
         if augment is not None:
             inputs = augment(inputs)
@@ -79,7 +80,7 @@ class Samples:
                 yield self.gather(chunk)
 
     def _prepared(self, inputs: Tensor) -> Tensor:
-        """Convert inputs to a model's input: normalised images, int64 token ids, other numbers."""
+        """Normalise uint8 images, convert token ids to int64, and do not change other inputs."""
         if inputs.dtype == torch.uint8:
             return torch.addcmul(self.shift, inputs.float(), self.scale)
         return inputs.long() if inputs.dtype in TOKEN_TYPES else inputs

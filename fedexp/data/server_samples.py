@@ -11,14 +11,14 @@ from fedexp.data.federated import FederatedData
 def draw_samples(data: FederatedData, purpose: str, count: int, balanced: bool) -> Batch:
     """Draw training samples of all clients, without replacement and without augmentation.
 
-    The clients keep the drawn samples, too.
+    The drawn samples also remain in the clients' data.
 
     Args:
         data: the population's data.
         purpose: a name; the draw depends on it and on the run's seed.
         count: n, the number of samples; all samples if there are fewer.
-        balanced: whether the classes' numbers of samples differ by at most one; a class that is too
-            small gives all of its samples.
+        balanced: whether to draw equally many samples of each class, or one more. Of a class with
+            too few samples, all are drawn.
 
     Returns:
         Inputs [n, *input_shape] ready for the model, and targets.

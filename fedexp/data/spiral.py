@@ -22,9 +22,10 @@ IMBALANCED_SIZES = (3000, 1500, 750, 375, 187, 93)
 class Spiral(Source):
     """Six spiral arms, one class each; float32 inputs [n, 2], not normalised.
 
-    Point i = 1..n of arm k = 1..6 is at ``(r sin w, r cos w)`` with noise b,
-    ``r = 1 + 9 (i - 1) / (n - 1)`` and ``w = k pi/3 + turn_k (i - 1) / (n - 1) + b``. Arms have
-    n = 3,000 points. ``turn_k`` is the angle by which arm k turns.
+    Each arm has n = 3,000 points. Point i = 1..n of arm k = 1..6 is at ``(r sin w, r cos w)``, with
+    the radius ``r = 1 + 9 (i - 1) / (n - 1)`` and the angle
+    ``w = k pi/3 + turn_k (i - 1) / (n - 1) + b``. Arm k turns by the angle ``turn_k``, and b is
+    noise.
 
     The paper's text has ``turn_k = k pi/3`` and b ~ N(0, 1). This noise hides the arms, and even
     without noise the outer ends of arms 1 and 4, 2 and 5, 3 and 6 coincide. The config's defaults,
@@ -37,8 +38,8 @@ class Spiral(Source):
         noise_law: ``normal``, b ~ N(0, noise^2), or ``uniform`` in [0, noise).
         turn: ``equal`` (every arm turns by pi/3) or ``proportional`` (arm k turns by k pi/3).
         imbalanced: the arms have 3000, 1500, 750, 375, 187 and 93 training points.
-        thinning: how to draw fewer than 3,000 points of an arm. ``subset``: choose random points of
-            the full arm; ``coarser``: spread fewer points over the whole arm.
+        thinning: how to draw fewer than 3,000 points of an arm. ``subset`` chooses random points of
+            the full arm. ``coarser`` spreads fewer points over the whole arm.
         test_points: test points of each arm; their noise is drawn separately.
         seed: seed of the points; independent of the run's seed.
     """

@@ -12,8 +12,9 @@ def match(labels_test: np.ndarray, counts: np.ndarray, seed: int) -> list[np.nda
     """Give every client a test split with the class shares of its training data.
 
     The test samples of class c go to the clients in proportion to their training samples of class
-    c, each sample to exactly one client. Classes without a client are left out. With users in place
-    of classes in ``labels_test`` and ``counts``, every client gets test samples of its own users.
+    c, each sample to exactly one client. Test samples of a class that no client has go to no
+    client. If ``labels_test`` and ``counts`` have users in place of classes, every client gets test
+    samples of its users.
 
     Args:
         labels_test: [n] class of each test sample.
@@ -36,7 +37,7 @@ def hold_out(
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Hold out a share of each client's samples for validation.
 
-    Client k holds out floor(fraction * n_k) of its n_k samples, with the proportions of its classes
+    Client k holds out floor(fraction * n_k) of its n_k samples, in proportion to its class counts
     (largest remainder). At least one sample of every class stays for training, so a client with few
     samples of each class holds out fewer samples.
 
@@ -114,8 +115,8 @@ def apportion(total: int, weights: np.ndarray, generator: np.random.Generator) -
 def apportion_to_all(total: int, weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """Split an integer as ``apportion`` does, then give every positive weight at least one.
 
-    Units for empty shares come from the largest share. ``total`` must be at least the number of
-    positive weights.
+    Each unit for an empty share is taken from the largest share. ``total`` must be at least the
+    number of positive weights.
     """
     counts = apportion(total, weights, generator)
     for number in np.flatnonzero((counts == 0) & (weights > 0)):

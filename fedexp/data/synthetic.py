@@ -14,7 +14,7 @@ from fedexp.data.drawn import DrawnSource
 
 FEATURES, CLASSES = 60, 10
 LARGEST = 2_000_000
-"""Largest number of samples of a client; they take 0.5 GB."""
+"""Largest number of samples of a client. So many samples take 0.5 GB."""
 
 Size = Annotated[int, Field(ge=2, le=LARGEST)]
 Spread = Annotated[float, Field(ge=0, le=1e6)]
@@ -26,17 +26,18 @@ STD = np.arange(1, FEATURES + 1) ** -0.6
 class Synthetic(DrawnSource):
     """Client k has inputs x [60] with labels argmax softmax(W_k x + b_k), 10 classes.
 
-    The law of the released code, where ``alpha`` and ``beta`` are standard deviations (the paper's
-    N(0, alpha) could also mean a variance; both agree at 0 and 1)::
+    The distributions are those of the released code. There, ``alpha`` and ``beta`` are standard
+    deviations. In the paper's N(0, alpha) alpha could also be a variance, which makes no difference
+    at 0 and 1::
 
         u_k ~ N(0, alpha^2)     entries of W_k, b_k ~ N(u_k, 1)
         B_k ~ N(0, beta^2)      entries of v_k ~ N(B_k, 1)
         x ~ N(v_k, Sigma)       Sigma diagonal with Sigma_jj = j^-1.2
         n_k = floor(exp(size_mean + size_std g)) + size_min,  g ~ N(0, 1)
 
-    alpha controls how much the clients' models differ, beta how much their inputs differ. W_k and
-    b_k have one mean u_k, as in the released code. n_k counts training and test samples; the
-    released code tests on a tenth of them.
+    alpha controls how much the clients' models differ, beta how much their inputs differ. All
+    entries of W_k and b_k have the same mean u_k, as in the released code. n_k counts training and
+    test samples; the released code tests on a tenth of them.
 
     A client's random generators depend only on ``seed`` and on the client's number, so its samples
     do not depend on the size of the population.
@@ -51,8 +52,8 @@ class Synthetic(DrawnSource):
         size_mean: mean of the logarithm of the sizes.
         size_std: standard deviation of the logarithm of the sizes.
         size_min: added to each size, at least 2.
-        size_max: upper bound of the sizes; None for ``LARGEST``. The largest of a million published
-            sizes is 0.7 million.
+        size_max: upper bound of the sizes; None for ``LARGEST``. With the published distribution,
+            the largest of a million sizes is 0.7 million.
         seed: seed of the samples; independent of the run's seed.
     """
 

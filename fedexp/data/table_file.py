@@ -24,7 +24,7 @@ def read_table(key: str, path: Path) -> pd.DataFrame:
     """Read the table in ``path``: .csv or .tsv with a row of names, or .parquet.
 
     Raises:
-        InputError: the file cannot be read, has no rows, or has two columns of one name. The
+        InputError: the file cannot be read, has no rows, or has two columns with the same name. The
             message names ``key``.
     """
     place, kind = f"{key}={path}", path.suffix.lower()
@@ -59,7 +59,7 @@ def _read_text(path: Path, separator: str) -> pd.DataFrame:
 
 
 def check_cells(place: str, table: pd.DataFrame, categorical: Collection[str]) -> pd.DataFrame:
-    """Refuse unnamed columns, and columns of numbers with a cell that is no number or infinite.
+    """Refuse columns without a name, and other or infinite values in columns of numbers.
 
     Args:
         place: the key and the path, for the message.
@@ -67,7 +67,7 @@ def check_cells(place: str, table: pd.DataFrame, categorical: Collection[str]) -
         categorical: columns whose cells may have any value.
 
     Returns:
-        The table. Whole numbers beyond 64 bits, which pandas keeps as objects, become float64.
+        The table. Whole numbers beyond 64 bits, which pandas reads as objects, become float64.
 
     Raises:
         InputError: a cell or a column is refused; the message names the column, the value and the
@@ -92,9 +92,9 @@ def check_cells(place: str, table: pd.DataFrame, categorical: Collection[str]) -
 
 
 def _numbers(place: str, column: pd.Series) -> pd.Series:
-    """The column as numbers; missing cells stay missing.
+    """Convert the column to numbers; missing cells stay missing.
 
-    Raises InputError if another cell is not a number.
+    Raises InputError if any other cell is not a number.
     """
     numbers = pd.to_numeric(column, errors="coerce")
     broken = numbers.isna() & column.notna()

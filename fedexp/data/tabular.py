@@ -27,7 +27,7 @@ from fedexp.data.train_test import (
 from fedexp.errors import InputError
 
 _FEW = 10
-"""Up to this number of classes, a target is never refused as ``many_classes``."""
+"""A target with at most this many classes never needs ``many_classes``."""
 
 
 @dataclass
@@ -42,15 +42,17 @@ class Tabular(Source):
         target: column of the class: text, whole numbers or booleans.
         user: column of the user for the natural partition; None if there is none.
         test_path: file of the test rows; None draws them from ``path``.
-        test_fraction: share to draw for testing: without users of each class, else see ``split``.
-        split: ``within``: draw from each user's rows; ``users``: each user is in one split only.
+        test_fraction: share of the rows for testing. Without users it is drawn from each class,
+            with users as ``split`` says.
+        split: ``within`` draws test rows from each user's rows. With ``users`` each user is in one
+            split only.
         split_seed: seed of the draw for testing; independent of the run's seed.
         drop: columns to leave out.
         categorical: columns of numbers to treat as categories; text columns always are categories.
             If most values of any other column are numbers, all must be numbers.
-        missing: ``refuse``: an error for a missing value; ``mean``: a missing number becomes the
-            training mean, a missing category becomes no category.
-        many_classes: whether to accept a target with more than 10 classes, and one class or more
+        missing: ``refuse`` raises an error for a missing value. With ``mean`` a missing number
+            becomes the training mean, and a missing category becomes no category.
+        many_classes: whether to accept a target with more than 10 classes and at least one class
             for every 5 rows. Such a column is probably a number to predict, or a name of each row.
 
     Raises:
@@ -75,7 +77,7 @@ class Tabular(Source):
         self.test_path = self.test_path and self.test_path.expanduser()
 
     def describe(self) -> Description:
-        """Inputs and classes; reads the file."""
+        """Describe inputs and classes; reads the file."""
         return Description(self.path.stem, (self._rows.width,), self._targets[0])
 
     def load(self, cache: Path) -> Dataset:

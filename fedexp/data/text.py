@@ -1,4 +1,4 @@
-"""Next-character prediction on one text file; its speaking roles are the users."""
+"""Next-character prediction on one text file; the roles that speak in it are the users."""
 
 import re
 from dataclasses import dataclass, replace
@@ -38,12 +38,13 @@ class Text(Source):
         path: the file; ``~`` is expanded.
         sequence_length: characters of a sequence.
         stride: distance between the beginnings of two sequences.
-        targets: ``next``: the target of a sequence is the character after it; ``each``: the target
-            of each character is the next character; where sequences overlap, it is scored once.
+        targets: with ``next`` the target of a sequence is the character after it. With ``each`` the
+            target of each character is the next character; where sequences overlap, a character is
+            a target in only one of them.
         min_samples: smallest number of training sequences of a role; roles with fewer, and roles
             without a test sequence, are left out.
-        split: ``within``: the end of each role's text is for testing; ``users``: a share of the
-            roles, drawn at random, is for testing.
+        split: with ``within`` the end of each role's text is for testing. With ``users`` a share of
+            the roles, drawn at random, is for testing.
         test_fraction: share of each role's characters, or of the roles, for testing.
         split_seed: seed of the draw of roles; independent of the run's seed.
 
@@ -64,7 +65,7 @@ class Text(Source):
         self.path = self.path.expanduser()
 
     def describe(self) -> Description:
-        """Length of the sequences and the alphabet."""
+        """The alphabet, and the length of the sequences."""
         about = self._alphabet.describe(self.path.stem, self.sequence_length)
         return replace(about, per_token=self.targets == "each")
 
@@ -106,7 +107,7 @@ class Text(Source):
         return Alphabet("".join(sorted(set().union(*self._speeches.values()))))
 
     def _within(self, texts: dict[str, np.ndarray]) -> tuple[dict[str, Windows], ...]:
-        """Training and test sequences of each role with enough of both."""
+        """The training and the test sequences of each role that has enough of them."""
         train, test = {}, {}
         for role, ids in texts.items():
             cut = len(ids) - round(self.test_fraction * len(ids))

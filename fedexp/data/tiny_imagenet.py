@@ -33,15 +33,15 @@ class TinyImageNet(Source):
     Args:
         root: the folder ``tiny-imagenet-200`` or its parent; ``~`` is expanded. Nothing is written
             there.
-        class_order: order of the classes (WordNet ids) in the labels: ``sorted`` by id, or as in
-            the file ``wnids``.txt. Samples are in label order.
+        class_order: order of the classes in the labels. ``sorted`` sorts them by WordNet id,
+            ``wnids`` takes the order of the file ``wnids.txt``. Samples are in label order.
         image_size: height and width; images are resized (bilinear) if it is not 64.
         mean: mean of each channel, inputs in [0, 1].
         std: standard deviation of each channel, inputs in [0, 1].
 
     Raises:
-        InputError: from the constructor: an argument is invalid; from ``describe``: a file is
-            missing; from ``load``: a file is damaged.
+        InputError: the constructor raises it if an argument is invalid, ``describe`` if a file is
+            missing, ``load`` if a file is damaged.
     """
 
     root: Path
@@ -55,7 +55,7 @@ class TinyImageNet(Source):
         self.root = self.root.expanduser()
 
     def describe(self) -> Description:
-        """Shape and classes; the name of a class is its first word."""
+        """Shape and classes; a class is named by the first word of its full name."""
         shape = (3, self.image_size, self.image_size)
         return Description("tiny_imagenet", shape, self._names())
 

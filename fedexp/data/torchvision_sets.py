@@ -144,8 +144,8 @@ class TorchvisionDataset(Source):
     Args:
         name: the dataset.
         root: torchvision's folder of the dataset; ``~`` is expanded.
-        download: whether to download missing or damaged files into ``root``, together with an empty
-            lock file. Otherwise nothing is written there.
+        download: whether to download missing or damaged files into ``root``, with an empty lock
+            file beside them. If false, nothing is written there.
         mean: mean of each channel, inputs in [0, 1]; None for the dataset's usual constants.
         std: standard deviation of each channel, inputs in [0, 1]; None for the dataset's usual
             constants.
@@ -204,7 +204,7 @@ class TorchvisionDataset(Source):
     def _downloaded(self, train: bool) -> Split:
         """Read the split again; if that fails, download it.
 
-        Another process may have downloaded it in the meantime.
+        Reading again may succeed: another process may have downloaded it in the meantime.
         """
         with suppress(*_UNREADABLE):
             return self._known.read(self.root, train, False)

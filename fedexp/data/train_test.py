@@ -11,7 +11,7 @@ from fedexp.data.split import by_owner
 from fedexp.errors import InputError
 
 UserSplit = Literal["within", "users"]
-"""``within``: split the samples of each user; ``users``: each user is in one split only."""
+"""``within`` splits the samples of each user; ``users`` puts each user into one split only."""
 
 SplitSeed = Annotated[int, Field(ge=0, lt=2**32)]
 """Seed of a split; scikit-learn draws some splits and allows seeds of 32 bits."""
@@ -29,7 +29,7 @@ def divide(
     fraction: float,
     seed: int,
 ) -> Positions:
-    """Draw the test samples: by class if users are unknown, otherwise by user, see ``split``.
+    """Draw the test samples: from each class if users are unknown, otherwise as ``split`` says.
 
     Args:
         labels: [n] class of each sample.

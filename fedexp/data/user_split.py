@@ -16,14 +16,14 @@ LOGGER = logging.getLogger(__name__)
 def match_users(
     dataset: Dataset, clients: Sequence[np.ndarray], seed: int
 ) -> tuple[Dataset, list[np.ndarray]]:
-    """Give every client the test samples of its own users.
+    """Give every client the test samples of its users.
 
     If several clients share a user, the user's test samples are dealt to them at random, in
     proportion to their training samples of this user. Test samples of users without a client are
     dropped.
 
     Args:
-        dataset: has the user of each sample.
+        dataset: the dataset, with the user of each sample.
         clients: for each client, its indices into the training split.
         seed: seed of the distribution of a shared user's samples.
 
@@ -80,9 +80,9 @@ def hold_out_ends(
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Hold out each user's last samples for validation; training samples share nothing with them.
 
-    Of a user with n samples the last floor(fraction * n) are for validation. The ``overlap``
-    samples before them share content with them and are dropped. A user that would have fewer
-    training than validation samples holds out none.
+    Of a user with n samples, the last floor(fraction * n) are for validation. The ``overlap``
+    samples before the validation samples share content with them and are dropped. A user that would
+    have fewer training than validation samples holds out none.
 
     Args:
         users: [n] user of each sample; a user's samples are in their natural order.

@@ -1,1 +1,1 @@
-"""Using a trained model after its run: loaded from the run's folder, or exported to a file."""
+"""Use a trained model after its run: load it from the run's folder, or export it to a file."""

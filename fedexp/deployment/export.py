@@ -16,7 +16,7 @@ from fedexp.errors import InputError
 from fedexp.state.atomic import write_atomically
 
 CLASSES, INPUTS = "classes.json", "inputs.json"
-"""Names of the extra files: the class names in order, and what the model takes."""
+"""Names of the extra files: the first has the class names in order, the second the input's form."""
 
 _COUNTS = (1, 5)
 """Batch sizes with which an exported program is compared with the model."""
@@ -43,7 +43,7 @@ def export(predictor: Predictor, path: Path) -> None:
         **asdict(preparation),
     }
     extra = {CLASSES: json.dumps(predictor.classes), INPUTS: json.dumps(inputs, indent=2)}
-    content = io.BytesIO()  # written to memory first: for a file PyTorch hides the error
+    content = io.BytesIO()  # to memory first, because PyTorch hides errors of files
     torch.export.save(program, content, extra_files=extra)
     try:
         write_atomically(path, content.getbuffer())
@@ -56,12 +56,12 @@ def _exported(predictor: Predictor) -> ExportedProgram:
     shapes = ({0: Dim("batch", min=1)},)
     logging.getLogger("torch.export").setLevel(logging.ERROR)
     try:
-        # Without kernels of oneDNN, which some CPUs lack.
+        # Export without kernels of oneDNN, which some CPUs lack.
         portable = torch.backends.mkldnn.flags(enabled=False)
         with warnings.catch_warnings(), torch.no_grad(), portable:
             warnings.simplefilter("ignore")
             return torch.export.export(predictor.network, example, dynamic_shapes=shapes)
-    except Exception as error:  # of many types, depending on the network
+    except Exception as error:  # of many types, which depend on the network
         reason = next(filter(None, map(str.strip, str(error).splitlines())), "no reason given")
         raise InputError(
             f"{predictor.name}: PyTorch cannot export this model "

@@ -24,13 +24,13 @@ def load(run: str | Path, model: str = FINAL, client: int | None = None) -> Pred
     """Load a trained model that takes raw inputs; the training data are not needed.
 
     Networks and parts that you wrote must be importable, as in training. The files hold only
-    tensors and text, but ``run.json`` names classes that are imported and called, like a preset:
-    load only runs that you trust.
+    tensors and text. But, like a preset, ``run.json`` names classes that are imported and called,
+    so load only runs that you trust.
 
     Args:
         run: the run's folder.
         model: the global model to load: "final" (after the last round) or "best" (the best on
-            validation data if the run held out validation data, ``data.validation``).
+            validation data). A run has the best model only with ``data.validation``.
         client: the number of a client whose personal model is loaded instead.
 
     Returns:
@@ -71,7 +71,7 @@ def _config(folder: Path) -> Config:
 
 
 def _untrained(folder: Path, config: Config, about: Description) -> ClientModule:
-    """The model of this config with the parameters and buffers of a trained one."""
+    """Build the config's model with all tensors that a trained model has, not yet their values."""
     common = {name: getattr(config.data, name) for name in Data.model_fields}
     target = f"{Described.__module__}.{Described.__qualname__}"
     data = Data.model_validate({**common, "_target_": target, "description": about})

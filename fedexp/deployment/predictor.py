@@ -15,7 +15,7 @@ class Predictor:
     """A trained model together with the preparation of raw inputs.
 
     Attributes:
-        network: maps the tensor that ``preparation`` makes to probabilities; in eval mode.
+        network: maps the tensor that ``preparation`` makes to probabilities. It is in eval mode.
         classes: the class names, in the order of the probabilities.
         preparation: reads raw inputs, such as a table, image files or texts, into a tensor.
         name: a description, such as "global model of outputs/2026-01-31/12-00-00-4f2a".
@@ -32,7 +32,7 @@ class Predictor:
         return self.preparation.form
 
     def predict(self, raw: Any, batch_size: int = 1000) -> np.ndarray:
-        """The name of the most probable class of each input, [n]; of each of L tokens, [n, L].
+        """The name of the most probable class of each input [n], or of each of L tokens [n, L].
 
         Args:
             raw: raw inputs of the kind of the training data, see ``Preparation.read``: a table

@@ -24,7 +24,7 @@ RENDEZVOUS = "FEDEXP_RENDEZVOUS"
 """Environment variable: the file in which the ranks of one machine meet."""
 
 _TIMEOUT = timedelta(days=1)
-"""Longest wait of a rank for the others, such as for an evaluation; dead ranks are seen earlier."""
+"""Longest wait of a rank for others, such as for an evaluation; a dead rank is noticed earlier."""
 
 
 def make_fabric(engine: Engine) -> Fabric:

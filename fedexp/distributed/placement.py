@@ -55,7 +55,10 @@ def place(
 def balance(
     clients: Iterable[int], sizes: Sizes, homes: Mapping[int, int], speeds: Sequence[float]
 ) -> dict[int, int]:
-    """Like ``place``, but clients leave a home rank whose load would be more than fair."""
+    """Like ``place``, but clients leave home ranks whose load would be too large.
+
+    A load is too large if it exceeds the largest load of a placement without home ranks.
+    """
     anywhere = place(clients, sizes, {}, speeds)
     loads = [0.0] * len(speeds)
     for client, rank in anywhere.items():
@@ -80,15 +83,15 @@ class Placement:
         self._homes: dict[int, int] = {}
 
     def local_clients(self, clients: Sequence[int]) -> list[int]:
-        """This rank's clients among ``clients``, in the given order; no state moves."""
+        """This rank's clients among ``clients``, in the same order; home ranks do not change."""
         once, speeds = dict.fromkeys(clients), self._speeds.relative()
         return self._own(clients, place(once, self._sizes, self._homes, speeds))
 
     def bring(self, clients: Sequence[int]) -> list[int]:
         """Decide which clients this rank trains, fetch their states, and return these clients.
 
-        They are in the given order. All ranks must call this function. A state moves only if the
-        loads would be unequal otherwise.
+        The result has the order of ``clients``. All ranks must call this function. A state moves
+        only if the loads would be unequal otherwise.
         """
         once, speeds = dict.fromkeys(clients), self._speeds.relative()
         placed = balance(once, self._sizes, self._homes, speeds)
@@ -136,7 +139,7 @@ class Placement:
         self._homes |= moves
 
     def _leaving(self, moves: Iterable[int]) -> Iterator[tuple[int, ClientState]]:
-        """Take the moving states that this rank keeps from its store: (client, state)."""
+        """Remove the states that leave this rank from its store; yield (client, state)."""
         for client in moves:
             if self._homes[client] == self._ranks.rank:
                 yield client, self._store.take(client)

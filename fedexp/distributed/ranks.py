@@ -63,7 +63,8 @@ class Ranks:
     def all_reduce(self, parties: Sequence[Reducible]) -> None:
         """Combine each party's contributions over the ranks, in one exchange for all parties.
 
-        A party is an object such as the server. Every rank must pass equal parties in equal order.
+        A party is an object such as the server. Every rank must pass its copies of the same parties
+        in the same order.
         """
 
 

@@ -170,6 +170,6 @@ def _from_bytes(content: bytes) -> Tensor:
 
 
 def _starts(sizes: list[int]) -> list[int]:
-    """The offset at which each piece begins, for pieces of these sizes in a row; and the end."""
+    """The offsets at which consecutive pieces of these sizes begin, and the offset of the end."""
     padded = (-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes)
     return [0, *accumulate(padded)]

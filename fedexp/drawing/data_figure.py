@@ -1,4 +1,4 @@
-"""Figures together with the numbers that they show, and their conversion to files or pixels.
+"""Figures that are saved with the numbers that they show, and conversion of figures to pixels.
 
 The figures are made without pyplot, so they need no display and no global state.
 """
@@ -37,7 +37,7 @@ class DataFigure(PlainFigure):
 
     Args:
         data: name -> array; lists of names are arrays of strings.
-        size: width and height in inches; None: Matplotlib's default.
+        size: width and height in inches; None for Matplotlib's default.
     """
 
     def __init__(self, data: Arrays, size: tuple[float, float] | None = None) -> None:
@@ -51,7 +51,7 @@ def columns(**tensors: Tensor) -> dict[str, NDArray[Any]]:
 
 
 def save_numbers(path: Path, data: Arrays) -> None:
-    """Write the columns of a table to ``<path>.csv``, other arrays to ``<path>.npz``."""
+    """Write the columns of a table to ``<path>.csv``, or any other arrays to ``<path>.npz``."""
     arrays: dict[str, Any] = {name: np.asarray(values) for name, values in data.items()}
     shapes = {array.shape for array in arrays.values()}
     if len(shapes) == 1 and all(len(shape) == 1 for shape in shapes):

@@ -28,7 +28,8 @@ class ModelFeatures:
     Attributes:
         title: the title of the model's panel.
         z: [n, d] features of the samples; all panels show these samples.
-        prototypes: [C, d] the head's vector for each class, drawn if d = 2; None if it has none.
+        prototypes: [C, d] the head's vector for each class, drawn if d = 2. None if the head has no
+            such vectors.
     """
 
     title: str
@@ -44,11 +45,11 @@ def feature_map(
     shown: Sequence[int],
     class_counts: Mapping[str, Tensor],
 ) -> Figure:
-    """Draw one panel for each model with the samples' features, coloured by class; counts below.
+    """Draw the samples' features, coloured by class, in one panel for each model.
 
     The features of all models are projected together, so positions can be compared between panels.
-    Two-dimensional features are drawn without projection, with an arrow for each prototype; the
-    arrows of a panel have one scale.
+    Two-dimensional features are drawn without projection, with an arrow for each prototype. All
+    arrows of a panel have the same scale. Bars below the panels show the class counts.
 
     Args:
         models: the features of each model; one panel shows one model.
@@ -112,7 +113,7 @@ def _draw_plane(
     styles: Sequence[Mapping[str, Any]],
     radius: float,
 ) -> None:
-    """Draw axes through the origin, and prototypes as arrows; the longest has this ``radius``."""
+    """Draw axes through the origin, and prototypes as arrows; the longest is ``radius`` long."""
     axes.axhline(0, color="gray", linewidth=0.5, zorder=0)
     axes.axvline(0, color="gray", linewidth=0.5, zorder=0)
     axes.set(xlabel="z₁", ylabel="z₂", aspect="equal")

@@ -28,7 +28,7 @@ def partition_heatmap(
     clients: Sequence[int] | None = None,
     population: int | None = None,
 ) -> Figure:
-    """Draw the number of samples of each class at each client; above, each client's total.
+    """Draw the number of samples of each class at each client, and above it each client's total.
 
     The colour follows the square root of the count, so that a few samples are still visible
     beside thousands. A class that a client lacks is left blank.
@@ -36,8 +36,8 @@ def partition_heatmap(
     Args:
         counts: [n, C] samples of each class at each client.
         classes: the names of the C classes.
-        clients: [n] the clients' numbers; None: 0 to n-1.
-        population: N, if the n clients are an evenly spaced subset of N > n clients; the title then
+        clients: [n] the clients' numbers; None for 0 to n-1.
+        population: N, if the n clients are an evenly spaced subset of N > n clients. The title then
             says so.
     """
     table = counts.cpu().numpy()
@@ -80,7 +80,7 @@ def similarity_heatmap(
     Args:
         similarity: [C, C].
         classes: the names of the C classes.
-        superclasses: the super-class of each of the C classes; empty: there are none. Classes of
+        superclasses: the super-class of each of the C classes; empty if there are none. Classes of
             one super-class become neighbours in a box, and the axes name the super-classes (FedNH,
             Figure 3).
         title: the title of the figure.
@@ -156,14 +156,14 @@ def _size(columns: int, rows: int) -> tuple[float, float]:
 
 
 def _label(axis: Axis, name: str, labels: Sequence[str]) -> None:
-    """Name the axis and at most 50 of its cells: all of them, every 5th, every 10th and so on."""
+    """Name the axis and at most 50 of its cells: all, or every 5th, or every 10th and so on."""
     step = next(step for step in (1, 5, 10, 20, 50, len(labels)) if len(labels) <= 50 * step)
     axis.set_ticks(range(0, len(labels), step), list(map(legible, labels[::step])), fontsize=8)
     axis.set_label_text(legible(name))
 
 
 def _label_groups(cells: Axes, names: Sequence[str]) -> None:
-    """Box each group of equal adjacent names, and name it once."""
+    """Draw a box around each group of equal adjacent names, with one name for the group."""
     starts = [i for i, name in enumerate(names) if i == 0 or name != names[i - 1]]
     for start in starts[1:]:
         cells.axhline(start - 0.5, color="gray", linewidth=0.3)

@@ -35,7 +35,9 @@ def loss_surface_figure(
     is_random: tuple[bool, bool],
     round: int,
 ) -> Figure:
-    """Draw the loss as contours and as a surface in perspective; blank where it is not finite.
+    """Draw the loss as contours and as a surface in perspective.
+
+    Both pictures are blank where the loss is not finite.
 
     Args:
         x: [n] distances from the first model along the first axis, in parameter space.

@@ -80,7 +80,7 @@ def panels(count: int, width: float = 4.4, height: float = 3.3) -> tuple[Figure,
 
 
 def widen(axes: Axes) -> None:
-    """If the values span less than 0.1 %, which is noise, make the y-axis span 1 % of them."""
+    """Make the y-axis span 1 % of the values if they span less than 0.1 %, which is noise."""
     low, high = axes.get_ylim()
     least = max(abs(low), abs(high)) / 1000
     if high - low < least:

@@ -1,4 +1,4 @@
-"""How figures look: colours that colour-blind readers can tell apart, in print too."""
+"""How figures look: colours that colour-blind readers can tell apart, also in print."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -44,7 +44,7 @@ def line_style(number: int) -> dict[str, Any]:
 
 
 def class_colors(num_classes: int) -> Sequence[Any]:
-    """At least ``num_classes`` colours; from a spectrum if there are more than ten classes."""
+    """At least ``num_classes`` colours; more than ten classes get colours of a spectrum."""
     if num_classes <= len(_DISTINCT):
         return _DISTINCT
     return list(colormaps["nipy_spectral"](np.linspace(0.03, 0.97, num_classes)))
@@ -55,7 +55,7 @@ class PlainFigure(Figure):
 
     def draw(self, renderer: RendererBase) -> None:
         """Called by Matplotlib to draw the figure into a file or window."""
-        with rc_context({"text.parse_math": False}):  # tick labels are only made here
+        with rc_context({"text.parse_math": False}):  # Matplotlib makes tick labels only now
             for text in self.findobj(Text):
                 text.set_parse_math(False)
             super().draw(renderer)

@@ -65,7 +65,7 @@ class Engine:
         raise NotImplementedError
 
     def probe(self, clients: Sequence[int], message: Message) -> Iterator[tuple[int, Tensors]]:
-        """The sampler's ``answer`` at each client, under the global model: (client, answer)."""
+        """Yield (client, the client's ``answer`` to the sampler with the global model)."""
         if not clients:
             return
         store, data = self.resources.store, self.resources.data
@@ -80,7 +80,7 @@ class Engine:
             yield client, self.resources.sampler.answer(self.resources.module)
 
     def _train_copy(self, client: int, message: Message) -> None:
-        """Train this client's shared model in the resident module; the client's state stays."""
+        """Train this client's shared model in the resident module, but store nothing."""
         store, resources = self.resources.store, self.resources
         memories = {name: store.memory(client, name) for name in (*resources.parts, SHARED_MODEL)}
         copy = ClientState(memories, store.private(client) or {})

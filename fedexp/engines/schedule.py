@@ -49,6 +49,11 @@ class Schedule:
             return data
         return _with_share(data, self._shares[data.client])
 
+    def samples(self, client: int, round: int) -> int:
+        """Training samples that the client computes in its turn of this round; no deadline."""
+        data = self._resources.faults.data(round, self._resources.data.clients[client])
+        return self._work(data, round).samples
+
     def plan(
         self, clients: Sequence[int], round: int, downloads: Mapping[int, int], upload_bytes: int
     ) -> tuple[Sequence[int], list[TurnRecord]]:

@@ -15,7 +15,6 @@ class Serial(Engine):
 
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
         """Train the clients in the cohort's order."""
-        self.resources.store.begin_round()
         for client, draws in Counter(cohort).items():
             try:
                 with self.resources.store.open(client) as state:

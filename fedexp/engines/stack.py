@@ -16,7 +16,7 @@ class Stack:
     """The parameters and buffers of K clients' modules.
 
     Args:
-        module: the resident module; rows are copied from it and into it.
+        module: the resident module, from which rows are saved and into which they are loaded.
         size: K, the number of clients.
 
     Attributes:
@@ -68,7 +68,7 @@ def _empty_rows(size: int, value: Tensor, transposed: bool) -> Tensor:
 def dense(value: Tensor, like: Tensor | None = None) -> Tensor:
     """``value`` as a contiguous tensor with its dimensions permuted to memory order.
 
-    The memory order is taken from ``like``, by default from ``value``. The result is a view if
+    The memory order is that of ``like``, by default that of ``value``. The result is a view if
     possible, else a copy.
     """
     return value.permute(memory_order(value if like is None else like)).contiguous()

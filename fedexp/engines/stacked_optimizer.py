@@ -30,7 +30,10 @@ class StackedOptimizer:
         self._start([dense(each.detach()) for each in self._trained])
 
     def narrow(self, rows: int) -> Tensors:
-        """Continue with only the first ``rows``; returns their state, which requires gradients."""
+        """Continue with the first ``rows`` clients; return name -> their parameter or buffer.
+
+        The trained parameters require gradients.
+        """
         if self._trained and len(self._trained[0]) > rows:
             self._trained = [each.detach()[:rows].requires_grad_() for each in self._trained]
             self._keep_first(rows)
@@ -93,7 +96,7 @@ class PerClientOptimizer(StackedOptimizer):
     Args:
         stack: the clients.
         grad_clip: largest norm of each row's gradient; None does not clip.
-        memories: each row's kept state.
+        memories: for each row, the client's optimizer state from its last round.
     """
 
     def __init__(self, stack: Stack, grad_clip: float | None, memories: Sequence[Memory]) -> None:
@@ -163,9 +166,9 @@ def _sum(gradient: Tensor | None, added: Tensor) -> Tensor:
 
 
 def _clipped(gradients: Sequence[Tensor | None], max_norm: float) -> list[Tensor | None]:
-    """Scale each row's gradients, taken as one vector, to a norm of at most ``max_norm``.
+    """Scale each row's gradients to a joint norm of at most ``max_norm``.
 
-    Not in place: two parameters whose sum is used may share one gradient tensor.
+    The gradients are copied, because two parameters whose sum is used may share one tensor.
     """
     given = [each for each in gradients if each is not None]
     squares = [each.square().reshape(len(each), -1).sum(dim=1) for each in given]

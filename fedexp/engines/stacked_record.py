@@ -11,7 +11,9 @@ from fedexp.core.turn import Turn
 
 
 class StackedRecord:
-    """Sums over the steps of every client of a stack; the first clients train in every step.
+    """Sums over the training steps of each client of a stack.
+
+    The clients that still train in a step are the first A clients of the stack.
 
     Args:
         turns: the clients' turns.

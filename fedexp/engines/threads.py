@@ -19,8 +19,9 @@ from fedexp.models.shape import forward_flops
 _FLOPS_OF_A_THREAD = 40_000_000
 """Floating-point operations of a forward pass that are worth one more thread.
 
-The table shows the time of a training step with two threads divided by that with one, for different
-MFLOP of the forward pass. Times are CPU seconds of the main thread, as the machine was busy:
+The table has a cell for each model and batch size B: the MFLOP of the forward pass, then the time
+of a training step with two threads divided by its time with one thread. Times are CPU seconds of
+the main thread, because the machine was busy:
 
 | mlp, B=16 | simple_cnn, B=16 | simple_cnn, B=64 | conv2cifar, B=4 | B=16 | B=64 |
 |---|---|---|---|---|---|
@@ -72,7 +73,7 @@ def worthwhile_threads(flops: int, most: int) -> int:
 
     Args:
         flops: floating-point operations of the step's forward pass.
-        most: number of cores that this process has for itself.
+        most: the largest number of threads.
     """
     return max(1, min(most, flops // _FLOPS_OF_A_THREAD))
 

@@ -62,7 +62,7 @@ class Trainer(Serial):
     def _fit_phase(
         self, phase: Phase, batches: LocalBatches, steps: int, kept: Memory | None
     ) -> None:
-        """One ``Trainer.fit``."""
+        """Train the phase with one ``Trainer.fit``."""
         self._optimizer_state.kept = kept
         # The loader draws a seed; its own generator leaves the random state of dropout unchanged.
         loader = DataLoader(cast(Any, batches), batch_size=None, generator=Generator())
@@ -99,7 +99,8 @@ class _KeptOptimizer(Callback):
     """Keeps the client's optimizer state.
 
     Attributes:
-        kept: the optimizer state, restored before a fit and stored afterwards; None does nothing.
+        kept: the optimizer state, which is restored before a fit and replaced after it. If None,
+            the callback does nothing.
     """
 
     kept: Memory | None = None

@@ -42,12 +42,12 @@ class Vectorized(Engine):
     """Trains clients in stacks: one training step serves all clients of a stack.
 
     A stack is sorted by the number of steps, the largest first, so clients that have finished drop
-    off its end. If two clients would change places between phases, they are in different stacks.
-    Each client has its own batches, gradient norm and optimizer state. The weights equal the
-    weights of ``serial`` except for rounding and the random numbers of layers such as dropout. The
-    optimizer must be elementwise, like SGD and Adam.
+    off its end. If one phase would need another order than the next phase, the clients are put into
+    different stacks. Each client has its own batches, gradient norm and optimizer state. The
+    weights equal the weights of ``serial`` except for rounding and the random numbers of layers
+    such as dropout. The optimizer must be elementwise, like SGD and Adam.
 
-    Every layer with a method ``prepare_for_vmap()`` gets one call of it.
+    The constructor calls the method ``prepare_for_vmap()`` of every layer that has one.
 
     Args:
         resources: the objects that every engine works with.
@@ -88,7 +88,6 @@ class Vectorized(Engine):
 
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
         """Train one stack after another."""
-        self.resources.store.begin_round()
         self.resources.load_global(message)  # a stack has the shapes of this round's buffers
         draws = Counter(cohort)
         clients: Sequence[int] = list(draws)
@@ -250,7 +249,7 @@ class Vectorized(Engine):
     def _gradient_elsewhere(
         self, own: Tensors, inputs: Tensor, targets: Tensor, real: Tensor, *turn: Tensor
     ) -> Tensors:
-        """The gradients that ``LocalGradient`` takes in place of ``own``, for one client.
+        """The gradients that ``LocalGradient`` uses in place of ``own``, for one client.
 
         The other arguments are the arguments of ``_objective``.
         """
@@ -272,7 +271,7 @@ class Vectorized(Engine):
 
 
 def longest_first(steps: Mapping[int, tuple[int, ...]]) -> list[list[int]]:
-    """Divide clients into groups: within a group, the steps of each phase never increase.
+    """Divide clients into groups in which each phase's steps never increase from one to the next.
 
     Args:
         steps: client -> its steps in each phase. With one phase there is one group.

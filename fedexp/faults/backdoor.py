@@ -1,4 +1,4 @@
-"""A view of a client's data in which some images have the trigger and the target class."""
+"""Backdoor attack: a view of a client's data in which some images have a trigger and its class."""
 
 from collections.abc import Callable
 from copy import copy
@@ -17,12 +17,13 @@ from fedexp.faults.trigger import Trigger
 class Backdoor:
     """Gives clients poisoned data (BadNets, Gu et al., 2017).
 
-    The poisoned images of a client are drawn once, without replacement, from all its images. The
-    patch is added after augmentation, so that training and test images have it in the same place.
+    The poisoned images of a client are drawn without replacement from all its images; they are the
+    same in all rounds. The patch is added after augmentation, so that training and test images have
+    it in the same place.
 
     Args:
         trigger: the patch and its target class.
-        share: share of a client's images that are poisoned; their number is rounded.
+        share: share of a client's images that are poisoned. The number of images is rounded.
     """
 
     def __init__(self, trigger: Trigger, share: float) -> None:
@@ -31,7 +32,10 @@ class Backdoor:
         self._pixel: Tensor
 
     def __call__(self, data: ClientData, seed: int) -> ClientData:
-        """The same samples with poisoned images, labels and class counts; no image is copied."""
+        """Return a view of ``data`` in which some images are poisoned. No image is copied.
+
+        The labels and the class counts of the view are those of the poisoned data.
+        """
         train = data.population.train
         if self._train is not train:
             self._train, self._pixel = train, self.trigger.pixel(train)
@@ -47,7 +51,7 @@ class Backdoor:
 
 
 class _Poisoned(Samples):
-    """Samples; the ones at ``places`` have the trigger and the target class."""
+    """Samples of which those at ``places`` have the trigger and the target class."""
 
     is_shared = False
 
@@ -59,7 +63,7 @@ class _Poisoned(Samples):
         self._trigger, self._pixel = trigger, pixel
 
     def gather(self, index: Tensor, augment: Callable[[Tensor], Tensor] | None = None) -> Batch:
-        """The samples at ``index`` [B] as a batch; poisoned after ``augment``."""
+        """The samples at ``index`` [B] as a batch. The trigger is added after ``augment``."""
         inputs, labels = super().gather(index, augment)
         poisoned = self._is_poisoned[index].view(-1, 1, 1, 1)
         return torch.where(poisoned, self._trigger.stamp(inputs, self._pixel), inputs), labels

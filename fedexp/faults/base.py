@@ -9,13 +9,13 @@ from fedexp.data.federated import ClientData
 
 
 class Faults:
-    """Injected faults; the base class injects none: ``faults=none``.
+    """Injected faults. The base class injects none; it is the option ``faults=none``.
 
-    Every result is a pure function of (seed, round, client): it is the same in every process and
+    Every result is a pure function of (seed, round, client), so it is the same in every process and
     at every call.
 
     Attributes:
-        needs: trait of the data -> the error if they lack it; see ``fedexp.compatibility``.
+        needs: trait of the data -> the error if the data lack it; see ``fedexp.compatibility``.
         forbids: trait -> the error if another component has it.
     """
 
@@ -30,19 +30,20 @@ class Faults:
         return False
 
     def data(self, round: int, data: ClientData) -> ClientData:
-        """The data that a client trains on in this round."""
+        """The data on which a client trains in this round."""
         return data
 
     def corrupt(self, update: Update, message: Message) -> Update:
-        """The update that arrives at the server; the client started from ``message``."""
+        """The update of a client as it arrives at the server. The client received ``message``."""
         return update
 
     def collude(self, updates: Iterable[Update], message: Message) -> Iterator[Update]:
-        """The updates that arrive at the server; some may depend on other updates of the cohort.
+        """The updates as they arrive at the server, if they depend on other updates of the cohort.
 
-        Called after ``corrupt``, once in a round; the clients received ``message``. This method may
-        hold updates back until the cohort is complete. It gets the updates of one process: an
-        attack that needs the whole cohort forbids several processes.
+        This method is called one time in each round, after ``corrupt``. The clients received
+        ``message``. The method may hold updates back until the cohort is complete. It gets the
+        updates of one process only, so an attack that needs the whole cohort forbids several
+        processes.
         """
         return iter(updates)
 

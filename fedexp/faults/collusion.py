@@ -1,4 +1,4 @@
-"""Attacks of colluding clients: they see updates of the cohort, and all send the same step."""
+"""Attacks of colluding clients, which see updates of the cohort and all send the same step."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -15,13 +15,17 @@ from fedexp.faults.quarantine import is_finite
 Direction = Literal["unit", "std", "sign"]
 Knowledge = Literal["honest", "own"]
 JointStep = Callable[[Tensor, int, int], Tensor]
-"""(known steps [n, P] float64, updates of the cohort, updates of attackers) -> the step [P]."""
+"""A function that computes the attackers' step [P].
+
+Its arguments are the known steps [n, P] float64, the number of updates of the cohort and the number
+of updates of attackers.
+"""
 
 
 def joint_step(
     attack: str, factor: float, deviations: float | None, direction: Direction
 ) -> JointStep | None:
-    """The step of this attack; None if its attackers do not collude."""
+    """The function for the joint step of this attack, or None if its attackers do not collude."""
     return {
         "little_is_enough": partial(little_is_enough, given=deviations),
         "inner_product": partial(inner_product, factor=factor),
@@ -32,23 +36,30 @@ def joint_step(
 def little_is_enough(
     steps: Tensor, updates: int, attackers: int, given: float | None = None
 ) -> Tensor:
-    """mean - z std of each coordinate (Baruch et al., NeurIPS 2019, Alg. 3).
+    """The step of the attack "A Little Is Enough" (Baruch et al., NeurIPS 2019, Alg. 3).
 
-    std is the population standard deviation, as in the authors' code. ``given`` is z; None:
-    ``most_deviations``.
+    In each coordinate the step is mean - z std of the known steps. std is the population standard
+    deviation, as in the authors' code.
+
+    Args:
+        steps: [n, P] the known steps.
+        updates: number of updates of the cohort.
+        attackers: number of updates of attackers.
+        given: z. If None, ``most_deviations`` computes z.
     """
     z = most_deviations(updates, attackers) if given is None else given
     return steps.mean(dim=0) - z * steps.std(dim=0, correction=0)
 
 
 def most_deviations(updates: int, attackers: int) -> float:
-    """z: how many standard deviations the attackers move away from the mean.
+    """Compute z: how many standard deviations the attackers may move away from the mean.
 
-    Of n updates m are from attackers. With s = floor(n / 2 + 1) - m honest updates on their side
-    the attackers are the majority. z is chosen so that s of the n - m honest values lie farther
-    from the mean than z standard deviations, if they are normally distributed:
-    Phi(z) = (n - m - s) / (n - m) (Baruch et al., Alg. 3). Phi is the normal distribution function.
-    If m alone is a majority, s counts as 1; a negative z counts as 0.
+    Of n updates m are from attackers. Together with s = floor(n / 2 + 1) - m honest updates, the
+    attackers' updates are a majority. z is chosen so that s of the n - m honest values lie farther
+    from the mean than z standard deviations, on the attackers' side, if the values are normally
+    distributed: Phi(z) = (n - m - s) / (n - m) (Baruch et al., Alg. 3). Phi is the distribution
+    function of the standard normal distribution. If the attackers alone are a majority, s is 1. If
+    z would be negative, it is 0.
     """
     honest = updates - attackers
     supporters = max(updates // 2 + 1 - attackers, 1)
@@ -58,18 +69,21 @@ def most_deviations(updates: int, attackers: int) -> float:
 
 
 def inner_product(steps: Tensor, updates: int, attackers: int, factor: float = 1.0) -> Tensor:
-    """-epsilon * mean; ``factor`` is epsilon (Xie et al., UAI 2019)."""
+    """The step of the inner product attack: minus ``factor`` times the mean of the known steps.
+
+    ``factor`` is epsilon in Xie et al., UAI 2019.
+    """
     return -factor * steps.mean(dim=0)
 
 
 def min_max(steps: Tensor, updates: int, attackers: int, direction: Direction = "unit") -> Tensor:
-    """mean + gamma p, as far from the mean as Min-Max allows (Shejwalkar et al., NDSS 2021).
+    """The step mean + gamma p of the Min-Max attack (Shejwalkar et al., NDSS 2021).
 
-    gamma is the largest number for which the result's distance to every known step is at most the
-    largest distance between two known steps. p is -mean / ||mean|| (``unit``), -std (``std``) or
-    -sign(mean) (``sign``). The authors search gamma by halving; here each known step gives a
-    quadratic equation, and gamma is the smallest of the roots. If p is zero, the result is the
-    mean.
+    mean and std are those of the known steps. The direction p is -mean / ||mean|| (``unit``), -std
+    (``std``) or -sign(mean) (``sign``). gamma is the largest number for which the distance of
+    mean + gamma p to every known step is at most the largest distance between two known steps. The
+    authors search gamma by halving. Here each known step gives a quadratic equation, and gamma is
+    the smallest of the roots. If p is zero, the result is the mean.
     """
     mean = steps.mean(dim=0)
     p: Tensor = {
@@ -97,11 +111,11 @@ def collude(
     step: JointStep,
     knows: Knowledge,
 ) -> Iterator[Update]:
-    """Pass on honest updates; then yield the attackers' updates, with the joint step.
+    """Yield the honest updates unchanged; then yield the attackers' updates with the joint step.
 
-    Keeps the updates that the attackers see until the end of the round. An update that is not
-    finite is passed on without an attack. The step of a client that was drawn twice counts twice.
-    The order of the updates does not change the result.
+    The updates that the attackers see stay in memory until the end of the round. An update that is
+    not finite is yielded unchanged, even if it is an attacker's. The step of a client that was
+    drawn twice counts twice. The order of ``updates`` does not change the result.
 
     Args:
         updates: the cohort's updates.
@@ -109,8 +123,9 @@ def collude(
         attackers: the clients that collude.
         parameters: names of the weights that the attack changes.
         step: computes the joint step.
-        knows: ``honest``: the honest updates of the cohort, or the attackers' own if there are
-            none; ``own``: the updates of the attackers before the attack.
+        knows: the updates that the attackers see. With ``own`` they see the attackers' updates
+            before the attack. With ``honest`` they see the honest updates of the cohort; if there
+            are none, they see the same as with ``own``.
     """
     honest: list[Update] = []
     held: list[Update] = []
@@ -135,10 +150,10 @@ def collude(
 
 
 def _steps(updates: Sequence[Update], message: Message, names: Sequence[str]) -> Iterator[Tensor]:
-    """Yield each update's step, flat [P] float64, in order of clients.
+    """Yield the step of each update as a vector [P] float64, in the order of the client numbers.
 
-    A step is the update's weights ``names`` minus the weights that the client received. A client
-    drawn twice gives two steps.
+    A step is the update's weights ``names`` minus the weights that the client received. If a client
+    was drawn twice, its step is yielded twice.
     """
     for update in sorted(updates, key=lambda update: update.client):
         before = message.to_client(update.client).weights
@@ -148,7 +163,7 @@ def _steps(updates: Sequence[Update], message: Message, names: Sequence[str]) ->
 
 
 def _added(before: Tensors, step: Tensor, names: Sequence[str]) -> Tensors:
-    """The weights ``before`` plus a step [P]."""
+    """The weights ``names`` of ``before`` plus a step [P]."""
     pieces = torch.split(step, [before[name].numel() for name in names])
     return {
         name: (before[name] + piece.view_as(before[name])).to(before[name])

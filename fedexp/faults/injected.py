@@ -39,37 +39,39 @@ class Injected(Faults):
     """Drop-outs, stragglers, broken updates, and Byzantine clients.
 
     Drop-outs, stragglers and broken updates are drawn anew in every round, independently for each
-    client of the cohort. The Byzantine clients are drawn once, from the clients with data. They
-    attack in every round that they take part in.
+    client of the cohort. The Byzantine clients are drawn before the first round, from the clients
+    with data. They attack in every round in which they take part.
 
-    An attack changes the parameters of the update, but neither buffers nor the reports of parts. A
-    Byzantine client answers a sampler's probe honestly.
+    An attack changes only the parameters in the update. Buffers and the reports of parts do not
+    change. A Byzantine client answers a sampler's probe honestly.
 
-    * ``sign_flip`` and ``scale`` change a client's own step.
-    * ``label_flip`` changes the training data alone: labels and class counts.
+    * ``sign_flip`` and ``scale`` change the client's step.
+    * ``label_flip`` changes only the training data: labels and class counts.
     * ``backdoor`` trains on some images with a trigger and its target class
-      (``fedexp.faults.backdoor``). With ``factor`` above 1 it also scales the step: model
+      (``fedexp.faults.backdoor``). With ``factor`` above 1 it also scales the step, which is model
       replacement (Bagdasaryan et al., AISTATS 2020).
-    * ``little_is_enough``, ``inner_product`` and ``min_max``: all attackers of a cohort send the
-      same step, computed from the steps that they know (``fedexp.faults.collusion``). The updates
-      are kept until the cohort is complete.
+    * In ``little_is_enough``, ``inner_product`` and ``min_max`` all attackers of a cohort send the
+      same step, computed from the steps that they know (``fedexp.faults.collusion``). These updates
+      stay in memory until the cohort is complete.
 
     Args:
         drop: probability that a chosen client drops out before it trains.
-        straggle: probability that a client takes fewer steps.
-        work: a straggler's share of the steps in each epoch, or of ``local.steps``, rounded down,
-            at least one step.
+        straggle: probability that a client is a straggler, which takes fewer steps.
+        work: the share of the steps in each epoch, or of ``local.steps``, that a straggler takes.
+            The number of steps is rounded down, but is at least one.
         nan: probability that a client's whole update becomes NaN.
         byzantine: the share of Byzantine clients among the clients with data.
-        attack: ``sign_flip`` sends w^t - factor (w_k - w^t), ``scale`` w^t + factor (w_k - w^t);
-            ``label_flip`` trains on labels C - 1 - y; ``backdoor`` sends w^t + factor (w_k - w^t)
-            after training on triggered images; see above for the other attacks.
-        factor: length of the sent step divided by the length of the trained step; with
-            ``inner_product`` divided by the length of the mean known step.
-        knows: the updates that colluding clients know before they send their own: ``honest``, the
-            honest updates of the cohort; or ``own``, the colluding clients' updates before the
-            attack.
-        deviations: z of ``little_is_enough``; None: computed by ``most_deviations``.
+        attack: the attack of the Byzantine clients. w^t are the weights that client k received, and
+            w_k are its trained weights. ``sign_flip`` sends w^t - factor (w_k - w^t). ``scale``
+            sends w^t + factor (w_k - w^t). ``label_flip`` trains on labels C - 1 - y instead of y.
+            ``backdoor`` trains on images with a trigger and sends w^t + factor (w_k - w^t). The
+            other attacks are explained above.
+        factor: norm of the sent step divided by the norm of the trained step. With
+            ``inner_product`` it is divided by the norm of the mean known step.
+        knows: the updates that colluding clients know before they send theirs. With ``honest`` they
+            know the honest updates of the cohort. With ``own`` they know the colluding clients'
+            updates before the attack.
+        deviations: z of ``little_is_enough``. If None, ``most_deviations`` computes z.
         direction: the direction p of ``min_max``.
         poisoned: share of a client's images that ``backdoor`` poisons.
         trigger: the trigger of ``backdoor``.
@@ -123,7 +125,7 @@ class Injected(Faults):
         return self._occurs("drop", self.drop, round, client)
 
     def data(self, round: int, data: ClientData) -> ClientData:
-        """Flipped labels or triggered images, fewer steps, or both."""
+        """The client's data after its faults: poisoned data, fewer steps, or both."""
         if data.client in self.byzantine_clients:
             if self.attack == "label_flip":
                 data = self._flip(data)
@@ -134,7 +136,7 @@ class Injected(Faults):
         return data
 
     def corrupt(self, update: Update, message: Message) -> Update:
-        """The update of a Byzantine client after its attack; all NaN if the update is broken."""
+        """The update after the client's attack, if it is Byzantine; all NaN for a broken update."""
         if self._is_broken(message.round, update.client):
             extras = {name: _all_nan(report) for name, report in update.extras.items()}
             return replace(update, weights=_all_nan(update.weights), extras=extras)
@@ -150,14 +152,18 @@ class Injected(Faults):
         return replace(update, weights=update.weights | attacked)
 
     def collude(self, updates: Iterable[Update], message: Message) -> Iterator[Update]:
-        """The updates of the cohort; Byzantine clients that collude send theirs last."""
+        """The updates of the cohort. The updates of Byzantine clients that collude come last."""
         if self._joint_step is None:
             return iter(updates)
         attackers, parameters = self.byzantine_clients, self.parameters
         return collude(updates, message, attackers, parameters, self._joint_step, self.knows)
 
     def metrics(self, round: int, cohort: Sequence[int]) -> dict[str, float]:
-        """The number of drop-outs; of the others, stragglers, NaN updates and Byzantine clients."""
+        """The number of clients with each fault.
+
+        Stragglers, NaN updates and Byzantine clients are counted among the clients that do not drop
+        out.
+        """
         clients = set(cohort)
         present = {client for client in clients if not self.drops_out(round, client)}
         return {

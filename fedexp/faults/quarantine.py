@@ -1,4 +1,4 @@
-"""Quarantine of updates and merged weights that hold NaN or infinity."""
+"""Quarantine of updates and merged weights that contain NaN or infinity."""
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,11 +20,11 @@ class Quarantine:
     """Refuses updates and merged weights that are not finite.
 
     Args:
-        policy: ``quarantine`` leaves such an update out, or keeps the old global model, with a
-            warning; ``raise`` raises an error.
+        policy: with ``quarantine`` such an update is not merged, and such merged weights do not
+            replace the global model; a warning is logged. With ``raise`` an error is raised.
 
     Attributes:
-        clients: the clients whose updates were left out in this round.
+        clients: the clients whose updates were refused in this round.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -37,10 +37,10 @@ class Quarantine:
         self.clients, self._reasons = [], []
 
     def accepts(self, update: Update, round: int) -> bool:
-        """Whether the update is finite; if not, its client is added to ``clients``.
+        """Whether the update is finite. If not, its client is added to ``clients``.
 
         Raises:
-            InputError: it is not finite, and ``policy`` is ``raise``.
+            InputError: the update is not finite, and ``policy`` is ``raise``.
         """
         if update.is_finite:
             return True
@@ -55,7 +55,7 @@ class Quarantine:
         """Whether these merged weights are finite.
 
         Raises:
-            InputError: they are not finite, and ``policy`` is ``raise``.
+            InputError: the weights are not finite, and ``policy`` is ``raise``.
         """
         floats = {name: value for name, value in weights.items() if value.is_floating_point()}
         if _all_finite(floats.values()):
@@ -67,11 +67,11 @@ class Quarantine:
         return False
 
     def contribution(self) -> Contribution:
-        """The clients left out in this process, with the reasons."""
+        """The clients whose updates this process refused, with the reasons."""
         return Contribution(items=list(zip(self.clients, self._reasons, strict=True)))
 
     def set_reduced(self, sums: Tensors, items: Sequence[list[tuple[int, str]]]) -> None:
-        """Add the clients left out in the other processes."""
+        """Add the clients whose updates the other processes refused."""
         for client, reason in chain(*items):
             if client not in self.clients:
                 self._leave_out(client, reason)
@@ -87,15 +87,16 @@ def is_finite(update: Update, kept: Sequence[Tensors] = ()) -> bool:
 
     Args:
         update: the update.
-        kept: the weights that the client does not send: private layers, a separate model.
+        kept: the weights that the client does not send: private layers or a separate model.
     """
     return _all_finite(_floats(update, kept))
 
 
 def has_finite_sums(update: Update, kept: Sequence[Tensors], device: torch.device) -> Tensor:
-    """Whether the sums of all tensors that ``is_finite`` checks are finite, a bool on ``device``.
+    """Whether the sum of each tensor that ``is_finite`` checks is finite, a bool on ``device``.
 
-    If they are, the update is finite. If not, call ``is_finite``: finite terms can overflow a sum.
+    If all sums are finite, the update is finite. If not, call ``is_finite``, because a sum of
+    finite numbers can overflow.
     """
     sums = _sums(_floats(update, kept))
     if not sums:
@@ -118,7 +119,7 @@ def _named(tensors: Tensors) -> str:
 
 
 def _tensors(update: Update) -> dict[str, Tensor]:
-    """Name in error lines -> float tensor."""
+    """The float tensors of an update: name in error lines -> tensor."""
     named = dict(update.weights)
     for part, report in update.extras.items():
         named |= {f"{part}: {name}": value for name, value in report.items()}
@@ -127,7 +128,7 @@ def _tensors(update: Update) -> dict[str, Tensor]:
 
 def _all_finite(tensors: Iterable[Tensor]) -> bool:
     # If a sum is finite, so are all its terms, and a sum is much cheaper to check. The terms are
-    # checked only if a sum is not finite. One check for all tensors: each check waits for the GPU.
+    # checked only if a sum is not finite. All tensors share one check, which waits for the GPU.
     values = [value for value in tensors if value.numel()]
     if not values or bool(torch.stack(_sums(values)).isfinite().all()):
         return True

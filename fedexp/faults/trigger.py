@@ -17,9 +17,10 @@ class Trigger(BaseModel):
     Attributes:
         size: side of the square in pixels.
         corner: the corner of the image that the square fills.
-        value: value of the square's pixels in all channels: 0 is the smallest possible pixel value,
-            1 the largest; if images are floats, the smallest and largest of the training split.
-        target: the class.
+        value: value of the square's pixels in all channels. 0 is the smallest possible pixel value,
+            and 1 is the largest. If images are floats, 0 is the smallest value in the training
+            split, and 1 is the largest.
+        target: the class that a backdoored model predicts.
     """
 
     model_config = STRICT
@@ -30,7 +31,11 @@ class Trigger(BaseModel):
     target: NonNegativeInt
 
     def check(self, input_shape: tuple[int, ...], num_classes: int) -> None:
-        """Raise InputError if the patch does not fit into an image, or the class does not exist."""
+        """Check the trigger.
+
+        Raises:
+            InputError: the patch does not fit into an image, or the class does not exist.
+        """
         if self.size > min(input_shape[-2:]):
             height, width = input_shape[-2:]
             raise InputError(
@@ -52,7 +57,7 @@ class Trigger(BaseModel):
         return torch.lerp(low, high, self.value).view(1, 1, 1, 1)
 
     def stamp(self, images: Tensor, pixel: Tensor) -> Tensor:
-        """Copies of ``images`` [B, C, H, W], inputs of a model, with the patch."""
+        """Copy ``images`` [B, C, H, W], which are inputs of a model, and add the patch."""
         rows, columns = self.corner.split("_")
         stamped = images.clone()
         vertical = slice(self.size) if rows == "top" else slice(-self.size, None)

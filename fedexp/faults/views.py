@@ -11,13 +11,16 @@ from fedexp.data.federated import ClientData, FederatedData
 
 
 class LabelFlip:
-    """Gives clients the labels C - 1 - y; the population's labels are flipped once and reused."""
+    """Gives clients the labels C - 1 - y instead of y.
+
+    The labels of the whole population are flipped at the first call and then reused.
+    """
 
     _original: FederatedData | None = None
     _flipped: FederatedData
 
     def __call__(self, data: ClientData) -> ClientData:
-        """The same samples with flipped labels and class counts."""
+        """Return a view of ``data`` with flipped labels and class counts."""
         if self._original is not data.population:
             self._original, self._flipped = data.population, _flipped(data.population)
         return replace(data, class_counts=data.class_counts.flip(0), population=self._flipped)

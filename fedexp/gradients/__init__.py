@@ -1,1 +1,1 @@
-"""Local gradients: at which weights, and on which samples, a local step takes its gradient."""
+"""Local gradients: how a local step computes its gradient, at which weights and samples."""

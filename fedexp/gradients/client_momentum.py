@@ -1,4 +1,4 @@
-"""FedCM and MoFedSAM: every local step follows the last global step as well as the gradient."""
+"""FedCM and MoFedSAM: every local step combines the gradient with the last global step."""
 
 from __future__ import annotations
 
@@ -21,27 +21,29 @@ Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class ClientMomentum(LocalGradient):
-    """v = alpha g + (1 - alpha) Delta, with Delta the mean direction of the last round (FedCM).
+    """Local steps along a mixture of the gradient and the last round's mean direction (FedCM).
 
-    Xu et al., 2021, arXiv 2106.10874, Alg. 2. g is the gradient of the local step w <- w - eta v.
-    After the round
+    The method is from Xu et al., 2021, arXiv 2106.10874, Alg. 2. A local step is w <- w - eta v
+    with v = alpha g + (1 - alpha) Delta. eta is the learning rate, g is the gradient, and Delta is
+    the mean direction of the last round. After the round
 
         Delta <- (w^t - mean_cohort w_k) / (eta K),
 
-    K the number of local steps, so that Delta is the mean of all v in the cohort. In the first
-    round Delta is 0, so steps are short. The next global model is the aggregator's result;
-    ``aggregator=uniform`` is the paper's x - eta_g Delta with eta_g = eta K.
+    where K is the number of local steps. So Delta is the mean of all v in the cohort. In the first
+    round Delta is 0, so steps are short. The next global model is the aggregator's result. With
+    ``aggregator=uniform`` it is the paper's x - eta_g Delta with eta_g = eta K.
 
-    If clients take different numbers of steps, which the paper does not consider, eta K is the mean
-    over the cohort, and each v has the same weight in Delta. With local momentum or Nesterov's
-    momentum, ``unit_distance`` replaces K, as in SCAFFOLD. Weight decay of the optimizer is added
-    to v, and ``local.grad_clip`` clips v. Private parameters have no Delta: they use g.
+    The paper does not consider clients that take different numbers of steps. In this case eta K is
+    the mean over the cohort, and each v has the same weight in Delta. With local momentum or
+    Nesterov's momentum, ``unit_distance`` replaces K, as in SCAFFOLD. Weight decay of the optimizer
+    is added to v, and ``local.grad_clip`` clips v. Private parameters have no Delta: their steps
+    use g.
 
-    Traffic: each update has eta K. From the second round the message has Delta, so that a client
-    downloads twice the size of the model.
+    Traffic: each update also has eta K. From the second round the message also has Delta, so that a
+    client downloads twice the size of the model.
 
     Args:
-        alpha: share of the gradient; 1 gives FedAvg.
+        alpha: share of the gradient. With 1 the method is FedAvg.
     """
 
     summed = True
@@ -66,12 +68,12 @@ class ClientMomentum(LocalGradient):
         self.local = LocalGradient()
 
     def setup(self, setting: Setting) -> None:
-        """Make a buffer for Delta; an empty ``mean`` means Delta = 0."""
+        """Make a buffer for Delta. At first ``mean`` is empty, which means Delta = 0."""
         self.momentum = Anchors(shared_parameters(setting))
         self.mean: Tensors = {}
 
     def forward(self, parameters: Tensors, own: Tensors, gradient_at: GradientAt) -> Tensors:
-        """The gradients v of the step."""
+        """The direction v of the step."""
         return {
             name: self.alpha * g + (1 - self.alpha) * self.momentum[name]
             if name in self.momentum
@@ -93,7 +95,7 @@ class ClientMomentum(LocalGradient):
         return {"distance": torch.tensor(distance, dtype=torch.float64, device=client.device)}
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """Find the next Delta; return the merged weights unchanged."""
+        """Find the next Delta. The merged weights are returned unchanged."""
         distance = sums["distance"].item() / clients
         self.mean = {name: (current[name] - merged[name]) / distance for name in self.momentum}
         return merged
@@ -112,7 +114,7 @@ class SharpnessAwareMomentum(ClientMomentum):
 
     Args:
         alpha: share of FedSAM's gradient, the paper's beta.
-        rho: length of the step from w to the weights where FedSAM takes its gradient.
+        rho: norm of the step from w to the weights where FedSAM computes its gradient.
     """
 
     def __init__(self, alpha: Share, rho: PositiveFloat) -> None:

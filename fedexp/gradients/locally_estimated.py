@@ -10,12 +10,12 @@ from fedexp.regularizers.anchors import Anchors, shared_parameters
 
 
 class LocallyEstimated(SharpnessAware):
-    """The gradient at w + rho d / ||d||, d = w_old - w^t (Fan et al., ICML 2024).
+    """The gradient at w + rho d / ||d||, with d = w_old - w^t (Fan et al., ICML 2024).
 
-    w^t is the global model of this round, w_old the global model that this client received last.
-    The server moved from w_old to w^t to lower the global loss, so d points uphill. In a client's
-    first round d is 0, and the gradient is taken at w. A step costs two gradients: the gradient at
-    w gives the logged loss.
+    w^t is the global model of this round, and w_old is the global model that the client received in
+    its previous turn. The server moved from w_old to w^t to lower the global loss, so the loss
+    increases along d. In a client's first round d is 0, and the gradient is computed at w. A step
+    costs two gradients, because the gradient at w is computed for the logged loss, too.
     """
 
     def setup(self, setting: Setting) -> None:
@@ -23,11 +23,11 @@ class LocallyEstimated(SharpnessAware):
         self.ascent = Anchors(shared_parameters(setting))
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Set the direction, and keep the received global model for the client's next turn."""
+        """Set the direction, and store the received global model for the client's next turn."""
         received = {name: message.weights[name].clone() for name in self.ascent}
         self.ascent.fill({name: memory[name] - received[name] for name in memory})
         memory.update(received)
 
     def direction(self, parameters: Tensors, own: Tensors) -> Tensors:
-        """d; private parameters have none."""
+        """The direction d of each shared parameter. Private parameters have no direction."""
         return {name: self.ascent[name] for name in parameters if name in self.ascent}

@@ -17,19 +17,20 @@ from fedexp.gradients.steps import along
 class Meta(LocalGradient):
     """The gradient of f(w - alpha grad f(w)), MAML's objective (Fallah et al., NeurIPS 2020).
 
-    g is the gradient at w - alpha grad f(w). The exact gradient is (I - alpha H) g, H the Hessian
-    at w. The paper draws independent batches D for grad f(w), D' for g and D'' for H; here they are
-    two or three parts of one batch. A step also takes the gradient on the whole batch, which gives
-    the logged loss. Both approximations are from the paper:
+    f is the client's loss. g is the gradient at w - alpha grad f(w), and H is the Hessian at w. The
+    exact gradient of the objective is (I - alpha H) g. The paper draws independent batches D for
+    grad f(w), D' for g and D'' for H; here they are two or three parts of one batch. A step also
+    computes the gradient on the whole batch, for the logged loss. Two approximations of the exact
+    gradient are possible, as in the paper:
 
-    * ``first_order`` leaves H out: the gradient is g.
+    * ``first_order`` uses g, without H.
     * ``hessian_free`` replaces H g by the difference of the gradients on D'' at w + delta g and at
       w - delta g, divided by 2 delta.
 
     Args:
         alpha: size of the step in the objective.
-        approximation: how the Hessian is approximated.
-        delta: see ``hessian_free``.
+        approximation: ``first_order`` or ``hessian_free``.
+        delta: the step size in ``hessian_free``.
     """
 
     forbids = MappingProxyType(
@@ -49,7 +50,7 @@ class Meta(LocalGradient):
         self.alpha, self.approximation, self.delta = alpha, approximation, delta
 
     def forward(self, parameters: Tensors, own: Tensors, gradient_at: GradientAt) -> Tensors:
-        """The approximate gradient of the objective after one step."""
+        """The approximate gradient of the objective f(w - alpha grad f(w))."""
         parts = 2 if self.approximation == "first_order" else 3
         stepped = along(parameters, gradient_at(parameters, 0, parts), -self.alpha)
         after = gradient_at(stepped, 1, parts)

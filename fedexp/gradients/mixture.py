@@ -1,4 +1,4 @@
-"""APFL: one step trains the shared model and the client's own part of a mixture."""
+"""APFL: one step trains the shared model and the client's own model, the parts of a mixture."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _ALPHA = "personalization.alpha"
 class Mixture(LocalGradient):
     """The gradients of a local step of APFL, for two models (Deng et al., 2020, Alg. 1).
 
-    w is the shared model, v the client's own model, f the local objective, and alpha the share of v
-    in the mixture. For w it is the gradient of f(w). For v it is the gradient of
-    f(alpha v + (1 - alpha) w) with respect to v. Both gradients are taken at the weights before
-    the step, on the same batch. The gradient for v is alpha times the gradient at the mixture. A
-    step costs two gradients.
+    w is the shared model, v is the client's own model, f is the local objective, and alpha is the
+    share of v in the mixture. The gradient for w is that of f(w). The gradient for v is that of
+    f(alpha v + (1 - alpha) w) with respect to v, which is alpha times the gradient at the mixture.
+    The two gradients are computed at the weights before the step, on the same batch. A step costs
+    two gradients.
     """
 
     traits = frozenset({MIXED_MODEL})

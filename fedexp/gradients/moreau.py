@@ -20,18 +20,19 @@ from fedexp.personalization.own_model import as_own, own_model, rate_of_round
 class Moreau(LocalGradient):
     """The gradient lam (w - theta) of the Moreau envelope (Dinh et al., NeurIPS 2020, Eq. 3 and 6).
 
-    theta minimizes f(theta) + (lam / 2) ||theta - w||^2 approximately: ``steps`` gradient steps on
-    the batch of the local step. So the step w <- w - eta lam (w - theta) costs ``steps`` gradients,
-    and one more at w for the logged loss. Then theta becomes the own model of
-    ``personalization=pfedme``: this part returns the gradient with which a plain SGD step moves the
-    own model to theta.
+    theta approximately minimizes f(theta) + (lam / 2) ||theta - w||^2, where f is the client's
+    loss. It is found by ``steps`` gradient steps on the batch of the local step. So the local step
+    w <- w - eta lam (w - theta) costs ``steps`` gradients, and one more at w for the logged loss.
+    Then theta becomes the client's own model of ``personalization=pfedme``: this part returns the
+    gradient with which a plain SGD step moves the client's own model to theta.
 
     Args:
         lam: strength of the proximal term. eta lam must be below 2.
-        steps: K, gradient steps for theta. The paper asks for a given accuracy instead.
+        steps: K, gradient steps for theta. The paper iterates up to a chosen accuracy instead.
         rate: step size of the gradient steps for theta.
-        start: where theta starts: "previous" (authors' code) is the theta of the last local step,
-            in the first step the global model; "shared" is w. The paper does not say.
+        start: where theta starts in each local step. With "previous" (authors' code) it starts from
+            the theta of the last local step, and in the first step from the global model. With
+            "shared" it starts from w. The paper does not say where it starts.
     """
 
     traits = frozenset({PROXIMAL_POINTS})
@@ -59,7 +60,7 @@ class Moreau(LocalGradient):
         self.eta.fill_(rate_of_round(client))
 
     def forward(self, parameters: Tensors, own: Tensors, gradient_at: GradientAt) -> Tensors:
-        """The gradients of w and of the own model."""
+        """The gradients for w and for the client's own model."""
         before = own_model(parameters)
         w = {name: parameters[name] for name in before}
         theta = before if self.start == "previous" else w

@@ -1,4 +1,4 @@
-"""FedSAM: each local step takes its gradient at the worst weights nearby."""
+"""FedSAM: each local step uses the gradient at nearby weights with a high loss."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fedexp.gradients.steps import along, scaled_to
 
 
 class SharpnessAware(LocalGradient):
-    """The gradient at w + rho g / ||g||, g the gradient at w (Qu et al., ICML 2022).
+    """The gradient at w + rho g / ||g||, where g is the gradient at w (Qu et al., ICML 2022).
 
-    Both gradients are taken on the same batch, so a step costs two gradients. The norm is over all
-    trained parameters. The forward pass at w alone updates BatchNorm's running statistics.
+    The two gradients are computed on the same batch, so a step costs two gradients. The norm is
+    over all trained parameters. Only the forward pass at w updates BatchNorm's running statistics.
 
     Args:
-        rho: length of the step to the other weights.
+        rho: norm of the step from w to the other weights.
     """
 
     def __init__(self, rho: PositiveFloat) -> None:
@@ -25,9 +25,9 @@ class SharpnessAware(LocalGradient):
         self.rho = rho
 
     def forward(self, parameters: Tensors, own: Tensors, gradient_at: GradientAt) -> Tensors:
-        """The gradient at the other weights."""
+        """The gradient at the other weights w + rho g / ||g||."""
         return gradient_at(along(parameters, scaled_to(self.rho, self.direction(parameters, own))))
 
     def direction(self, parameters: Tensors, own: Tensors) -> Tensors:
-        """The direction from w to the other weights, of any length: the gradient at w."""
+        """The direction g from w to the other weights; its norm does not matter."""
         return own

@@ -6,7 +6,7 @@ from fedexp.core.messages import Tensors
 
 
 def along(parameters: Tensors, direction: Tensors, scale: float = 1.0) -> Tensors:
-    """parameters + scale * direction; a parameter without a direction stays as it is."""
+    """Compute parameters + scale * direction. Parameters without a direction do not change."""
     return {
         name: value + scale * direction[name] if name in direction else value
         for name, value in parameters.items()
@@ -14,7 +14,7 @@ def along(parameters: Tensors, direction: Tensors, scale: float = 1.0) -> Tensor
 
 
 def scaled_to(length: float, direction: Tensors) -> Tensors:
-    """``direction`` scaled so that its norm over all names is ``length``; zero stays zero."""
+    """Scale ``direction`` so that its norm over all names is ``length``. Zero stays zero."""
     if not direction:
         return {}
     norm = torch.stack([value.square().sum() for value in direction.values()]).sum().sqrt()

@@ -1,1 +1,1 @@
-"""Heads: features z [B, d] to logits [B, C]."""
+"""Heads: layers that turn features z [B, d] into logits [B, C]."""

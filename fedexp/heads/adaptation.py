@@ -23,16 +23,16 @@ FORMS: dict[Form, Callable[[Tensor], Tensor]] = {
     "sqrt": torch.sqrt,
     "exp": torch.exp,
 }
-"""Q: a class's share of the client's samples -> the class's factor, before normalisation."""
+"""The functions Q: a class's share of the client's samples -> its factor before normalisation."""
 
 
 def adaptation(counts: Tensor, form: Form = "linear") -> Tensor:
-    """Phi_k(c), the factor of class c at client k, with mean 1 over the classes.
+    """Compute Phi_k(c), the factor of class c at client k, with mean 1 over the classes.
 
-    Phi_k(c) = C Q(q_kc) / sum_j Q(q_kj), summed over the classes j that client k holds.
-    q_kc = n_kc / n_k is the share of class c among the client's samples. Phi is 0 for classes that
-    the client lacks. If Q is the identity, Phi_k(c) = C q_kc, as in the paper and the released code
-    (Fan et al., NeurIPS 2023).
+    q_kc = n_kc / n_k is the share of class c among the client's samples, and Q is the function
+    ``form``. Then Phi_k(c) = C Q(q_kc) / sum_j Q(q_kj), summed over the classes j that client k
+    holds. Phi_k(c) is 0 for classes that the client lacks. If Q is the identity, Phi_k(c) = C q_kc,
+    as in the paper and the released code (Fan et al., NeurIPS 2023).
 
     Args:
         counts: [C] the client's training samples of each class.
@@ -48,11 +48,11 @@ def adaptation(counts: Tensor, form: Form = "linear") -> Tensor:
 def population_gamma(counts: Tensor, form: Form = "linear") -> Tensor:
     """For each class c the factor gamma_c with which Phi_k(c) = gamma_c Q(q_kc) has mean 1.
 
-    Phi_k(c) is the factor of class c at client k, q_kc the share of class c among the client's n_k
-    samples. The mean is over the clients, weighted by n_k; n is the sum of all n_k.
-    gamma_c = n / sum_k n_k Q(q_kc) gives sum_k (n_k / n) Phi_k(c) = 1 for every class: the clients'
-    classifiers average to the global one (Fan et al., NeurIPS 2023, 5.3). If Q is the identity,
-    gamma_c = n / n_c. The paper has one gamma for all classes.
+    Phi_k(c) is the factor of class c at client k, and q_kc is the share of class c among the
+    client's n_k samples. The mean is over the clients, weighted by n_k; n is the sum of all n_k.
+    With gamma_c = n / sum_k n_k Q(q_kc), sum_k (n_k / n) Phi_k(c) is 1 for every class. So the
+    average of the clients' classifiers is the global classifier (Fan et al., NeurIPS 2023, 5.3). If
+    Q is the identity, gamma_c = n / n_c. The paper has one gamma for all classes.
 
     Args:
         counts: [N, C] training samples of each class at each client.
@@ -68,20 +68,23 @@ def population_gamma(counts: Tensor, form: Form = "linear") -> Tensor:
 
 
 class AdaptedHead(Head):
-    """A head whose logits are scaled by Phi_k(c) at client k; in the global model Phi = 1.
+    """A head that multiplies the logit of class c by a factor Phi_k(c) at client k.
 
-    A subclass computes logits and passes them through ``adapted``.
+    In the global model every factor is 1. A subclass computes logits and passes them through
+    ``adapted``.
 
     Args:
         num_classes: C.
-        adapt: whether clients scale their logits; if not, Phi = 1 at every client.
-        phi: Q, see ``adaptation``: how Phi depends on the class's share of the client's samples.
-        phi_normalization: over what Phi has mean 1. ``client``: over all C classes, from the
-            client's own class counts, see ``adaptation``; no counts are shared. ``population``:
-            over the clients, weighted by n_k, from all clients' counts, see ``population_gamma``.
-        missing: treatment of the classes that a client lacks. ``exclude``: their logit is -inf.
-            ``zero_logit``: their logit is multiplied by Phi = 0. With ``phi=exp`` and
-            ``phi_normalization=population`` it is multiplied by Phi_k(c) = gamma_c > 0.
+        adapt: whether clients scale their logits. If false, Phi = 1 at every client.
+        phi: the function Q in ``adaptation``. It says how Phi depends on the class's share of the
+            client's samples.
+        phi_normalization: with ``client`` the mean of Phi_k(c) over all C classes is 1. Then a
+            client needs only its own class counts, see ``adaptation``. With ``population`` the
+            mean over the clients, weighted by n_k, is 1. This needs the class counts of all
+            clients, see ``population_gamma``.
+        missing: treatment of the classes that a client lacks. With ``exclude`` their logit is -inf.
+            With ``zero_logit`` their logit is multiplied by Phi = 0. (With ``phi=exp`` and
+            ``phi_normalization=population`` it is multiplied by Phi_k(c) = gamma_c > 0.)
     """
 
     derived: tuple[str, ...] = ("phi", "included")
@@ -112,7 +115,7 @@ class AdaptedHead(Head):
             self.gamma = population_gamma(counts, self.form)
 
     def receive(self, message: PartMessage) -> None:
-        """Reset to the global model: Phi is 1, no class is left out."""
+        """Reset the head to that of the global model: Phi is 1, and no class is excluded."""
         self.phi.fill_(1)
         self.included.fill_(True)
 
@@ -126,7 +129,7 @@ class AdaptedHead(Head):
             self.included.copy_(counts > 0)
 
     def adapted(self, logits: Tensor) -> Tensor:
-        """Phi_k(c) times ``logits`` [B, C]; -inf for the classes that are left out."""
+        """Phi_k(c) times ``logits`` [B, C]; -inf for excluded classes."""
         return torch.where(self.included, self.phi * logits, -torch.inf)
 
     def _adaptation(self, counts: Tensor) -> Tensor:
@@ -138,5 +141,5 @@ class AdaptedHead(Head):
 
 
 def _shares(counts: Tensor) -> Tensor:
-    """Shares n_c / n of ``counts`` [..., C]; 0 if there are no samples."""
+    """The share n_c / n of each class in ``counts`` [..., C]; 0 if there are no samples."""
     return counts / counts.sum(dim=-1, keepdim=True).clamp(min=1)

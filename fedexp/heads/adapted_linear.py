@@ -7,11 +7,12 @@ from fedexp.heads.adaptation import AdaptedHead, Form, Missing, Normalization
 
 
 class AdaptedLinear(AdaptedHead):
-    """logits_c = Phi_k(c) W_c . z with W trained and shared (Fan et al., NeurIPS 2023, Table 4).
+    """A trained linear classifier whose logits each client scales by its factors Phi_k.
 
-    This is the table's row with local adaptation (LA) and without the simplex. Client k trains with
-    its own Phi_k, and its personal model keeps Phi_k; the global model has Phi = 1. z is not
-    normalised, and there is no bias. If Phi_k(c) = 0, W_c has no gradient at client k.
+    logits_c = Phi_k(c) W_c . z, where W is trained and shared (Fan et al., NeurIPS 2023, Table 4).
+    This is the table's row with local adaptation (LA) and without the simplex. Client k uses Phi_k
+    in local training and in its personal model; the global model has Phi = 1. z is not normalised,
+    and there is no bias. If Phi_k(c) = 0, W_c has no gradient at client k.
 
     Args:
         feature_dim: d.
@@ -33,7 +34,7 @@ class AdaptedLinear(AdaptedHead):
         self.linear = nn.Linear(feature_dim, num_classes, bias=False)
 
     def forward(self, z: Tensor) -> Tensor:
-        """Logits [B, C]; -inf for the classes that are left out."""
+        """Logits [B, C]; -inf for excluded classes."""
         return self.adapted(self.linear(z))
 
     def prototypes(self) -> Tensor:

@@ -20,7 +20,10 @@ from fedexp.heads.global_classifier import GlobalClassifier, trained_classifier
 
 
 def moments(features: Tensor) -> Tensor:
-    """float32 [d + 1, d]: the matrix sum z z^T of the features z [n, d], and sum z as last row."""
+    """Sums over the features z [n, d]: the matrix sum z z^T, and sum z as last row.
+
+    The result is [d + 1, d] float32.
+    """
     z = features.double()
     return (F.pad(z, (0, 1), value=1.0).T @ z).float()
 
@@ -28,8 +31,8 @@ def moments(features: Tensor) -> Tensor:
 def mean_and_covariance(sums: Tensor, count: float) -> tuple[Tensor, Tensor]:
     """Mean [d] and unbiased covariance [d, d] of features, from the sums in ``moments``.
 
-    With ``sums`` added up over the clients, the results are CCVR's Eq. 3 and 4. One feature alone
-    has the covariance 0.
+    If ``sums`` is the total over the clients, the results are CCVR's Eq. 3 and 4. If there is only
+    one feature, its covariance is 0.
 
     Args:
         sums: the ``moments`` of the features [d + 1, d].
@@ -42,7 +45,7 @@ def mean_and_covariance(sums: Tensor, count: float) -> tuple[Tensor, Tensor]:
 
 def gaussian_features(mean: Tensor, covariance: Tensor, count: int, draw: Generator) -> Tensor:
     """Draw features [count, d] from N(mean, covariance), which may be singular."""
-    # The symmetric root: unlike the eigenvectors, it is a continuous function of the covariance.
+    # The symmetric root is, unlike the eigenvectors, a continuous function of the covariance.
     values, vectors = torch.linalg.eigh(covariance)
     root = vectors * values.clamp(min=0).sqrt() @ vectors.T
     noise = torch.randn(count, len(mean), generator=draw, dtype=torch.float64).to(root.device)
@@ -53,25 +56,26 @@ def gaussian_features(mean: Tensor, covariance: Tensor, count: int, draw: Genera
 class Calibrated(GlobalClassifier):
     """A linear head that the server calibrates (CCVR; Luo et al., NeurIPS 2021, Alg. 1).
 
-    In a calibration round, by default the last round, the global weights do not change. For each
-    class that it holds, a client of the cohort sends the number, sum z and sum z z^T of its
-    features z. The received model in eval mode computes z. The server then computes the mean and
-    covariance of each class (Eq. 3 and 4). It draws ``features`` virtual features of each class
-    from a Gaussian and trains the classifier on them, starting from the averaged classifier. The
-    global model uses the calibrated classifier until its weights change; local and personal models
-    never use it.
+    In a calibration round the global weights do not change. By default only the last round is a
+    calibration round. For each class that it holds, a client of the cohort sends the number, sum z
+    and sum z z^T of its features z. The received model in eval mode computes z. The server then
+    computes the mean and covariance of each class (Eq. 3 and 4). It draws ``features`` virtual
+    features of each class from the Gaussian with this mean and covariance. It trains the classifier
+    on the virtual features, starting from the averaged classifier. The global model uses the
+    calibrated classifier until its weights change; local and personal models never use it.
 
-    The paper calibrates after the last round of training, with all clients. The last of R rounds
-    here is the paper's calibration after R - 1 rounds, if ``clients.per_round`` =
-    ``clients.count``. A smaller cohort gives Gaussians of its own features only; a class that no
-    client of the cohort holds has no virtual feature. Clients train in a calibration round, too,
-    but the server drops their weights.
+    The paper calibrates after the last round of training, with all clients. If
+    ``clients.per_round`` = ``clients.count``, the last of R rounds here is the paper's calibration
+    after R - 1 rounds. If the cohort is smaller, the Gaussians describe only the features of the
+    cohort, and a class that no client of the cohort holds has no virtual feature. Clients train in
+    a calibration round, too, but the server discards their weights.
 
     Args:
         feature_dim: d.
         num_classes: C.
         bias: whether the classifier that clients train has a bias.
-        every: also calibrate every this many rounds, for curves; None: only in the last round.
+        every: the number of rounds from one calibration to the next, to get a curve over the
+            rounds. The last round calibrates in any case. If None, no other round does.
         features: number of virtual features of each class.
         epochs: epochs of training on the virtual features.
         batch_size: virtual features in a step.
@@ -106,7 +110,11 @@ class Calibrated(GlobalClassifier):
         self._classifier: Tensor | None = None
 
     def setup(self, setting: Setting) -> None:
-        """Store the last round. Raises InputError: the classifier is private to the clients."""
+        """Store the number of the last round.
+
+        Raises:
+            InputError: the classifier is private to the clients.
+        """
         self.seed, self.last_round = setting.seed, setting.rounds
         if "head.linear.weight" not in setting.shared:
             raise InputError(
@@ -117,15 +125,18 @@ class Calibrated(GlobalClassifier):
     # The server's half.
 
     def broadcast(self, round: int) -> Tensors:
-        """The calibrated classifier, its bias as last column; empty if there is none."""
+        """The calibrated classifier with its bias as last column, or nothing if there is none."""
         if self._classifier is None:
             return {}
         return {"retrained": self._classifier.to(self.retrained.device)}
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """In a calibration round calibrate the classifier and keep the current weights."""
+        """In a calibration round calibrate the classifier and return the current weights.
+
+        In any other round return the merged weights.
+        """
         if "counts" not in sums:
-            self._classifier = None  # it belongs to the weights that are replaced now
+            self._classifier = None  # it was calibrated for the weights that are replaced now
             return merged
         self._calibrations += 1
         draw = torch_generator(self.seed, "calibrated_head", self._calibrations)

@@ -9,7 +9,10 @@ from fedexp.heads.sphere import Scale, cosine_logits, random_directions
 
 
 class Cosine(Head):
-    """logits_c = s * cos(W_c, z). W is trained and shared; so is s if ``scale.trainable``."""
+    """A classifier with the logits s * cos(W_c, z) for class c.
+
+    W is trained and shared. If ``scale.trainable`` is true, s is trained and shared, too.
+    """
 
     def __init__(self, feature_dim: PositiveInt, num_classes: PositiveInt, scale: Scale) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""FedGELA: a fixed simplex classifier for all clients; each client scales it to its classes."""
+"""FedGELA: a fixed simplex classifier, which each client scales by the shares of its classes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from fedexp.heads.sphere import simplex
 
 
 def simplex_etf(num_classes: int, dim: int, generator: Generator | None = None) -> Tensor:
-    """A simplex equiangular tight frame M [C, d] (Fan et al., NeurIPS 2023), rotated.
+    """A randomly rotated simplex equiangular tight frame M [C, d] (Fan et al., NeurIPS 2023).
 
-    M = sqrt(C / (C-1)) (I - 11^T / C) U with a random orthonormal U: unit rows whose pairwise
-    cosine is -1 / (C-1), the smallest possible for C vectors.
+    M = sqrt(C / (C-1)) (I - 11^T / C) U with a random orthonormal U. The rows of M are unit vectors
+    whose pairwise cosine is -1 / (C-1), the smallest possible for C vectors.
 
     Raises:
         InputError: d < C - 1, the dimension of a simplex with C corners.
@@ -33,21 +33,23 @@ def simplex_etf(num_classes: int, dim: int, generator: Generator | None = None) 
 
 
 class ETF(AdaptedHead):
-    """logits_c = Phi_k(c) W_c . z with W = sqrt(E_W) M fixed and z normalised.
+    """A fixed simplex classifier on normalised features (FedGELA).
 
-    W_c is the row of class c. The global model has Phi = 1 and all classes. With ``adapt`` client k
-    has its own Phi_k; its softmax excludes the classes that it lacks (Eq. 5) or keeps them, see
-    ``missing``. Without ``adapt`` this is FedGE.
+    logits_c = Phi_k(c) W_c . z. The fixed matrix W = sqrt(E_W) M is a scaled simplex (see
+    ``simplex_etf``), W_c is its row of class c, and z is normalised. In the global model Phi is 1,
+    and the softmax is over all classes. With ``adapt`` client k scales its logits by its factors
+    Phi_k. ``missing`` decides whether its softmax is only over the classes that it holds (Eq. 5) or
+    over all classes. Without ``adapt`` the method is FedGE.
 
     Args:
         feature_dim: d, at least C - 1.
         num_classes: C.
-        energy: E_W, the squared length of each row of W.
-        feature_norm: ``l2``: each z has length 1. ``batchnorm``: BatchNorm without weight and bias,
-            divided by sqrt(d), so that z has mean squared length 1. ``batchnorm_affine``: BatchNorm
-            with trained and averaged weight and bias, without division; the initial mean squared
-            length of z is d.
-        adapt: whether clients scale W to their classes.
+        energy: E_W, the squared norm of each row of W.
+        feature_norm: with ``l2`` each z has norm 1. With ``batchnorm`` z is normalised by BatchNorm
+            without weight and bias and divided by sqrt(d), so that the mean of its squared norm is
+            1. With ``batchnorm_affine`` z is normalised by BatchNorm with trained and averaged
+            weight and bias, without division. The mean of its squared norm is then initially d.
+        adapt: whether each client scales its logits by its factors Phi_k.
         phi: see ``AdaptedHead``.
         phi_normalization: see ``AdaptedHead``.
         missing: see ``AdaptedHead``.
@@ -77,11 +79,11 @@ class ETF(AdaptedHead):
         self.register_buffer("weight", math.sqrt(energy) * simplex_etf(num_classes, feature_dim))
 
     def forward(self, z: Tensor) -> Tensor:
-        """Logits [B, C]; -inf for the classes that are left out."""
+        """Logits [B, C]; -inf for excluded classes."""
         return self.adapted(F.linear(self.normalize(z), self.weight))
 
     def normalize(self, z: Tensor) -> Tensor:
-        """Unit or standardised features [B, d]."""
+        """Features [B, d], normalised as ``feature_norm`` says."""
         layer = self.batchnorm
         if layer is None:
             return F.normalize(z)

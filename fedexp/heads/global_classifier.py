@@ -21,7 +21,8 @@ def trained_classifier(
     """Train a linear classifier with cross-entropy and plain SGD over shuffled batches.
 
     Args:
-        weight: the initial weight with the bias as last column, [C, d + 1]; it does not change.
+        weight: the initial weight with the bias as last column, [C, d + 1]. The function does not
+            change this tensor.
         features: [n, d].
         labels: [n] classes of the features.
         epochs: passes over all features.
@@ -50,18 +51,18 @@ def trained_classifier(
 class GlobalClassifier(Linear):
     """A linear head W that clients train as in FedAvg, and a classifier V of the server.
 
-    The global model uses V if ``is_global``, and W if not. W is sent, trained and averaged like
-    ``head=linear``, so local and personal models are exactly FedAvg's.
+    The global model predicts with V if ``is_global`` is true, else with W. W is sent, trained and
+    averaged like ``head=linear``, so local and personal models are exactly those of FedAvg.
 
     Args:
         feature_dim: d.
         num_classes: C.
         bias: whether W has a bias.
-        own_bias: whether V has a bias, its last column.
+        own_bias: whether V has a bias. The bias is V's last column.
 
     Attributes:
         retrained: V of the currently loaded model, [C, d] or [C, d + 1].
-        is_global: whether V predicts, not W.
+        is_global: whether the model predicts with V instead of W.
     """
 
     takes_tokens = False
@@ -87,16 +88,16 @@ class GlobalClassifier(Linear):
         return torch.where(self.is_global, F.linear(z, weight, bias), super().forward(z))
 
     def prototypes(self) -> Tensor:
-        """Class prototypes [C, d]: the rows of V if it predicts, else of W."""
+        """Class prototypes [C, d]: the rows of V if ``is_global`` is true, else the rows of W."""
         own = super().prototypes()
         return torch.where(self.is_global, self.retrained[:, : own.shape[1]], own)
 
     def receive(self, message: PartMessage) -> None:
-        """Copy V in and use it as the head of the global model; use W if V is not sent."""
+        """Load V from the message and predict with V. If the message has no V, predict with W."""
         if "retrained" in message.extras:
             self.retrained.copy_(message.extras["retrained"])
         self.is_global.fill_("retrained" in message.extras)
 
     def _kept(self, weight: Tensor) -> Tensor:
-        """V from a trained weight [C, d + 1], without the last column if V has no bias."""
+        """Get V from a trained weight [C, d + 1]: remove the last column if V has no bias."""
         return weight if self.own_bias else weight[:, :-1].contiguous()

@@ -8,7 +8,7 @@ from fedexp.core.sockets import Head
 
 
 class Linear(Head):
-    """logits = W z + b, trained and shared like every other layer."""
+    """A linear layer with the logits W z + b, trained and shared like every other layer."""
 
     takes_tokens = True
     traits = frozenset({LINEAR_HEAD})

@@ -16,28 +16,29 @@ from fedexp.core.sockets import Head
 
 
 class Mixture(Head):
-    """p(y | x) = sum_m pi_km softmax(W_m z_m + b_m)_y (Marfoq et al., NeurIPS 2021, Alg. 1).
+    """A mixture of M classifiers whose weights differ between clients (FedEM).
 
-    Component m is a backbone of its own, with features z_m, and a linear classifier. The M
+    p(y | x) = sum_m pi_km softmax(W_m z_m + b_m)_y (Marfoq et al., NeurIPS 2021, Alg. 1). Component
+    m is a separate backbone with features z_m, and a linear classifier with W_m and b_m. The M
     components are sent, trained and averaged like one model. The weights pi_k [M] of client k stay
-    at the client; initially each is 1/M. Before local training the client computes with the
-    received components:
+    at the client; initially each is 1/M. Before local training the client uses the received
+    components for an EM step over its training samples i, in eval mode and without augmentation:
 
         q_im  proportional to  pi_km p_m(y_i | x_i), with sum 1 over m      (E-step)
         pi_km <- mean_i q_im                                                (M-step)
 
-    over the client's training samples i, in eval mode and without augmentation. A personal model
-    keeps the client's pi_k. In the global model all components have the same weight.
+    The personal model of client k has the weights pi_k. In the global model all components have the
+    same weight.
 
-    ``loss=mixture`` is FedEM's M-step of the components. Another loss is a function of the
-    mixture's log-probabilities. Cross-entropy has the gradients of ``loss=mixture`` with q_im
-    computed anew in each step, from the current components and pi_k.
+    ``loss=mixture`` is FedEM's M-step of the components. Any other loss gets the mixture's
+    log-probabilities as logits. ``loss=cross_entropy`` has the gradients that ``loss=mixture``
+    would have if it computed q_im anew in each step, from the current components and pi_k.
 
     Args:
         feature_dim: d, the width of one backbone's features; z is [B, M d].
         num_classes: C.
-        components: M.
-        bias: whether the classifiers have offsets b_m.
+        components: M, the number of components.
+        bias: whether the classifiers have a bias b_m.
     """
 
     derived = ("shares",)
@@ -68,7 +69,7 @@ class Mixture(Head):
         self.register_buffer("prior", self.shares.clone(), persistent=False)
 
     def forward(self, z: Tensor) -> Tensor:
-        """The logarithm of the mixture's probabilities [B, C], as logits."""
+        """The logarithm of the mixture's probabilities, used as logits [B, C]."""
         return (self.log_probabilities(z) + self.shares.log().unsqueeze(-1)).logsumexp(dim=-2)
 
     def log_probabilities(self, z: Tensor) -> Tensor:
@@ -88,7 +89,7 @@ class Mixture(Head):
 
     @torch.no_grad()
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Load the client's pi_k; before local training, update it by an EM step."""
+        """Load the client's pi_k. Before local training also update it by an EM step."""
         self.prior.copy_(memory.get("shares", torch.full_like(self.prior, 1 / self.backbones)))
         self.shares.copy_(self.prior)
         if not client.is_personal:
@@ -97,7 +98,7 @@ class Mixture(Head):
             self.shares.copy_(responsibilities(losses, self.prior).mean(dim=0))
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """Keep the client's pi_k."""
+        """Store pi_k in the client's memory. Nothing is sent."""
         memory["shares"] = self.shares.clone()
         return {}
 
@@ -109,5 +110,10 @@ def losses_of(log_probabilities: Tensor, labels: Tensor) -> Tensor:
 
 
 def responsibilities(losses: Tensor, shares: Tensor) -> Tensor:
-    """q [B, M], from the components' ``losses`` [B, M] and their weights ``shares`` [M]."""
+    """The probabilities q [B, M] of the components for each sample (the E-step).
+
+    Args:
+        losses: [B, M] cross-entropy of each component.
+        shares: [M] the weights pi_k of the components.
+    """
     return (shares.log() - losses).softmax(dim=1)

@@ -13,17 +13,18 @@ from fedexp.heads.sphere import Scale, cosine_logits, simplex
 
 
 class ProjectedETF(Head):
-    """logits_c = s V_c . u / |u| with u = P z + b (Li et al., ICCV 2023, Eq. 4).
+    """A trained projection of the features, and a fixed simplex classifier on it (FedETF).
 
-    V is a random simplex equiangular tight frame of unit rows, the same for all clients. The
-    projection P with its bias b, and s (the paper's temperature beta), are trained and shared.
+    The projection of the features z is u = P z + b, and logits_c = s V_c . u / |u| (Li et al., ICCV
+    2023, Eq. 4). V is a random simplex equiangular tight frame of unit rows, the same for all
+    clients. P, b and s (the paper's temperature beta) are trained and shared.
 
     Args:
         feature_dim: d.
         num_classes: C.
-        dim: width of u, at least C - 1; None: d.
-        scale: s.
-        tuned: whether V is a weight that a personalization trains in tuning; if not, V is constant.
+        dim: width of u, at least C - 1. If None, it is d.
+        scale: s, the factor of the cosines.
+        tuned: whether a personalization trains V in tuning. If false, V is constant.
 
     Raises:
         InputError: u has too few dimensions for a simplex of C vectors.

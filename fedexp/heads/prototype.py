@@ -1,4 +1,7 @@
-"""FedNH: the classifier is a set of class prototypes, spread evenly and moved by the server."""
+"""FedNH: the classifier consists of class prototypes, which start evenly spread.
+
+In each round the server moves them towards the clients' class means.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import torch.nn.functional as F
 from pydantic import Field, PositiveInt
 from torch import Generator, Tensor
 
+from fedexp.compatibility.traits import TAKES_STALE
 from fedexp.core.client_protocol import Client
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Memory, Setting
@@ -33,9 +37,10 @@ Weighting = Literal["count", "uniform"]
 def maximin_prototypes(num_classes: int, dim: int, generator: Generator | None = None) -> Tensor:
     """C unit vectors with the largest possible minimum distance (FedNH, AAAI 2023, problem (1)).
 
-    The optimum is known for d >= C - 1 (a regular simplex), for d = 2 (evenly on the circle) and
-    for d + 1 < C <= 2d (a cross-polytope: the smallest angle of more than d + 1 vectors is at most
-    90 degrees; Rankin, 1955). Otherwise gradient descent from random vectors finds a local optimum.
+    The optimum is known for three cases. For d >= C - 1 it is a regular simplex, and for d = 2 it
+    is C evenly spaced points on the circle. For d + 1 < C <= 2d it is a cross-polytope, because the
+    smallest angle of more than d + 1 vectors is at most 90 degrees (Rankin, 1955). In all other
+    cases gradient descent from random vectors finds a local optimum.
 
     Returns:
         [C, d] unit rows, randomly rotated.
@@ -52,15 +57,18 @@ def maximin_prototypes(num_classes: int, dim: int, generator: Generator | None =
 def update_prototypes(
     old: Tensor, local: Tensor, counts: Tensor, rho: float, weighting: Weighting = "count"
 ) -> Tensor:
-    """W_c <- normalize(rho W_c + (1 - rho) mu_c) (Dai et al., AAAI 2023), in float64.
+    """Move each prototype W_c towards mu_c, the average of the clients' class means.
+
+    W_c <- normalize(rho W_c + (1 - rho) mu_c) (Dai et al., AAAI 2023), in float64. mu_kc is client
+    k's class mean of class c, and n_kc is its number of samples of class c.
 
     Args:
         old: [C, d] prototypes, unit rows.
         local: [K, C, d] each client's class means of unit features, 0 for classes it lacks.
         counts: [K, C] each client's samples of each class.
-        rho: the weight of the old prototype; 1 returns the old prototypes exactly.
-        weighting: ``count``: mu_c = normalize(sum_k n_kc mu_kc / sum_k n_kc);
-            ``uniform``: mu_c = sum_k mu_kc / K (the paper's Eq. 4).
+        rho: the weight of the old prototype. If it is 1, the old prototypes are returned unchanged.
+        weighting: with ``count`` mu_c = normalize(sum_k n_kc mu_kc / sum_k n_kc). With ``uniform``
+            mu_c = sum_k mu_kc / K (the paper's Eq. 4).
 
     Returns:
         [C, d] unit rows. The rows of classes that no client holds do not change.
@@ -84,27 +92,30 @@ INITIALIZERS = {
 
 
 class Prototype(Head):
-    """logits_c = s * W_c . z / ||z||; the prototypes W get no gradient (Dai et al., AAAI 2023).
+    """A classifier of class prototypes W that the server moves, not gradient descent (FedNH).
 
-    After training, clients report the class means of their unit features. The server moves W
-    towards these means and sends it with every message. Two forms are published: the paper's
-    (``init=maximin weighting=uniform renormalize_clients=false``) and the released code's
-    (``init=orthogonal weighting=count renormalize_clients=true augmented_means=true``).
+    logits_c = s * W_c . z / ||z|| (Dai et al., AAAI 2023). After training, clients send the class
+    means of their unit features. The server moves W towards these means, and sends W with every
+    message. Two forms are published: the paper's (``init=maximin weighting=uniform
+    renormalize_clients=false``) and the released code's (``init=orthogonal weighting=count
+    renormalize_clients=true augmented_means=true``).
 
     Args:
         feature_dim: d.
         num_classes: C.
-        scale: s.
-        normalize_features: whether logits use z / ||z||; if not, logits_c = s * W_c . z. Class
-            means are of unit features in both cases.
-        init: the initial W: the solution of problem (1), orthogonal, or random directions.
-        rho: the weight of the old prototype in a round; 1 fixes W.
+        scale: s, the factor of the cosines.
+        normalize_features: whether logits use z / ||z||. If false, logits_c = s * W_c . z. The
+            class means are always means of unit features.
+        init: the initial W. ``maximin`` is the solution of problem (1), see
+            ``maximin_prototypes``; the others are orthogonal or random directions.
+        rho: the weight of the old prototype in a round. With 1 W is constant.
         weighting: weights of the clients' means in their average; see ``update_prototypes``.
         renormalize_clients: whether to normalise each client's means before averaging them.
         augmented_means: whether the inputs of class means are augmented, as in local training.
     """
 
     derived = ("weight",)
+    traits = frozenset({TAKES_STALE})
     weight: Tensor
 
     def __init__(
@@ -129,7 +140,7 @@ class Prototype(Head):
         self.global_prototypes = self.weight.clone()
 
     def setup(self, setting: Setting) -> None:
-        """Take the seed of the run."""
+        """Store the seed of the run."""
         self._seed = setting.seed
 
     def forward(self, z: Tensor) -> Tensor:
@@ -151,11 +162,11 @@ class Prototype(Head):
         return {"prototypes": self.global_prototypes.to(self.weight.device)}
 
     def receive(self, message: PartMessage) -> None:
-        """Copy in the server's W."""
+        """Load the server's W."""
         self.weight.copy_(message.extras["prototypes"])
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """Class means of the unit features [C, d], and counts [C]."""
+        """The client's class means of unit features [C, d], and its class counts [C]."""
         draws = None
         if self.augmented_means:
             turn = (client.round, client.data.client)

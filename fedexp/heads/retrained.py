@@ -19,17 +19,19 @@ _EPS = 1e-6
 
 
 def class_gradients(features: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
-    """The gradient of each class's mean cross-entropy with respect to a linear classifier.
+    """The gradient of each class's mean cross-entropy with respect to a linear classifier V.
 
-    Row j of class c's gradient is mean_i (softmax(V z_i)_j - [j = c]) z_i.
+    Row j of class c's gradient is mean_i (softmax(V z_i)_j - [j = c]) z_i, where z_i are the
+    features of class c.
 
     Args:
         features: z [A, n, d], n features of each of A classes.
-        labels: [A] the A classes.
+        labels: [A] the numbers of the A classes.
         weight: V [C, d], or [C, d + 1] with a bias in the last column.
 
     Returns:
-        The gradients [A, C, d] or [A, C, d + 1]; differentiable in ``features``.
+        The gradients [A, C, d] or [A, C, d + 1]. They are differentiable with respect to
+        ``features``.
     """
     if weight.shape[1] > features.shape[2]:
         features = F.pad(features, (0, 1), value=1.0)
@@ -40,11 +42,16 @@ def class_gradients(features: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
 
 
 def mismatch(gradients: Tensor, targets: Tensor, with_bias: bool = False) -> Tensor:
-    """Distance of two sets of gradients [A, C, d]: 1 - cosine, summed over classes and rows of V.
+    """Compute the distance of two sets of gradients, a scalar.
 
-    1e-6 is added to the cosine's denominator. With a bias, the gradients are [A, C, d + 1]; their
-    last column is compared as one more vector [C] for each class (CReFF's released code). Returns a
-    scalar.
+    For each class and each row of V the function computes 1 - cosine of the two gradients; the
+    distance is the sum. 1e-6 is added to the cosine's denominator. If V has a bias, the last column
+    of the gradients is compared as one more vector [C] for each class (CReFF's released code).
+
+    Args:
+        gradients: [A, C, d], or [A, C, d + 1] with a bias.
+        targets: the other gradients, of the same shape.
+        with_bias: whether the last column belongs to the bias of V.
     """
     if with_bias:
         biases = mismatch(gradients[..., -1:].mT, targets[..., -1:].mT)
@@ -60,18 +67,18 @@ def match_gradients(
 ) -> Tensor:
     """Move features until their ``class_gradients`` have the directions of ``targets``.
 
-    Plain gradient descent on ``mismatch``.
+    The function does plain gradient descent on ``mismatch``.
 
     Args:
-        features: [A, n, d], the initial features.
-        labels: [A] their classes.
+        features: [A, n, d] the initial features of A classes.
+        labels: [A] the numbers of the A classes.
         targets: [A, C, d] or [A, C, d + 1] gradients of the same classes.
         weight: V, see ``class_gradients``.
         steps: number of gradient steps.
         lr: learning rate.
 
     Returns:
-        [A, n, d], without gradient.
+        The features [A, n, d], detached from the graph.
     """
     with_bias = weight.shape[1] > features.shape[2]
     for _ in range(steps):
@@ -85,10 +92,10 @@ def match_gradients(
 def retrained_classifier(
     features: Tensor, epochs: int, batch_size: int, lr: float, generator: Generator
 ) -> Tensor:
-    """Train a fresh linear layer; return its weight with the bias as last column, [C, d + 1].
+    """Train a new linear layer; return its weight with the bias as last column, [C, d + 1].
 
-    Cross-entropy and plain SGD over shuffled batches. The initial weights are uniform in
-    +-1 / sqrt(d), as in PyTorch.
+    It is trained with cross-entropy by plain SGD over shuffled batches. The initial weights are
+    uniform between -1 / sqrt(d) and 1 / sqrt(d), as in PyTorch.
 
     Args:
         features: [C, n, d], n features of each class.
@@ -108,32 +115,33 @@ def retrained_classifier(
 class Retrained(GlobalClassifier):
     """A linear head W that clients train as in FedAvg, and a head V for the global model.
 
-    CReFF (Shang et al., IJCAI 2022). The server holds learned features F, ``features`` of each
-    class, and V. Initially F is drawn from N(0, 1), and V is a fresh linear layer. Before local
-    training, a client computes for each class that it holds the gradient of the mean cross-entropy
-    with respect to V; the received backbone is in eval mode. The server averages each class's
-    gradient over the clients that sent it, moves F so that its gradients have these directions
-    (``match_gradients``), and trains a new V on F (``retrained_classifier``).
+    This is CReFF (Shang et al., IJCAI 2022). The server holds V and learned features F, which are
+    ``features`` vectors for each class. Initially F is drawn from N(0, 1), and V is a randomly
+    initialised linear layer. Before local training, a client computes for each class that it holds
+    the gradient of the mean cross-entropy with respect to V. The received backbone is then in eval
+    mode. The server averages each class's gradient over the clients that sent it. It moves F so
+    that the gradients of F have the directions of these averages (``match_gradients``). Then it
+    trains a new V on F (``retrained_classifier``).
 
     Only the global model uses V. W is sent, trained and averaged like ``head=linear``, so local and
-    personal models are exactly FedAvg's.
+    personal models are exactly those of FedAvg.
 
     Args:
         feature_dim: d.
         num_classes: C.
         bias: whether W has a bias.
-        retrained_bias: whether V has a bias. True (authors' code): gradients of the bias are sent
-            and matched, too. False (study of FedNH, Dai et al., AAAI 2023): V is trained with a
-            bias, which is then dropped.
+        retrained_bias: whether V has a bias. If true, as in the authors' code, gradients of the
+            bias are sent and matched, too. If false, as in the study of FedNH (Dai et al., AAAI
+            2023), V is trained with a bias, and the bias is then removed.
         features: number of learned features of each class.
         match_steps: steps of gradient matching in a round.
         match_lr: learning rate of gradient matching.
         retrain_epochs: epochs of training V in a round.
         retrain_batch_size: features in a step of training V.
         retrain_lr: learning rate of training V.
-        draws: number of draws of a class's images; the client's gradient is the mean over them.
-        draw_size: images in a draw, without replacement and augmented as in local training; a class
-            with fewer images gives all its images.
+        draws: how often a client draws images of a class. Its gradient is the mean over the draws.
+        draw_size: images in a draw, without replacement and augmented as in local training. If a
+            class has fewer images, a draw has all its images.
     """
 
     def __init__(
@@ -171,11 +179,11 @@ class Retrained(GlobalClassifier):
     # The server's half.
 
     def broadcast(self, round: int) -> Tensors:
-        """V, with its bias as last column if it has one."""
+        """The server's V. If V has a bias, it is the last column."""
         return {"retrained": self._classifier.to(self.retrained.device)}
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """Learn the features and train V; return the merged weights unchanged."""
+        """Learn the features F and train V. The merged weights are returned unchanged."""
         self._round += 1
         device = self.retrained.device
         senders = sums["senders"]
@@ -202,7 +210,7 @@ class Retrained(GlobalClassifier):
         return merged
 
     def metrics(self) -> dict[str, float]:
-        """``mismatch`` after the last step of gradient matching, as a mean over its terms."""
+        """``mismatch`` after the last step of gradient matching, divided by its number of terms."""
         return self._metrics
 
     def server_state(self) -> dict[str, Any]:
@@ -228,7 +236,7 @@ class Retrained(GlobalClassifier):
         return gradients | {"senders": (client.data.class_counts > 0).float()}
 
     def _gradients(self, client: Client) -> Tensors:
-        """``gradient/<class>`` -> V's gradient, for each class that the client holds."""
+        """``gradient/<class>`` -> gradient of V, for each class that the client holds."""
         labels = client.data.labels
         weight = self.retrained.clone().requires_grad_()
         weights = client.weights | {"head.retrained": weight}
@@ -242,7 +250,13 @@ class Retrained(GlobalClassifier):
         return gradients
 
     def _drawn_inputs(self, client: Client, label: int, own: Tensor) -> Tensor:
-        """The images of all draws of a class, one draw after another; draws have equal sizes."""
+        """The images of all draws of a class, one draw after another. All draws have one size.
+
+        Args:
+            client: the client.
+            label: the class.
+            own: positions of the client's images of this class.
+        """
         draw = torch_generator(self.seed, "head_gradients", client.round, client.data.client, label)
         orders = [torch.randperm(len(own), generator=draw) for _ in range(self.draws)]
         chosen = torch.cat([order[: self.draw_size] for order in orders])

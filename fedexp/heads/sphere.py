@@ -17,7 +17,7 @@ TEMPERATURES = (10, 30, 100, 300, 1000, 3000)
 
 
 class Scale(Group):
-    """s, the factor of the cosines in the logits.
+    """The scale s: the factor of the cosines in the logits.
 
     Attributes:
         init: the initial value.
@@ -28,36 +28,37 @@ class Scale(Group):
     trainable: bool
 
     def build(self) -> nn.Parameter | float:
-        """A scalar parameter, or the constant."""
+        """Make s: a scalar parameter if it is trainable, else a constant."""
         return nn.Parameter(torch.tensor(self.init)) if self.trainable else self.init
 
 
 def cosine_logits(z: Tensor, directions: Tensor, scale: Tensor | float) -> Tensor:
     """Logits [B, C]: s * cosine of features ``z`` [B, d] and unit rows ``directions`` [C, d].
 
-    A feature whose norm is below 1e-12 is divided by 1e-12 instead.
+    A feature whose norm is below 1e-12 is divided by 1e-12, not by its norm.
     """
     return scale * F.linear(F.normalize(z, eps=1e-12), directions)
 
 
 def random_directions(num_classes: int, dim: int, generator: Generator | None = None) -> Tensor:
-    """C independent uniform draws from the unit sphere, [C, d]."""
+    """Draw C independent uniform points [C, d] on the unit sphere."""
     return F.normalize(torch.randn(num_classes, dim, generator=generator))
 
 
 def orthogonal_directions(num_classes: int, dim: int, generator: Generator | None = None) -> Tensor:
     """Unit rows [C, d]: a random orthonormal set if C <= d, else rows of a random tight frame.
 
-    For C > d the columns of a random [C, d] matrix are made orthonormal, then its rows normalised.
+    For C > d the columns of a random [C, d] matrix are made orthonormal. Then its rows are
+    normalised.
     """
     return F.normalize(_orthogonal(num_classes, dim, generator)).float()
 
 
 def simplex(num_classes: int, dim: int, generator: Generator | None = None) -> Tensor:
-    """The unit corners of a randomly rotated regular simplex, [C, d]; needs d >= C - 1.
+    """The corners [C, d] of a randomly rotated regular simplex, as unit vectors. Needs d >= C - 1.
 
-    The Helmert matrix H [C-1, C] has orthonormal rows that are orthogonal to the vector 1, so
-    H^T H = I - 11^T/C. With orthonormal rows of U [C-1, d], the rows of H^T U have the inner
+    The Helmert matrix H [C-1, C] has orthonormal rows that are orthogonal to the all-ones vector,
+    so H^T H = I - 11^T/C. If U [C-1, d] has orthonormal rows, the rows of H^T U have the inner
     products I - 11^T/C of a simplex.
     """
     corners = torch.from_numpy(helmert(num_classes)).T
@@ -65,14 +66,18 @@ def simplex(num_classes: int, dim: int, generator: Generator | None = None) -> T
 
 
 def circle(num_classes: int, generator: Generator | None = None) -> Tensor:
-    """C evenly spaced points on the unit circle, the first point random, [C, 2]."""
+    """C evenly spaced points [C, 2] on the unit circle; the first point is random."""
     steps = torch.arange(num_classes) + torch.rand(1, generator=generator)
     angles = 2 * math.pi / num_classes * steps
     return torch.stack((angles.cos(), angles.sin()), dim=1)
 
 
 def cross_polytope(num_classes: int, dim: int, generator: Generator | None = None) -> Tensor:
-    """The first C of the 2d vectors +u_1, ..., +u_d, -u_1, ..., -u_d of a random basis, [C, d]."""
+    """C corners [C, d] of a randomly rotated cross-polytope.
+
+    They are the first C of the 2d vectors +u_1, ..., +u_d, -u_1, ..., -u_d of a random orthonormal
+    basis u.
+    """
     basis = _orthogonal(dim, dim, generator)
     return torch.cat((basis, -basis))[:num_classes].float()
 
@@ -80,8 +85,9 @@ def cross_polytope(num_classes: int, dim: int, generator: Generator | None = Non
 def spread(directions: Tensor) -> Tensor:
     """Spread unit rows [C, d] until their largest pairwise cosine is a local minimum.
 
-    Minimises the smooth maximum log(sum_{i != j} exp(t cos_ij)) / t with L-BFGS for growing t,
-    starting from ``directions``. Takes 1 to 2 seconds for C = 200 on one core.
+    Starting from ``directions``, L-BFGS minimises the smooth maximum
+    log(sum_{i != j} exp(t cos_ij)) / t for growing t. This takes 1 to 2 seconds for C = 200 on one
+    core.
     """
     diagonal = torch.eye(len(directions), dtype=torch.bool)
 
@@ -101,6 +107,9 @@ def spread(directions: Tensor) -> Tensor:
 
 
 def _orthogonal(rows: int, columns: int, generator: Generator | None) -> Tensor:
-    """A random float64 [rows, columns]: orthonormal rows, or columns if there are fewer columns."""
+    """A random float64 matrix [rows, columns] with orthonormal rows.
+
+    If there are fewer columns than rows, its columns are orthonormal instead.
+    """
     empty = torch.empty(rows, columns, dtype=torch.float64)
     return nn.init.orthogonal_(empty, generator=generator)

@@ -15,7 +15,7 @@ from fedexp.leaderboard.standings import by_mean_rank, verdict
 from fedexp.reporting.statistics import Interval
 
 _STRONGEST = 0.2
-"""Gain from which on colours do not grow stronger."""
+"""Gain with the strongest colour; larger gains have the same colour."""
 _SIGNS = {"ahead": "+", "behind": "-", "level": "", "": ""}
 
 
@@ -34,7 +34,7 @@ def gains_map(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Figure:
     methods = list(order.sort_values(ascending=False).index)
     gains = {(row["cell"], row["method"]): row["gain"] for row in compared.to_dict("records")}
     table = np.array([[_mean(gains.get((c, m))) for c in cells] for m in methods])
-    width = max(6.4, 1.1 * len(cells) + 2.6)  # the title needs some
+    width = max(6.4, 1.1 * len(cells) + 2.6)  # the title needs some width
     figure = empty_figure(width, 0.24 * len(methods) + 1.8)
     axes = figure.subplots()
     image = axes.imshow(
@@ -63,8 +63,8 @@ def ranks_by_budget(frames: Mapping[int, pd.DataFrame], most: int = 10) -> Figur
 
     Args:
         frames: search budget -> standings.
-        most: number of methods in colour: the methods with the best rank at any budget. Other
-            methods are grey.
+        most: number of methods in colour, which are those with the best rank at any one budget.
+            Other methods are grey.
     """
     ranks = pd.DataFrame({budget: by_mean_rank(frame) for budget, frame in frames.items()})
     best = list(ranks.min(axis=1).sort_values(kind="stable").index[:most])

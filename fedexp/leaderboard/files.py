@@ -45,7 +45,7 @@ def pictures(results: pd.DataFrame) -> list[tuple[str, str, Figure]]:
 
 
 def read_csv(path: Path) -> pd.DataFrame:
-    """Read the results from a ``leaderboard.csv`` of ``write``."""
+    """Read the results from a ``leaderboard.csv`` that ``write`` wrote."""
     return pd.read_csv(path, dtype={"budgets": str}).fillna({"setting": "", "budgets": ""})
 
 

@@ -83,7 +83,7 @@ def _ranks(frames: dict[int, pd.DataFrame], metric: str) -> Table:
 
 
 def _conclusions(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Table:
-    """The table of the numbers of cells where a method is ahead of, level with, behind FedAvg."""
+    """The table that counts the cells where a method is ahead of, level with or behind FedAvg."""
     counts = conclusions(frame, cells).sort_values(["ahead", "behind"], ascending=[False, True])
     rows = [[str(method), *map(str, own)] for method, own in counts.iterrows()]
     title = f"{_title(metric)}: number of cells in which the interval against fedavg excludes 0"
@@ -107,7 +107,7 @@ def _costs(finals: pd.DataFrame, cells: Sequence[str]) -> Table:
 
 
 def _settings(results: pd.DataFrame, cells: Sequence[str], budget: int) -> Table:
-    """The table of chosen settings; an empty cell is the preset without changes."""
+    """The table of chosen settings; it is blank where the preset without changes was chosen."""
     best = chosen(results, budget).drop_duplicates(["cell", "method"])
     table = best.pivot(index="method", columns="cell", values="setting").reindex(
         columns=list(cells)

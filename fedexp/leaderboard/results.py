@@ -35,9 +35,9 @@ def read_results(sweeps: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
 
     Returns:
         A frame with a row for each run, and one line for each run that is left out. The columns are
-        ``cell``, ``method``, ``setting`` (the tuned overrides; empty: the preset without changes),
-        ``seed``, ``trial`` (the trial's number from 1; 0 for a final run), ``score`` (the objective
-        of a trial), the accuracies, ``megabytes`` and ``seconds`` of the whole run, and
+        ``cell``, ``method``, ``setting`` (the tuned overrides; empty for the preset without
+        changes), ``seed``, ``trial`` (the trial's number from 1; 0 for a final run), ``score`` (the
+        objective of a trial), the accuracies, ``megabytes`` and ``seconds`` of the whole run, and
         ``budgets`` (the search budgets of the contest, such as "1 4 16").
 
     Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import pandas as pd
@@ -23,7 +24,7 @@ def standings(finals: pd.DataFrame, metric: str, baseline: str = BASELINE) -> pd
         The columns are ``cell``, ``method``, ``setting``; ``mean`` and ``std`` over seeds;
         ``seeds``; ``gain``, the ``Interval`` of the paired differences to the baseline in the cell
         (None for the baseline itself, or without pairs); and ``rank`` by the mean within the cell,
-        from 1.
+        beginning with 1.
     """
     rows = []
     for cell, runs in finals.dropna(subset=[metric]).groupby("cell", sort=False):
@@ -47,9 +48,11 @@ def standings(finals: pd.DataFrame, metric: str, baseline: str = BASELINE) -> pd
 def by_mean_rank(frame: pd.DataFrame) -> pd.Series:
     """Method -> mean rank over the cells, the best method first.
 
-    A method without a rank in some cell is absent.
+    Cells with fewer than half of the methods do not count. A method without a rank in some cell
+    that counts is absent.
     """
-    ranks = frame.pivot(index="method", columns="cell", values="rank").dropna()
+    ranks = frame.pivot(index="method", columns="cell", values="rank")
+    ranks = ranks.dropna(axis="columns", thresh=math.ceil(len(ranks) / 2)).dropna()
     return ranks.mean(axis=1).sort_values(kind="stable")
 
 
@@ -63,7 +66,7 @@ def verdict(gain: Interval | None) -> str:
 
 
 def conclusions(frame: pd.DataFrame, cells: Sequence[str]) -> pd.DataFrame:
-    """Method -> the numbers of cells in which it is ahead of, level with, behind the baseline."""
+    """Method -> in how many cells it is ahead of, level with and behind the baseline."""
     compared = frame[frame["cell"].isin(cells) & frame["gain"].notna()]
     words = compared.assign(verdict=compared["gain"].map(verdict))
     counts = words.groupby(["method", "verdict"]).size().unstack(fill_value=0)

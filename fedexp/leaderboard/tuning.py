@@ -20,7 +20,7 @@ from fedexp.papers.sweep import unseeded, values_of
 Job = list[str]
 """The overrides of one run."""
 Setting = tuple[str, ...]
-"""The tuned overrides of a run; empty: the preset as it is."""
+"""The tuned overrides of a run; empty for the preset without changes."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Tuning:
         return found
 
     def trials(self, jobs: Iterable[Job]) -> list[Job]:
-        """The trials of the table's jobs: each experiment and method once for each setting."""
+        """The trials: one job for each experiment and method of the table and each setting."""
         return [
             [*job, *setting, f"seed={self.seed}"]
             for job in _rows(jobs)
@@ -84,7 +84,7 @@ class Tuning:
         ]
 
     def one_trial_each(self, jobs: Iterable[Job]) -> list[Job]:
-        """For a check: one job of each experiment and method that overrides every tuned key."""
+        """One job of each experiment and method, with all tuned keys overridden, for a check."""
         return [[*job, *self._grid(algorithm_of(job))[-1]] for job in _rows(jobs)]
 
     def finals(self, jobs: Sequence[Job], scores: Sequence[float]) -> list[Job]:
@@ -106,9 +106,10 @@ class Tuning:
 
 
 def choice(scores: Sequence[float], budget: int) -> int:
-    """The index of the best of the first ``budget`` trials; the first of equally good trials.
+    """The index of the best of the first ``budget`` trials.
 
-    A trial with NaN has failed. If all trials failed, the first trial is chosen.
+    Of equally good trials, the first is chosen. A trial with NaN has failed. If all trials failed,
+    the first trial is chosen.
     """
     tried = [-math.inf if math.isnan(score) else score for score in scores[:budget]]
     return tried.index(max(tried))
@@ -127,5 +128,5 @@ def _axes(node: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def _rows(jobs: Iterable[Job]) -> list[Job]:
-    """The jobs without seeds; equal jobs are listed once."""
+    """Remove the seed from each job, then remove repeated jobs."""
     return [list(row) for row in dict.fromkeys(tuple(unseeded(job)) for job in jobs)]

@@ -22,9 +22,10 @@ from fedexp.core.sockets import Loss
 
 
 class Adjusted(Loss):
-    """-log softmax(scale * logits + shift)[target], mean over the batch.
+    """The base of cross-entropies with scaled and shifted logits, mean over the batch.
 
-    ``scale`` and ``shift`` are [C]; for the global model they are 1 and 0.
+    The loss of a sample is -log softmax(scale * logits + shift)[target]. ``scale`` and ``shift``
+    are [C]. For the global model ``scale`` is 1 and ``shift`` is 0.
     """
 
     scale: Tensor
@@ -36,7 +37,7 @@ class Adjusted(Loss):
         self.register_buffer("shift", torch.zeros(setting.num_classes), persistent=False)
 
     def adjustment(self, counts: Tensor) -> tuple[Tensor, Tensor]:
-        """(scale, shift), [C] each.
+        """Compute the pair (scale, shift), [C] each.
 
         Args:
             counts: [C] float32, the client's training samples of each class, not all zero.
@@ -44,11 +45,11 @@ class Adjusted(Loss):
         raise NotImplementedError
 
     def scale_at(self, step: int | Tensor) -> Tensor:
-        """``scale`` [C] in this step of local training; by default it is the same in all steps."""
+        """``scale`` [C] in this step of local training. By default it is the same in all steps."""
         return self.scale
 
     def receive(self, message: PartMessage) -> None:
-        """Reset to the global model: no adjustment."""
+        """Reset scale and shift, because the global model has no adjustment."""
         self.scale.fill_(1)
         self.shift.fill_(0)
 
@@ -61,16 +62,17 @@ class Adjusted(Loss):
     def forward(self, batch: Forward) -> Tensor:
         """The loss, a scalar."""
         logits = self.scale_at(batch.step) * batch.logits + self.shift
-        # Keep the logit -inf of classes that the head leaves out: 0 times -inf would be NaN.
+        # Keep the logit -inf of classes that the head excludes: 0 times -inf would be NaN.
         logits = torch.where(batch.logits.isneginf(), batch.logits, logits)
         return batch.mean(F.cross_entropy(logits, batch.targets, reduction="none"))
 
 
 class LogitCalibration(Adjusted):
-    """FedLC: logits_c - tau n_c^(-1/4); classes without samples are left out.
+    """FedLC: lowers the logit of each class by a margin, tau n_c^(-1/4).
 
-    Rare classes get a larger margin (Zhang et al., ICML 2022). Unlike the paper's formula, the
-    denominator includes the true class, so that the loss is a cross-entropy.
+    n_c is the client's number of samples of class c, so rare classes get a larger margin (Zhang et
+    al., ICML 2022). The softmax excludes classes without samples. Unlike in the paper's formula,
+    its denominator includes the true class, so that the loss is a cross-entropy.
 
     Args:
         tau: the margin of a class with one sample.
@@ -83,7 +85,7 @@ class LogitCalibration(Adjusted):
         self.tau = tau
 
     def adjustment(self, counts: Tensor) -> tuple[Tensor, Tensor]:
-        """(1, -tau n_c^(-1/4)); -inf where n_c = 0."""
+        """The scale 1, and the shift -tau n_c^(-1/4), which is -inf where n_c = 0."""
         margins = self.tau * counts.clamp(min=1).pow(-0.25)
         return torch.ones_like(counts), torch.where(counts > 0, -margins, -torch.inf)
 
@@ -94,12 +96,13 @@ class RestrictedSoftmax(Adjusted):
     The head of the released code has no bias: use ``head=linear_nobias`` to reproduce it.
 
     Args:
-        alpha: the smallest factor; 1 gives cross-entropy.
-        scaling: the factor of logit c. ``absent`` (paper): alpha for classes that the client lacks,
-            1 for the others. ``shares``: alpha + (1 - alpha) n_c / max_j n_j. ``released``: in
-            local step t = 1, 2, ... the factor is 1 - (1 - alpha)^t (1 - n_c / max_j n_j); it
-            starts as ``shares`` and tends to 1, because the released code applies the formula of
-            ``shares`` again and again to its own result.
+        alpha: the smallest factor of a logit. With 1 the loss is cross-entropy.
+        scaling: the factor of the logit of class c. With ``absent``, as in the paper, it is alpha
+            for classes that the client lacks, and 1 for the others. With ``shares`` it is
+            alpha + (1 - alpha) n_c / max_j n_j, where n_c is the client's number of samples of
+            class c. With ``released`` it is 1 - (1 - alpha)^t (1 - n_c / max_j n_j) in local step
+            t = 1, 2, ... This factor starts as with ``shares`` and tends to 1, because the released
+            code applies the formula of ``shares`` again and again to its own result.
     """
 
     def __init__(
@@ -111,30 +114,31 @@ class RestrictedSoftmax(Adjusted):
         self.alpha, self.scaling = alpha, scaling
 
     def adjustment(self, counts: Tensor) -> tuple[Tensor, Tensor]:
-        """(The factors in the first step, a shift of 0)."""
+        """The factors of the first step, and the shift 0."""
         shares = (counts > 0).float() if self.scaling == "absent" else counts / counts.max()
         ones = torch.ones_like(counts)
         return torch.lerp(self.alpha * ones, ones, shares), torch.zeros_like(counts)
 
     def scale_at(self, step: int | Tensor) -> Tensor:
-        """The factors [C] after ``step`` steps."""
+        """The factors [C] of the logits after ``step`` steps."""
         if self.scaling != "released":
             return self.scale
         return 1 - (1 - self.alpha) ** step * (1 - self.scale)
 
 
 class LogitAdjustment(Adjusted):
-    """logits_c + tau log p_c, with p_c the class's share at the client (Menon et al., ICLR 2021).
+    """Adds tau log p_c to the logit of class c; p_c is the share of the class at the client.
 
-    This is the paper's Eq. 10, with the client's shares as the prior.
+    This is Eq. 10 of the paper (Menon et al., ICLR 2021), with the client's shares as the prior.
 
     Args:
-        tau: 1 fits the unadjusted logits to balanced data; 0 is cross-entropy.
-        absent: treatment of the classes without samples. ``exclude``: they are left out.
-            ``one_sample``: they count as one sample, as in the code released with FedETF; then a
-            client with one class still learns to tell it from the others.
-        personal: the loss of a separate or tuned personal model: ``adjusted``, or
-            ``cross_entropy``, for a model that should predict its client's shares.
+        tau: the weight of log p_c. With 1 the unadjusted logits are fitted to balanced data. With 0
+            the loss is cross-entropy.
+        absent: treatment of the classes without samples. With ``exclude`` the softmax excludes
+            them. With ``one_sample`` they count as one sample, as in the code released with FedETF.
+            Then even a client with only one class learns to distinguish it from the others.
+        personal: the loss of a separate or tuned personal model. It is ``adjusted``, or
+            ``cross_entropy`` for a model that should predict its client's shares.
     """
 
     def __init__(
@@ -149,21 +153,21 @@ class LogitAdjustment(Adjusted):
             self.traits = frozenset({LEAVES_OUT_CLASSES})
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Adjust to this client's classes, unless a personal model has cross-entropy."""
+        """Adjust to this client's classes, except for a personal model with cross-entropy."""
         if client.is_personal and self.personal == "cross_entropy":
             self.receive(message)
         else:
             super().begin(client, message, memory)
 
     def adjustment(self, counts: Tensor) -> tuple[Tensor, Tensor]:
-        """(1, tau log p_c); -inf where p_c = 0 and absent classes are left out."""
+        """The scale 1, and the shift tau log p_c, which is -inf for excluded classes."""
         shift = self.tau * (counts.clamp(min=1) / counts.sum()).log()
         left_out = (counts == 0) & (self.absent == "exclude")
         return torch.ones_like(counts), shift.masked_fill(left_out, -torch.inf)
 
 
 class BalancedSoftmax(LogitAdjustment):
-    """Logit adjustment with tau = 1 (Ren et al., NeurIPS 2020); absent classes are left out."""
+    """Logit adjustment with tau = 1, excluding absent classes (Ren et al., NeurIPS 2020)."""
 
     def __init__(self) -> None:
         super().__init__(tau=1, absent="exclude", personal="adjusted")

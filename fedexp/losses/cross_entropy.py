@@ -8,7 +8,7 @@ from fedexp.core.sockets import Loss
 
 
 class CrossEntropy(Loss):
-    """-log softmax(logits)[target], mean over the batch."""
+    """The cross-entropy -log softmax(logits)[target], mean over the batch."""
 
     takes_tokens = True
 

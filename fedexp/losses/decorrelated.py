@@ -20,21 +20,23 @@ EPSILON = 1e-8
 def correlation_penalty(z: Tensor, real: Tensor | None, form: Form) -> Tensor:
     """Mean squared correlation of the features of a batch (Shi et al., ICLR 2023, Eq. 6).
 
-    ``paper``: ||K||_F^2 / d^2, with K = sum_i z_i z_i^T / n the correlation matrix [d, d] of the
-    z-scores z_i of n samples. The value is at least 1/d, and 1 if all features have correlation 1
-    or -1.
+    The n samples have the z-scores z_i, and their correlation matrix is K = sum_i z_i z_i^T / n,
+    [d, d].
 
-    ``released``: the mean of the squared off-diagonal elements of sum_i z_i z_i^T, divided by n.
-    With n - 1 in the variance these elements are (n - 1) K, so that a batch of 64 has about 62
-    times the gradient of ``paper``.
+    With ``paper`` the penalty is ||K||_F^2 / d^2. It is at least 1/d. It is 1 if all features have
+    the correlation 1 or -1.
+
+    With ``released`` the penalty is the mean of the squared off-diagonal elements of
+    sum_i z_i z_i^T, divided by n. The variance has the denominator n - 1, so these elements are
+    (n - 1) K. Therefore a batch of 64 has about 62 times the gradient of ``paper``.
 
     Args:
         z: features [B, d].
-        real: see ``Forward``.
+        real: [B], 1 for a sample, 0 for padding; see ``Forward``.
         form: ``paper`` or ``released``.
 
     Returns:
-        A scalar; 0 for a single sample.
+        A scalar, which is 0 for a single sample.
     """
     rows = z.new_ones(len(z)) if real is None else real.to(z.dtype)
     count = rows.sum().clamp(min=1)
@@ -51,13 +53,13 @@ def correlation_penalty(z: Tensor, real: Tensor | None, form: Form) -> Tensor:
 
 
 def decorrelated(base: Node, beta: NonNegativeFloat, form: Form) -> Loss:
-    """The loss ``base`` + beta * ``correlation_penalty`` of the features z, the input of the head.
+    """Add beta * ``correlation_penalty`` of the features z, the input of the head, to a loss.
 
-    The result is the base loss with a forward hook that adds the penalty: everything else, such as
-    messages and memory, stays as it is.
+    The result is the base loss with a forward hook that adds the penalty. Everything else, such as
+    messages and memory, stays as in the base loss.
 
     Args:
-        base: ``_target_`` of the loss and its arguments.
+        base: the base loss: its ``_target_`` and its arguments.
         beta: weight of the penalty.
         form: see ``correlation_penalty``.
     """
@@ -69,6 +71,6 @@ def decorrelated(base: Node, beta: NonNegativeFloat, form: Form) -> Loss:
 def _add_penalty(
     beta: float, form: Form, loss: torch.nn.Module, arguments: tuple[Any, ...], value: Tensor
 ) -> Tensor:
-    """The forward hook: the loss ``value`` of a batch, plus the penalty."""
+    """The forward hook: add the penalty to the base loss ``value`` of a batch."""
     batch: Forward = arguments[0]
     return value + beta * correlation_penalty(batch.z, batch.real, form)

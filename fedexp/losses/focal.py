@@ -9,12 +9,12 @@ from fedexp.core.sockets import Loss
 
 
 class Focal(Loss):
-    """-(1 - p)^gamma log p, mean over the batch (Lin et al., ICCV 2017, Eq. 4).
+    """The focal loss -(1 - p)^gamma log p, mean over the batch (Lin et al., ICCV 2017, Eq. 4).
 
     p is the softmax probability of the label.
 
     Args:
-        gamma: 0 is cross-entropy; larger values give well-fitted samples less weight.
+        gamma: with 0 the loss is cross-entropy; larger values give well-fitted samples less weight.
     """
 
     takes_tokens = True

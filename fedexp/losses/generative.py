@@ -26,49 +26,52 @@ _LEAST_WEIGHT = 1e-4
 
 
 def distillation(logits: Tensor, teacher_logits: Tensor) -> Tensor:
-    """KL(teacher || student) of each sample; the teacher gets no gradient.
+    """The divergence KL(teacher || student) of each sample. The teacher gets no gradient.
 
     Args:
         logits: the student's logits [B, C].
         teacher_logits: the teacher's logits [B, C].
 
     Returns:
-        [B]; a class that is left out (logit -inf) has probability 0 and adds 0.
+        [B]. An excluded class (logit -inf) has probability 0 and adds 0.
     """
     # The least finite number replaces -inf: -inf minus -inf would be NaN.
     student, teacher = (
         F.log_softmax(each.clamp(min=torch.finfo(each.dtype).min), dim=1)
         for each in (logits, teacher_logits.detach())
     )
-    # Without F.kl_div: vmap would run it client by client.
+    # F.kl_div is not used, because vmap would run it client by client.
     return (teacher.exp() * (teacher - student)).sum(dim=1)
 
 
 class Generative(Loss):
-    """CE + a_t CE(h(G(y~)), y~) + b_t KL(h(G(y)) || h(z)) (Zhu et al., ICML 2021, as released).
+    """Cross-entropy and two terms that learn from the server's generator of features (FedGen).
 
-    CE is the cross-entropy, h the client's head. G is the server's generator: G(y) are features
-    from noise and the labels y of the batch. y~ are equally many labels, drawn uniformly from all
-    classes. (So the paper's batch of generated samples has the size of the data batch.) The second
-    term trains only the head; the teacher h(G(y)) in the third term gets no gradient. t counts
-    rounds from 0. a_t = max(1e-4, a decay^t), b_t = max(1e-4, b decay^t). In round 0 there is no G
-    yet, and both terms are 0. The terms act in all local epochs; the released code stops them after
-    20.
+    The loss is CE + a_t CE(h(G(y~)), y~) + b_t KL(h(G(y)) || h(z)) (Zhu et al., ICML 2021, as
+    released). CE is the cross-entropy, and h is the client's head. G is the server's generator:
+    G(y) are features made from noise and the labels y of the batch. y~ are equally many labels,
+    drawn uniformly from all classes. (So the paper's batch of generated samples has the size of the
+    data batch.) The second term trains only the head. The teacher h(G(y)) in the third term gets no
+    gradient.
+
+    t counts rounds from 0. The weights are a_t = max(1e-4, a decay^t) and
+    b_t = max(1e-4, b decay^t). In round 0 there is no G yet, so the second and third terms are 0.
+    The terms act in all local epochs; the released code stops them after 20 epochs.
 
     After local training, the server trains G against the cohort's heads (``GeneratorTraining``). A
-    client reports how often it trained on each class. In G's loss the client's head weighs more on
-    samples of classes that it trained on often. (By a broadcasting bug the released code gives all
-    samples of a batch the same weight, see ``ensemble_loss``.) Clients get G in eval mode, with its
-    BatchNorm folded into the first layer.
+    client reports how often it trained on each class. In G's loss a client's head has a larger
+    weight on samples of classes that it trained on often. (By a broadcasting bug the released code
+    gives all samples of a batch the same weight, see ``ensemble_loss``.) Clients get G in eval
+    mode, with its BatchNorm folded into the first layer.
 
     Args:
-        generated_weight: a.
-        distillation_weight: b.
-        decay: factor of both weights in each round.
-        noise_dim: m, noise values for one feature vector.
-        hidden: h, width of G's hidden layer.
+        generated_weight: a, the first value of a_t.
+        distillation_weight: b, the first value of b_t.
+        decay: factor by which a_t and b_t change in each round.
+        noise_dim: m, the number of noise values for one feature vector.
+        hidden: width of G's hidden layer.
         steps: steps of G's optimizer in a round.
-        batch_size: generated features in a step; at least 2, for BatchNorm.
+        batch_size: generated features in a step. At least 2, because G has BatchNorm.
         lr: learning rate of G in the first round.
         lr_decay: factor by which ``lr`` changes from round to round.
         weight_decay: L2 penalty on G.
@@ -119,7 +122,7 @@ class Generative(Loss):
         self._metrics: dict[str, float] = {}
 
     def setup(self, setting: Setting) -> None:
-        """Make G, and buffers for the client's copy. Raises InputError if heads are private."""
+        """Make G and buffers for the clients' copy of G. Raises InputError if heads are private."""
         head_names = {name for name in setting.parameter_shapes if name.startswith("head.")}
         if private := sorted(head_names - setting.shared):
             raise InputError(
@@ -140,7 +143,7 @@ class Generative(Loss):
     # The server's half.
 
     def broadcast(self, round: int) -> Tensors:
-        """G; nothing before its first training."""
+        """G, or nothing before its first training."""
         training = self.training_of_generator
         if not training.rounds:
             return {}
@@ -164,7 +167,7 @@ class Generative(Loss):
         self._metrics = {"generator/loss": loss}
 
     def metrics(self) -> dict[str, float]:
-        """G's loss in its last step."""
+        """G's loss in the last step of its training."""
         return self._metrics
 
     def server_state(self) -> dict[str, Any]:
@@ -178,7 +181,7 @@ class Generative(Loss):
     # The client's half.
 
     def receive(self, message: PartMessage) -> None:
-        """Copy G in and set the weights a_t, b_t; without G they are 0."""
+        """Load G and set the weights a_t and b_t. If the message has no G, the weights are 0."""
         for name, tensor in message.extras.items():
             self.get_buffer(name).copy_(tensor)
         factor = self.decay ** (message.round - 1)
@@ -188,7 +191,7 @@ class Generative(Loss):
         self.key.fill_(key(self.setting.seed, "generated_features", message.round))
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Set the client's own key of random draws."""
+        """Set the key of the random draws, which differs between clients."""
         own = key(self.setting.seed, "generated_features", message.round, client.data.client)
         self.key.fill_(own)
 
@@ -206,7 +209,7 @@ class Generative(Loss):
         return batch.mean(losses + self.weights[1] * distilled) + self.weights[0] * generated
 
     def measure(self, batch: Forward) -> Tensors:
-        """``seen`` [C]: samples of each class in the batch."""
+        """``seen`` [C]: the number of samples of each class in the batch."""
         classes = one_hot(batch.targets, self.setting.num_classes)
         real = 1 if batch.real is None else batch.real.unsqueeze(1)
         return {"seen": (classes * real).sum(dim=0)}
@@ -221,7 +224,7 @@ class Generative(Loss):
         return generate({name: self.get_buffer(name) for name in names}, noise, labels)
 
     def _generated_loss(self, batch: Forward, labels: Tensor, features: Tensor) -> Tensor:
-        """Mean cross-entropy of generated ``features`` [B, d]; skips classes that h leaves out."""
+        """Mean cross-entropy of generated ``features`` [B, d], without classes that h excludes."""
         assert batch.head is not None
         logits = batch.head(features)
         losses = F.cross_entropy(logits, labels, reduction="none")

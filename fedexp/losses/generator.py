@@ -18,9 +18,10 @@ def one_hot(labels: Tensor, num_classes: int) -> Tensor:
 
 
 class FeatureGenerator(nn.Module):
-    """G: (noise [B, m], labels [B]) -> features [B, d].
+    """The generator G: (noise [B, m], labels [B]) -> features [B, d].
 
-    Linear(m + C, h) on the noise and the one-hot label, BatchNorm, ReLU, Linear(h, d).
+    Its layers are Linear(m + C, h) on the noise and the one-hot label, BatchNorm, ReLU and
+    Linear(h, d).
     """
 
     def __init__(self, noise_dim: int, hidden: int, num_classes: int, feature_dim: int) -> None:
@@ -51,7 +52,7 @@ class FeatureGenerator(nn.Module):
 
 
 def generate(folded: Tensors, noise: Tensor, labels: Tensor) -> Tensor:
-    """Features [B, d] from noise [B, m], labels [B] and ``FeatureGenerator.folded``."""
+    """Make features [B, d] from noise [B, m], labels [B] and ``FeatureGenerator.folded``."""
     num_classes = folded["first_weight"].shape[1] - noise.shape[1]
     inputs = torch.cat([noise, one_hot(labels, num_classes)], dim=1)
     hidden = F.relu(F.linear(inputs, folded["first_weight"], folded["first_bias"]))
@@ -59,38 +60,39 @@ def generate(folded: Tensors, noise: Tensor, labels: Tensor) -> Tensor:
 
 
 def label_shares(seen: Tensor) -> Tensor:
-    """v_k(y) = (1 + s_ky) / sum_j (1 + s_jy), each client's weight for each class.
+    """Each client's weight for each class: v_k(y) = (1 + s_ky) / sum_j (1 + s_jy).
 
     Args:
         seen: s [K, C], how often each client trained on a sample of each class.
 
     Returns:
-        [K, C]; each column sums to 1.
+        v [K, C]; each column sums to 1.
     """
     return (1 + seen) / (1 + seen).sum(dim=0)
 
 
 def ensemble_loss(logits: Sequence[Tensor], labels: Tensor, shares: Tensor) -> Tensor:
-    """sum_k mean_b v_k(y_b) CE(logits_kb, y_b), a scalar.
+    """The weighted cross-entropy of the K clients' heads, a scalar.
 
-    The released code multiplies losses [B] by weights [B, 1]. Broadcasting gives [B, B], and the
-    result is sum_k (mean_b v_k(y_b)) (mean_b CE(logits_kb, y_b)): a loss is not multiplied by the
-    weight of its own sample. Here it is.
+    It is sum_k mean_b v_k(y_b) CE(logits_kb, y_b) over the clients k and the samples b. In the
+    released code, losses [B] are multiplied by weights [B, 1]. Broadcasting gives [B, B], and the
+    result is sum_k (mean_b v_k(y_b)) (mean_b CE(logits_kb, y_b)). So the released code does not
+    multiply the loss of a sample by the weight of this sample, as this function does.
 
     Args:
         logits: [B, C] from each client's head.
         labels: y [B].
-        shares: v [K, C].
+        shares: v [K, C], see ``label_shares``.
     """
     losses = torch.stack([F.cross_entropy(each, labels, reduction="none") for each in logits])
     return (shares[:, labels] * losses).mean(dim=1).sum()
 
 
 def diversity_loss(noise: Tensor, features: Tensor) -> Tensor:
-    """exp(-mean over all ordered pairs i, j of msd(noise) * mad(features)), a scalar.
+    """A loss, a scalar, that is small if different noise gives different features.
 
-    msd is the mean squared difference over the dimensions, mad the mean absolute difference. The
-    loss is small if different noise gives different features.
+    It is exp(-mean over all ordered pairs i, j of msd(noise) * mad(features)). msd is the mean
+    squared difference over the dimensions, and mad is the mean absolute difference.
 
     Args:
         noise: [B, m].
@@ -103,11 +105,11 @@ def diversity_loss(noise: Tensor, features: Tensor) -> Tensor:
 
 
 class GeneratorTraining:
-    """The server's G with its optimizer.
+    """Trains the server's generator G.
 
-    Adam keeps its state over rounds and has an L2 penalty. In training r, counted from 0, the
-    learning rate is ``lr * lr_decay^r``. The loss is ``ensemble_loss + diversity *
-    diversity_loss``, with G in train mode.
+    The optimizer is Adam with an L2 penalty; its state continues from round to round. In training
+    r, counted from 0, the learning rate is ``lr * lr_decay^r``. The loss is ``ensemble_loss +
+    diversity * diversity_loss``, with G in train mode.
 
     This class is no ``nn.Module``, because the client's model must not contain G's parameters.
     """
@@ -133,11 +135,11 @@ class GeneratorTraining:
     def train(
         self, heads: Sequence[Callable[[Tensor], Tensor]], seen: Tensor, draw: Generator
     ) -> float:
-        """One round of training; returns the loss of its last step.
+        """Train G for one round and return the loss of the last step.
 
         Args:
             heads: each client's head, features [B, d] -> logits [B, C].
-            seen: [K, C], see ``label_shares``; labels are drawn from the classes in the cohort.
+            seen: [K, C], see ``label_shares``. Labels are drawn from the classes in the cohort.
             draw: draws noise, uniform in [0, 1), and labels.
         """
         self.optimizer.param_groups[0]["lr"] = self.lr * self.lr_decay**self.rounds
@@ -165,7 +167,7 @@ class GeneratorTraining:
         }
 
     def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
-        """Inverse of ``state_dict``; moves G to ``device``."""
+        """Inverse of ``state_dict``. It also moves G to ``device``."""
         self.generator.to(device).load_state_dict(state["generator"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.rounds = state["rounds"]

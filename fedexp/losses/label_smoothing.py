@@ -16,7 +16,8 @@ class LabelSmoothing(Loss):
     """Cross-entropy against (1 - eps) one-hot + eps / C (Szegedy et al., CVPR 2016, Section 7).
 
     Args:
-        eps: the probability that is spread evenly over all C classes; 0 is cross-entropy.
+        eps: the probability that is spread evenly over all C classes. With 0 the loss is
+            cross-entropy.
     """
 
     takes_tokens = True

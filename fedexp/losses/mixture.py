@@ -13,15 +13,16 @@ from fedexp.heads.mixture import Mixture, losses_of, responsibilities
 
 
 class ResponsibilityWeighted(Loss):
-    """mean_i sum_m q_im CE(component m, sample i) (Marfoq et al., NeurIPS 2021, Alg. 1).
+    """The components' cross-entropies, weighted by their responsibilities for each sample.
 
+    The loss is mean_i sum_m q_im CE(component m, sample i) (Marfoq et al., NeurIPS 2021, Alg. 1).
     ``head=mixture`` explains the components, q_im and pi_k. The responsibilities q_im follow from
     the received components and the client's pi_k before this round, so they do not change during
-    the round. Each step computes them for the inputs of its batch, augmented or not; this costs a
-    forward pass of the received model.
+    the round. Each step computes q_im for the inputs of its batch, which may be augmented. This
+    costs a forward pass of the received model.
 
-    The components have no weight in common. So an elementwise optimizer trains each as if it were
-    alone; but ``local.grad_clip`` uses the norm of all gradients.
+    The components have no weight in common. So an elementwise optimizer trains each component as if
+    it were alone. But ``local.grad_clip`` uses the norm of all gradients together.
     """
 
     reference_models = ("global",)

@@ -1,4 +1,4 @@
-"""MOON: pulls features to the global model's features, away from the previous local model's."""
+"""MOON: pulls features towards the global model's and away from the previous local model's."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from fedexp.core.sockets import Loss
 def model_contrast(z: Tensor, global_z: Tensor, previous_z: Tensor, temperature: float) -> Tensor:
     """Model-contrastive loss of each sample (Li et al., CVPR 2021, Eq. 3).
 
-    -log(e^g / (e^g + e^p)), g = cos(z, global_z) / tau, p = cos(z, previous_z) / tau.
+    The loss is -log(e^g / (e^g + e^p)) with g = cos(z, global_z) / tau and
+    p = cos(z, previous_z) / tau.
 
     Args:
         z: features [B, d].
         global_z: [B, d], the global model's features of the same samples.
-        previous_z: [B, d], the features of the client's previous local model.
+        previous_z: [B, d], the previous local model's features of the same samples.
         temperature: tau.
 
     Returns:
-        [B]; log 2 where ``global_z`` and ``previous_z`` agree.
+        [B]. It is log 2 where ``global_z`` and ``previous_z`` agree.
     """
-    # A single product makes the gradient exactly 0 where the two agree.
+    # A single product makes the gradient exactly 0 where global_z and previous_z agree.
     difference = F.normalize(global_z) - F.normalize(previous_z)
     return -F.logsigmoid((F.normalize(z) * difference).sum(dim=1) / temperature)
 
@@ -35,12 +36,12 @@ def model_contrast(z: Tensor, global_z: Tensor, previous_z: Tensor, temperature:
 class Moon(Loss):
     """Cross-entropy + mu * ``model_contrast`` (Li et al., CVPR 2021).
 
-    The contrast uses the features z, the input of the head. In the paper z are the 256 outputs of a
-    projection, Linear-ReLU-Linear, after the backbone. Here the projection is an option of the
-    backbone (``fedexp.models.layers.project``, "mlp").
+    The contrast uses the features z, the input of the head. In the paper z is the output of a
+    projection after the backbone, Linear-ReLU-Linear with 256 outputs. Here the projection is an
+    option of the backbone (``fedexp.models.layers.project``, "mlp").
 
-    In a client's first round the global model replaces its previous local model, so the contrast is
-    constant.
+    In its first round a client has no previous local model, and the global model is used instead.
+    So the contrast is constant in this round.
 
     Args:
         mu: weight of the contrast.
@@ -58,7 +59,7 @@ class Moon(Loss):
         client.frozen_copies["previous"].set(memory)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """Keep the trained model in the client's memory; nothing is sent."""
+        """Store the trained model in the client's memory. Nothing is sent."""
         memory.update({name: weight.clone() for name, weight in client.weights.items()})
         return {}
 

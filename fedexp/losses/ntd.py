@@ -14,9 +14,9 @@ def not_true_distillation(
 ) -> Tensor:
     """Not-true distillation of each sample (Lee et al., NeurIPS 2022).
 
-    KL(global || local), where both models' probabilities are the softmax of logits / tau over all
-    classes except the true one. A class that one of the models leaves out (logit -inf) is left out
-    of both; if no class remains, the divergence is 0.
+    The loss is KL(global || local). The probabilities of both models are the softmax of
+    logits / tau over all classes except the true one. A class that one of the models excludes
+    (logit -inf) is excluded from both softmaxes. If no class remains, the divergence is 0.
 
     Args:
         logits: [B, C] from the model in training.
@@ -25,15 +25,15 @@ def not_true_distillation(
         temperature: tau.
 
     Returns:
-        [B].
+        The loss of each sample, [B].
     """
-    # Without F.one_hot: vmap does not support it.
+    # F.one_hot is not used, because vmap does not support it.
     true = targets.unsqueeze(1) == torch.arange(logits.shape[1], device=logits.device)
     excluded = true | logits.isneginf() | global_logits.isneginf()
     local, reference = (
         _log_softmax(each / temperature, excluded) for each in (logits, global_logits)
     )
-    # Without F.kl_div: vmap would run it client by client.
+    # F.kl_div is not used, because vmap would run it client by client.
     return (reference.exp() * (reference - local)).sum(dim=1)
 
 
@@ -48,7 +48,7 @@ class NotTrueDistillation(Loss):
 
     Args:
         beta: weight of the distillation.
-        temperature: tau; the factor tau^2 keeps the gradient's scale independent of tau.
+        temperature: tau. The factor tau^2 makes the scale of the gradient independent of tau.
     """
 
     reference_models = ("global",)

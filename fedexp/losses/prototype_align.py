@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from fedexp.compatibility.traits import CLASS_PROTOTYPES
+from fedexp.compatibility.traits import CLASS_PROTOTYPES, TAKES_STALE
 from fedexp.core.client_protocol import Client
 from fedexp.core.forward import Forward
 from fedexp.core.messages import PartMessage, Tensors
@@ -29,11 +29,13 @@ def mean_prototypes(
     Args:
         prototypes: [K, C, d]; rows of classes that a client does not hold have weight 0.
         counts: [K, C] samples of each class at each client.
-        weighting: a client's weight. ``samples``: its samples of the class; ``uniform``: 1.
+        weighting: with ``samples`` a client's weight is its number of samples of the class. With
+            ``uniform`` it is 1.
 
     Returns:
-        prototypes [C, d], summed in float64, zero where ``holds`` is false; holds [C] bool:
-        whether any client holds the class.
+        The pair (prototypes, holds). ``holds`` [C] bool says whether any client holds the class.
+        ``prototypes`` [C, d] are the averages, summed in float64; they are zero where ``holds`` is
+        false.
     """
     weights = counts if weighting == "samples" else (counts > 0).long()
     total = weights.sum(dim=0)
@@ -45,22 +47,25 @@ def mean_prototypes(
 class PrototypeAlign(PrototypeLoss):
     """Cross-entropy + lam * mean squared difference between z and its class's global prototype.
 
-    The loss of FedProto (Tan et al., AAAI 2022). As long as no class has a prototype, the loss is
-    the cross-entropy.
+    This is the loss of FedProto (Tan et al., AAAI 2022). As long as no class has a prototype, the
+    loss is the cross-entropy.
 
     Args:
         lam: weight of the second term.
-        missing: treatment of samples whose class has no prototype. ``exclude``: the second mean
-            leaves them out. ``zero``: they count as 0 in the mean (released code).
+        missing: treatment of samples whose class has no prototype. With ``exclude`` the mean in the
+            second term is only over the other samples. With ``zero`` (released code) the difference
+            of such a sample counts as 0 in the mean.
         weighting: see ``mean_prototypes``.
-        first: the prototypes in the first round: ``none``, or ``random``, uniform in [0, 1]^d.
-        features: the training features whose class means are the client's prototypes. ``trained``:
-            the features under the trained model in eval mode, without augmentation.
-            ``last_epoch``: the features in the steps of the last local epoch, in train mode, with
-            augmentation, while the weights change (the study of FedNH, Dai et al., AAAI 2023).
+        first: the prototypes in the first round. With ``none`` there are none. With ``random`` they
+            are uniform in [0, 1]^d.
+        features: the features whose class means are the client's prototypes. With ``trained`` they
+            are the features of the training data under the trained model in eval mode, without
+            augmentation. With ``last_epoch`` they are the features in the steps of the last local
+            epoch: in train mode, with augmentation, while the weights change (the study of FedNH,
+            Dai et al., AAAI 2023).
     """
 
-    traits = frozenset({CLASS_PROTOTYPES})
+    traits = frozenset({CLASS_PROTOTYPES, TAKES_STALE})
     prototypes: Tensor
     holds: Tensor
 
@@ -98,20 +103,21 @@ class PrototypeAlign(PrototypeLoss):
         return loss + self.lam * cpdr(z, y, self.prototypes, self.holds, real=batch.real)
 
     def receive(self, message: PartMessage) -> None:
-        """Copy in the server's prototypes."""
+        """Load the server's prototypes."""
         self.holds.fill_(False)
         for name, tensor in message.extras.items():
             self.get_buffer(name).copy_(tensor)
 
     def measure(self, batch: Forward) -> Tensors:
-        """The batch's sums [C, d] and counts [C] of each class's features.
+        """The sum [C, d] and the number [C] of the batch's features of each class.
 
-        Only batches of the last local epoch count. Empty without ``features=last_epoch``.
+        Only batches of the last local epoch count. Without ``features=last_epoch`` nothing is
+        measured.
         """
         if not self._uses_last_epoch:
             return {}
         classes = torch.arange(self.num_classes, device=batch.targets.device)
-        # Without F.one_hot: vmap does not support it.
+        # F.one_hot is not used, because vmap does not support it.
         members = (batch.targets.unsqueeze(1) == classes).to(batch.z)
         members = members * batch.in_last_epoch
         if batch.real is not None:
@@ -127,6 +133,6 @@ class PrototypeAlign(PrototypeLoss):
         return {"prototypes": sums / counts.clamp(min=1).unsqueeze(1), "counts": counts.long()}
 
     def merge(self, prototypes: Tensor, counts: Tensor) -> Tensors:
-        """``prototypes``: the means over clients; ``holds``: whether a class has a prototype."""
+        """The clients' average ``prototypes``, and ``holds``: which classes have a prototype."""
         means, holds = mean_prototypes(prototypes, counts, self.weighting)
         return {"prototypes": means, "holds": holds}

@@ -30,14 +30,14 @@ class PrototypeLoss(Loss):
 
     def __init__(self) -> None:
         super().__init__()
-        self.known: Tensors = {}  # the tensors to send; empty before the first reports
+        self.known: Tensors = {}  # the tensors to send: none before the first reports
 
     def setup(self, setting: Setting) -> None:
         """Set the number of classes C; a subclass adds its buffers."""
         self.num_classes = setting.num_classes
 
     def merge(self, prototypes: Tensor, counts: Tensor) -> Tensors:
-        """The tensors to send, computed from a cohort's prototypes [K, C, d] and counts [K, C].
+        """Compute the tensors to send from a cohort's prototypes [K, C, d] and counts [K, C].
 
         Returns:
             name -> [C, ...], or [K, C, ...] if the name is in ``by_client``.
@@ -45,7 +45,7 @@ class PrototypeLoss(Loss):
         raise NotImplementedError
 
     def broadcast(self, round: int) -> Tensors:
-        """The result of ``merge``; nothing before the first reports."""
+        """Send the result of ``merge``, or nothing before the first reports."""
         return dict(self.known)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
@@ -54,7 +54,7 @@ class PrototypeLoss(Loss):
         return {"prototypes": prototypes, "counts": counts}
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Replace the rows of the classes that the cohort holds."""
+        """Replace the rows of the classes that the cohort holds by the results of ``merge``."""
         if not updates:
             return
         prototypes, counts = stack_reports(updates)
@@ -72,10 +72,14 @@ class PrototypeLoss(Loss):
 
 
 def renewed(old: Tensors, new: Tensors, held: Tensor, by_client: Collection[str]) -> Tensors:
-    """``new`` for the classes that are ``held`` [C], ``old`` for the others.
+    """Combine two versions of the tensors: ``new`` for the held classes, ``old`` for the others.
 
-    Both are name -> [C, ...], or [K, C, ...] for names in ``by_client``. If their K differ, rows of
-    zeros are appended to the smaller tensor.
+    Args:
+        old: name -> [C, ...], or [K, C, ...] for names in ``by_client``.
+        new: tensors with the same names. If K differs between an old and a new tensor, rows of
+            zeros are appended to the one with the smaller K.
+        held: [C] bool, the classes that the latest cohort holds.
+        by_client: names of the tensors that have a row for each client.
     """
     result = {}
     for name, tensor in new.items():
@@ -90,5 +94,5 @@ def renewed(old: Tensors, new: Tensors, held: Tensor, by_client: Collection[str]
 
 
 def _padded(tensor: Tensor, rows: int) -> Tensor:
-    """``tensor`` [K, ...] with rows of zeros appended, [``rows``, ...]."""
+    """Append rows of zeros to ``tensor`` [K, ...] until it has ``rows`` rows."""
     return torch.cat([tensor, tensor.new_zeros(rows - len(tensor), *tensor.shape[1:])])

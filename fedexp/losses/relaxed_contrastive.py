@@ -15,7 +15,7 @@ Cosine = Annotated[float, Field(ge=-1, le=1)]
 
 
 class RelaxedContrast(NamedTuple):
-    """FedRCL's two terms for each sample, [B] each."""
+    """FedRCL's two terms, contrast and divergence, with a value for each sample: [B] each."""
 
     contrast: Tensor
     divergence: Tensor
@@ -32,25 +32,28 @@ def relaxed_contrast(
 ) -> RelaxedContrast:
     """The relaxed contrastive loss of each sample (Seo et al., CVPR 2024).
 
-    s_ij is the cosine of the features of samples i and j, P_i the other samples of i's class, N_i
-    the samples of other classes, tau the temperature.
+    s_ij is the cosine of the features of samples i and j. P_i is the set of the other samples of
+    i's class, and N_i is the set of the samples of other classes. tau is the temperature. The two
+    terms are
 
-    contrast_i = mean over j in P_i of -log(e^(s_ij / tau) / (e^(s_ij / tau) + sum over k in N_i of
-    e^(s_ik / tau))); divergence_i = log(1 + sum over j in P_i with s_ij >= threshold of
-    e^((s_ij - 1) / tau)).
+        contrast_i = mean over j in P_i of
+            -log(e^(s_ij / tau) / (e^(s_ij / tau) + sum over k in N_i of e^(s_ik / tau))),
+        divergence_i = log(1 + sum over j in P_i with s_ij >= threshold of e^((s_ij - 1) / tau)).
 
-    ``pairs="hardest"``, as in the released code, keeps only the least similar sample in P_i and the
-    ``negatives`` most similar samples in N_i. If P_i is empty, the contrast uses s_ii = 1, so that
-    i is only pushed away from N_i, and the divergence is 0. If N_i is empty, the contrast is 0.
+    With ``pairs="hardest"``, as in the released code, P_i has only the least similar sample of i's
+    class, and N_i has only the ``negatives`` most similar samples of other classes. If P_i is
+    empty, the contrast uses s_ii = 1, so that i is only pushed away from N_i, and the divergence
+    is 0. If N_i is empty, the contrast is 0.
 
     Args:
         features: [B, d].
         targets: [B] classes.
         temperature: tau.
-        threshold: lambda, the cosine from which a pair of one class is pushed apart.
+        threshold: lambda. Two samples of a class are pushed apart if their cosine is at least
+            lambda.
         negatives: the size of N_i with ``pairs="hardest"``.
-        pairs: which pairs of samples count.
-        real: [B], 1 for a sample, 0 for padding; None if all are samples.
+        pairs: which pairs of samples count: ``hardest`` or ``all``.
+        real: [B], 1 for a sample, 0 for padding. If None, all are samples.
     """
     unit = F.normalize(features, dim=1)
     cosines = unit @ unit.T
@@ -80,15 +83,18 @@ def relaxed_contrast(
 class RelaxedContrastive(Loss):
     """Cross-entropy + contrast + beta * divergence (FedRCL; Seo et al., CVPR 2024).
 
-    Both terms of ``relaxed_contrast`` are means over the batch and over the backbone's levels.
+    ``relaxed_contrast`` computes the contrast and the divergence. Each is a mean over the batch and
+    over the backbone's levels.
 
     Args:
-        temperature: tau of both terms.
-        threshold: lambda, the cosine from which two samples of a class are pushed apart.
+        temperature: tau of the contrast and the divergence.
+        threshold: lambda. Two samples of a class are pushed apart if their cosine is at least
+            lambda.
         beta: weight of the divergence.
-        negatives: number of samples of other classes for each sample, with ``hardest``.
-        pairs: ``hardest`` (released code): for each sample the least similar sample of its class,
-            and the most similar samples of other classes. ``all`` (paper): all samples.
+        negatives: with ``hardest``, the number of samples of other classes for each sample.
+        pairs: with ``hardest`` (released code) each sample is compared with the least similar
+            sample of its class and the most similar samples of other classes. With ``all`` (paper)
+            it is compared with all samples.
     """
 
     levels = True

@@ -1,7 +1,8 @@
-"""FedSC (KDD 2025): cross-entropy and two terms against prototypes shared across clients.
+"""FedSC (KDD 2025): cross-entropy and two terms that compare features with prototypes.
 
-Clients report class prototypes. The server relates them across clients and sends back relational
-prototypes, one for each client and class, and consistent prototypes, one for each class.
+Clients report class prototypes. The server compares the prototypes of different clients. It sends
+back relational prototypes, one for each client and class, and consistent prototypes, one for each
+class.
 """
 
 from __future__ import annotations
@@ -29,20 +30,23 @@ from fedexp.losses.semantic import Distance, Normalizer, cpdr, mean_distances, r
 class RpclCpdr(PrototypeLoss):
     """Cross-entropy + RPCL + CPDR, each with a weight (FedSC).
 
-    In the first round the server has no prototypes: the loss is the cross-entropy alone.
+    RPCL is a contrast with relational prototypes, and CPDR is a distance from consistent
+    prototypes; see ``rpcl`` and ``cpdr``. In the first round the server has no prototypes, so the
+    loss is the weighted cross-entropy alone.
 
-    The server sends ``relational`` [K, C, d] with ``holds`` [K, C], and ``consistent`` [C, d] with
-    ``consistent_holds`` [C]. K is the size of the largest cohort so far. The rows of a class come
-    from the latest cohort that held the class, ordered by client number. So row k may belong to
-    different clients for different classes.
+    The server sends the prototypes ``relational`` [K, C, d] and ``consistent`` [C, d]. The masks
+    ``holds`` [K, C] and ``consistent_holds`` [C] say which of the prototypes exist. K is the size
+    of the largest cohort so far. The rows of a class come from the latest cohort that held the
+    class, ordered by client number. So row k may belong to different clients for different classes.
 
     Args:
         ce_weight: weight of the cross-entropy.
         rpcl_weight: weight of RPCL.
         cpdr_weight: weight of CPDR.
         temperature: tau of RPCL.
-        normalizer: U(r) of RPCL: see ``rpcl``; or ``dataset``: the mean distance between r and the
-            features of all the client's samples under the received model (Eq. 13).
+        normalizer: U(r) of RPCL. With ``dataset`` it is the mean distance between r and the
+            features of all the client's samples under the received model (Eq. 13). ``rpcl``
+            explains the other values.
         distance: see ``cpdr``.
         neighbors: see ``relational_prototypes``.
         metric: see ``relational_prototypes``.
@@ -103,12 +107,12 @@ class RpclCpdr(PrototypeLoss):
             setattr(self, name, tensor.to(device))
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """With ``normalizer=dataset``, compute U(r) for this client."""
+        """If ``normalizer`` is ``dataset``, compute U(r) for this client."""
         if self.normalizer == "dataset" and len(self.relational):
             self.spread = mean_distances(client.features()[0], self.relational)
 
     def merge(self, prototypes: Tensor, counts: Tensor) -> Tensors:
-        """The relational and consistent prototypes, with masks: whether a prototype exists."""
+        """The relational and consistent prototypes, with masks of the prototypes that exist."""
         relational, holds = relational_prototypes(
             prototypes, counts, self.neighbors, metric=self.metric
         )

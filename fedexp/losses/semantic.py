@@ -27,10 +27,11 @@ def rpcl(
 ) -> Tensor:
     """Relational prototype contrastive learning (FedSC Eq. 13-14).
 
-    The loss of a sample is -log(sum over r of its class of exp(s(z, r) / tau) / sum over all r of
-    exp(s(z, r) / tau)). s(z, r) = cos(z, r) / U(r), where U(r) is the mean distance of features
-    from r and gets no gradient. The mean over the batch leaves out samples whose class has no
-    relational prototype; if no sample remains, it is 0.
+    z are the features of a sample, and r is a relational prototype. The loss of a sample is
+    -log(sum over r of its class of exp(s(z, r) / tau) / sum over all r of exp(s(z, r) / tau)), with
+    s(z, r) = cos(z, r) / U(r). U(r) is the mean distance of features from r and gets no gradient.
+    The loss is the mean over the samples of the batch whose class has a relational prototype, or 0
+    if there are none.
 
     Args:
         z: features [B, d].
@@ -38,13 +39,13 @@ def rpcl(
         relational: r [K, C, d].
         holds: [K, C] bool, whether r exists.
         temperature: tau.
-        normalizer: U(r). ``batch``: the mean of ||z - r|| over this batch; ``none``: 1; or a tensor
-            U [K, C]. For these three the gradient depends on the length of the features: with
-            ``batch`` it falls with the square of the length. ``unit`` (not in the paper): like
-            ``batch``, but z and r have length 1, and the loss is multiplied by the mean length of
-            z, which gets no gradient. So the gradient with respect to z does not depend on the
-            length of the features.
-        real: [B], 1 for a sample, 0 for padding; None if all are samples.
+        normalizer: U(r). With ``batch`` it is the mean of ||z - r|| over this batch, and with
+            ``none`` it is 1. A tensor [K, C] gives U itself. With these three the gradient depends
+            on the norm of the features: with ``batch`` it falls with the square of the norm.
+            ``unit`` (not in the paper) is like ``batch``, but z and r are scaled to norm 1, and the
+            loss is multiplied by the mean norm of z, which gets no gradient. So the gradient with
+            respect to z does not depend on the norm of the features.
+        real: [B], 1 for a sample, 0 for padding. If None, all are samples.
 
     Returns:
         The loss, a scalar.
@@ -77,18 +78,19 @@ def cpdr(
 ) -> Tensor:
     """Consistent prototype discrepancy regularisation (FedSC Eq. 15).
 
-    The mean distance of the batch's features from their class's consistent prototype o_y. The mean
-    leaves out samples whose class has no prototype; if no sample remains, it is 0.
+    The loss is the mean distance of the features from the consistent prototype of their class. The
+    mean is over the samples of the batch whose class has a prototype; it is 0 if there are none.
 
     Args:
         z: features [B, d].
         y: labels [B].
-        consistent: o [C, d].
-        holds: [C] bool, whether o exists.
-        distance: ``mse``: the squared difference, mean over the d dimensions. ``l1``: the absolute
-            difference, sum over the dimensions; the norm of its gradient is sqrt(d) even for small
-            differences, so it needs a small weight. ``l2``: the Euclidean distance.
-        real: [B], 1 for a sample, 0 for padding; None if all are samples.
+        consistent: [C, d] the consistent prototypes.
+        holds: [C] bool, whether the class has a prototype.
+        distance: with ``mse`` it is the squared difference, mean over the d dimensions. With ``l1``
+            it is the absolute difference, sum over the dimensions. The norm of its gradient is
+            sqrt(d) even for small differences, so ``l1`` needs a small weight. With ``l2`` it is
+            the Euclidean distance.
+        real: [B], 1 for a sample, 0 for padding. If None, all are samples.
 
     Returns:
         The loss, a scalar.
@@ -102,11 +104,11 @@ def cpdr(
 
 
 def mean_distances(z: Tensor, relational: Tensor, real: Tensor | None = None) -> Tensor:
-    """U [K, C] (FedSC Eq. 13): the mean of ||z - r|| over ``z`` [n, d], for r [K, C, d]."""
+    """The mean of ||z - r|| over features ``z`` [n, d] for each prototype r: U [K, C] of Eq. 13."""
     distances = torch.cdist(z, relational.flatten(0, 1))
     return mean_over(distances, real).reshape(relational.shape[:2])
 
 
 def _mean_where(known: Tensor, losses: Tensor, real: Tensor | None) -> Tensor:
-    """The mean of ``losses`` [B] over the samples with ``known`` [B]; 0 if there is none."""
+    """The mean of ``losses`` [B] over the samples where ``known`` [B] is true; 0 if none is."""
     return mean_over(losses, known if real is None else known * real)

@@ -32,7 +32,7 @@ class AfterRound:
         server: the server after its step. A measure that ``overlaps`` must not use it.
         ranks: the processes.
         scoring: loads and scores models; measures should use the methods below instead.
-        found: the results of the measures before this one, in the config's order.
+        found: the results of the measures that the config lists before this one.
     """
 
     message: Message
@@ -96,7 +96,7 @@ class AfterRound:
         return self._predictions("test")
 
     def predictions_with(self, weights: Tensors) -> Predictions | None:
-        """Predictions on the test split of the global model with other shared ``weights``.
+        """The global model's predictions on the test split with other shared ``weights``.
 
         None if ``global_predictions`` is None.
         """

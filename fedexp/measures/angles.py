@@ -103,7 +103,7 @@ def global_angles(predictions: Predictions, class_counts: Tensor) -> dict[str, f
 def local_angles(
     predictions: Sequence[Predictions], class_counts: Tensor
 ) -> list[dict[str, float]]:
-    """Each client's mean angle between the classes that it holds, and between all other classes.
+    """Each client's mean angle over pairs of classes that it holds, and over pairs of the others.
 
     Args:
         predictions: the predictions of K clients' models.

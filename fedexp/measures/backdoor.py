@@ -36,7 +36,7 @@ class Backdoor(Measure):
         self.trigger, self.every = trigger, every
 
     def check(self, outline: Outline) -> None:
-        """Raise InputError without a trigger, or if it does not fit the images and classes."""
+        """Raise InputError if there is no trigger, or one that does not fit images and classes."""
         if self.trigger is None:
             raise InputError(
                 "measure.backdoor: faults=none has no trigger; use faults=byzantine "

@@ -11,13 +11,13 @@ from fedexp.measures.measure import Measure, Measured
 
 
 class Best(Measure):
-    """Keeps a copy of the most accurate global model; of equal models, the earliest.
+    """Keeps a copy of the most accurate global model so far.
 
-    Only rounds that score the global model count. Accuracy is measured on validation data if there
-    are any, else on the test split. With validation data the model is written to
-    ``checkpoints/best.pt`` after the run. Without validation data a copy is kept only if it is
-    used: if personal models are measured and the method tunes them from the best global model
-    (``personalization=finetune_best``).
+    Among equally accurate models it keeps the earliest. Only rounds that score the global model
+    count. Accuracy is measured on validation data if there are any, else on the test split. With
+    validation data the model is written to ``checkpoints/best.pt`` after the run. Without
+    validation data the copy is kept only if personal models are measured and the method tunes them
+    from the best global model (``personalization=finetune_best``).
 
     Attributes:
         score: the highest accuracy so far; -inf before the first score.
@@ -52,7 +52,7 @@ class Best(Measure):
 
     @property
     def chosen(self) -> Message | None:  # type: ignore[override]
-        """The best model in validation; None without validation data."""
+        """The most accurate model on validation data; None if there are no such data."""
         return self.message if self._validates else None
 
     def state_dict(self) -> dict[str, Any]:

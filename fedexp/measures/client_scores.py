@@ -1,22 +1,21 @@
 """The scores of the clients' personal models, and the base of the measures that use them."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Annotated, Literal
 
 import torch
 from pydantic import Field, PositiveInt
-from torch import Tensor
 
 from fedexp.compatibility.traits import Need
 from fedexp.core.part import Setting
+from fedexp.data.federated import ClientData
 from fedexp.engines.resources import Resources
 from fedexp.errors import InputError
 from fedexp.measures.after_round import AfterRound
 from fedexp.measures.angles import local_angles
 from fedexp.measures.measure import Measure, Outline, every_nth
-from fedexp.measures.scoring.accuracies import personal_accuracies
+from fedexp.measures.scoring.accuracies import ClientScores, personal_accuracies
 from fedexp.measures.scoring.predictions import Predictions
 from fedexp.measures.scoring.scored_samples import NEED_ALL, ScoredSamples
 
@@ -29,22 +28,6 @@ _AT_ONCE = 64
 """Number of personal models whose accuracies and angles are computed at once; bounds the memory."""
 
 
-@dataclass(frozen=True)
-class ClientScores:
-    """The scores of one client's personal model.
-
-    Attributes:
-        accuracies: kind -> accuracy, see ``personal_accuracies``.
-        others: further metrics; only their mean over clients is recorded.
-        correct: [s] bool: whether each sample of ``ScoredSamples.share`` was classified correctly;
-            empty if the whole test split is scored.
-    """
-
-    accuracies: Mapping[str, float]
-    others: Mapping[str, float]
-    correct: Tensor
-
-
 class PersonalMeasure(Measure):
     """A measure of the clients' personal models.
 
@@ -55,6 +38,7 @@ class PersonalMeasure(Measure):
         samples: size of the subset of the test split for scoring; None: the whole test split.
 
     Attributes:
+        size: the argument ``samples``.
         samples: the test samples for scoring; set by ``setup``.
         last_only: whether models are scored after the last round only, because the method tunes
             them from the best global model.
@@ -70,20 +54,21 @@ class PersonalMeasure(Measure):
         of: Literal["all", "cohort"],
         samples: PositiveInt | None,
     ) -> None:
-        self.every, self.kinds, self.remembers, self._size = every, kinds, of, samples
+        self.every, self.kinds, self.remembers, self.size = every, kinds, of, samples
         self.last_only = self.own_images = False
 
     def check(self, outline: Outline) -> None:
         """With ``partition.shift``, score each model on its own client's test images only.
 
         Raises:
-            InputError: with it, all kinds need images of other clients, or ``samples`` is set.
+            InputError: the run has ``partition.shift``, and ``samples`` is set or all kinds need
+                images of other clients.
         """
         self.own_images = outline.shifts
         if not self.own_images:
             return
         self.kinds = [kind for kind in self.kinds if kind not in NEED_ALL]
-        if not self.kinds or self._size is not None:
+        if not self.kinds or self.size is not None:
             raise InputError(
                 f"partition.shift.kinds: measure={type(self).__name__.lower()} then scores a model "
                 "on its client's own test images; its samples should be null, and its kinds "
@@ -92,7 +77,7 @@ class PersonalMeasure(Measure):
 
     def setup(self, setting: Setting, resources: Resources) -> None:
         """Choose the test samples. Raises InputError if the test split has too few."""
-        self.samples = ScoredSamples(resources.data, self.kinds, self._size, self.own_images)
+        self.samples = ScoredSamples(resources.data, self.kinds, self.size, self.own_images)
         self.last_only = resources.personalization.tunes == "best"
 
     def due(self, round: int, rounds: int) -> bool:
@@ -115,28 +100,34 @@ def client_scores(
     for metrics, found in passes.items():
         if wanted <= metrics:
             return found
-    scored = after.personal_predictions(samples, tune)
-    passes[wanted] = dict(after.ranks.gather_pairs(_score_clients(after, samples, scored)))
+    scored = after.scoring.client_scores(after.tuned_from, samples, tune)
+    if scored is None:
+        predicted = after.personal_predictions(samples, tune)
+        scored = score_clients(after.data.clients, samples, predicted)
+    passes[wanted] = dict(after.ranks.gather_pairs(scored))
     return passes[wanted]
 
 
-def _score_clients(
-    after: AfterRound, samples: ScoredSamples, scored: Iterator[tuple[int, Predictions]]
+def score_clients(
+    data: Sequence[ClientData], samples: ScoredSamples, scored: Iterator[tuple[int, Predictions]]
 ) -> Iterator[tuple[int, ClientScores]]:
-    """Yield (client, scores) of each model; computes many models at once."""
+    """Yield (client, scores) of each model; computes many models at once.
+
+    Args:
+        data: client -> its data.
+        samples: the test samples for scoring.
+        scored: (client, predictions) of the personal models.
+    """
     while pairs := list(islice(scored, _AT_ONCE)):
         numbers, predictions = zip(*pairs, strict=True)
-        yield from zip(numbers, _score_group(after, samples, numbers, predictions), strict=True)
+        clients = [data[number] for number in numbers]
+        yield from zip(numbers, _score_group(clients, samples, predictions), strict=True)
 
 
 def _score_group(
-    after: AfterRound,
-    samples: ScoredSamples,
-    numbers: Sequence[int],
-    predictions: Sequence[Predictions],
+    clients: Sequence[ClientData], samples: ScoredSamples, predictions: Sequence[Predictions]
 ) -> list[ClientScores]:
     """The scores of these clients' personal models."""
-    clients = [after.data.clients[number] for number in numbers]
     correct = torch.stack([each.correct for each in predictions])
     others: list[dict[str, float]] = [{} for _ in clients]
     if "angles" in samples.metrics:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from fedexp.compatibility.traits import Need
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Setting
 from fedexp.core.reducible import Contribution
@@ -31,6 +32,8 @@ class Clients(PersonalMeasure):
     ``upload_bytes``, summed over its accepted updates so far; ``loss``, the training loss of its
     last turn; ``accuracy_<kind>`` of its personal model, empty if the model is not scored.
     """
+
+    needs = PersonalMeasure.needs | {Need.SIMULATION}
 
     def setup(self, setting: Setting, resources: Resources) -> None:
         """Begin with empty totals."""

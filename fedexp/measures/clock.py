@@ -1,6 +1,6 @@
 """Simulated time, and the time to reach accuracies."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any
 
@@ -8,19 +8,56 @@ from pydantic import Field
 
 from fedexp.measures.after_round import AfterRound
 from fedexp.measures.measure import Better, Measure, Measured, Outline
+from fedexp.system.round_time import RoundTime
 
 Accuracy = Annotated[float, Field(gt=0, le=1)]
 
 
-class Clock(Measure):
-    """The simulated time of the round and of the run; nothing without simulated devices.
+class Times:
+    """The metrics of simulated time, round by round.
 
-    ``clock/seconds`` is the time since the start of the first round, ``clock/round_s`` the length
-    of the round, ``clock/idle_share`` the share of it in which a client waits for the slowest, mean
-    over the clients whose updates arrived. With a deadline ``clock/late`` is the number of clients
-    that missed it, with over-selection ``clock/surplus`` the number that others overtook.
-    ``clock/time_to/<target>`` is ``clock/seconds`` at the
-    first measured round in which ``global/accuracy`` is at least the target; absent before.
+    Args:
+        targets: accuracies of the global model.
+
+    Attributes:
+        reached: ``clock/time_to/<target>`` -> its value, for each target that was reached.
+    """
+
+    def __init__(self, targets: Sequence[float]) -> None:
+        self.targets = targets
+        self.reached: dict[str, float] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """``clock/time_to/<target>`` for each target."""
+        return list(map(_name, self.targets))
+
+    def after(self, time: RoundTime, accuracy: float | None) -> dict[str, float]:
+        """The metrics after a round.
+
+        Args:
+            time: the simulated time of the round.
+            accuracy: ``global/accuracy`` after the round; None if it was not measured.
+        """
+        for target in self.targets:
+            if accuracy is not None and accuracy >= target:
+                self.reached.setdefault(_name(target), time.end)
+        metrics = {"clock/seconds": time.end, "clock/round_s": time.seconds}
+        if time.idle_share is not None:
+            metrics["clock/idle_share"] = time.idle_share
+        return metrics | self.reached
+
+
+class Clock(Measure):
+    """The simulated time of the round and of the run, if clients have simulated devices.
+
+    ``clock/seconds`` is the time since the start of the first round. ``clock/round_s`` is the
+    duration of the round. ``clock/idle_share`` is the share of the round in which a client waits
+    for the slowest client, a mean over the clients whose updates arrived. With a deadline,
+    ``clock/late`` is the number of clients that missed it. With over-selection, ``clock/surplus``
+    is the number of clients that others overtook. ``clock/time_to/<target>`` is the value of
+    ``clock/seconds`` in the first measured round in which ``global/accuracy`` is at least the
+    target. Before that round the metric is absent.
 
     Args:
         targets: accuracies of the global model.
@@ -30,13 +67,12 @@ class Clock(Measure):
     overlaps = True
 
     def __init__(self, targets: list[Accuracy]) -> None:
-        self.targets = targets
-        self._reached: dict[str, float] = {}
+        self._times = Times(targets)
 
     def check(self, outline: Outline) -> None:
-        """The times to the targets are headlines."""
+        """Set the headlines: the times to the targets."""
         lower: Better = "lower"
-        names = map(_name, self.targets) if outline.simulates_time else ()
+        names = self._times.names if outline.simulates_time else ()
         self.headlines: Mapping[str, Better] = dict.fromkeys(names, lower)
 
     def __call__(self, after: AfterRound) -> Measured:
@@ -44,14 +80,8 @@ class Clock(Measure):
         time = after.exchange.time
         if time is None:
             return Measured()
-        accuracy = after.found.metrics.get("global/accuracy")
-        for target in self.targets:
-            if accuracy is not None and accuracy >= target:
-                self._reached.setdefault(_name(target), time.end)
-        metrics = {"clock/seconds": time.end, "clock/round_s": time.seconds}
-        if time.idle_share is not None:
-            metrics["clock/idle_share"] = time.idle_share
-        return Measured(metrics | self._left_out(after) | self._reached)
+        metrics = self._times.after(time, after.found.metrics.get("global/accuracy"))
+        return Measured(metrics | self._left_out(after))
 
     def _left_out(self, after: AfterRound) -> dict[str, float]:
         """The numbers of late and of surplus clients, if there can be any."""
@@ -67,11 +97,11 @@ class Clock(Measure):
 
     def state_dict(self) -> dict[str, Any]:
         """Metric -> time, for each target that was reached."""
-        return dict(self._reached)
+        return dict(self._times.reached)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of ``state_dict``."""
-        self._reached = dict(state)
+        self._times.reached = dict(state)
 
 
 def _name(target: float) -> str:

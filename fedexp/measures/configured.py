@@ -18,7 +18,7 @@ def build_measures(nodes: Mapping[str, Node | None]) -> dict[str, Measure]:
 
 
 def declared_measures(measures: Mapping[str, Measure], dataset: str) -> Iterator[Declaration]:
-    """The needs of the measures; ``dataset`` is named in errors."""
+    """The needs of the measures; error messages name the ``dataset``."""
     for name, measure in measures.items():
         key, needs = f"measure.{name}", dict[str, str]()
         for need in sorted(measure.needs):
@@ -44,7 +44,7 @@ def check_measures(
         simulates_time: whether clients have simulated devices.
 
     Raises:
-        InputError: in one line.
+        InputError: a key does not fit the run, or ``objective`` is not a headline.
     """
     outline = Outline(
         about,

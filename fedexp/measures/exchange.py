@@ -55,6 +55,7 @@ class Exchange:
         seconds: step -> seconds: ``select``, ``train`` and, if the sampler asked clients,
             ``probe``; after the end of the round also ``server``, the remaining time.
         time: the simulated time of the round; None without simulated time.
+        coordination: metrics of how clients and server were coordinated.
     """
 
     def __init__(self, message: Message) -> None:
@@ -65,9 +66,12 @@ class Exchange:
         self.receipts: list[Receipt] = []
         self.seconds = {"select": 0.0, "train": 0.0}
         self.time: RoundTime | None = None
+        self.coordination: Mapping[str, float] = {}
         self._answered: dict[int, int] = {}
         self._downloads: dict[int, int] = {}
         self._arrived: list[TurnRecord] = []
+        self._started: list[TurnRecord] = []
+        self._trains = False
         self._left_out: Sequence[TurnRecord] = ()
         self._start = self._reduced_at = time.perf_counter()
 
@@ -81,17 +85,22 @@ class Exchange:
         return received
 
     def count_cohort(self, cohort: Sequence[int]) -> Sequence[int]:
-        """Return the cohort; the time so far, except the time for answers, counts as selection."""
-        elapsed = time.perf_counter() - self._start
-        self.seconds["select"] = elapsed - self.seconds.get("probe", 0.0)
-        self.cohort = cohort
-        self._downloads = self.message.bytes_to_each(self._answered.keys() | set(cohort))
+        """Return the cohort; the time so far, except the time for answers, counts as selection.
+
+        If clients are chosen several times in a round, the later ones are added. Their selection
+        counts as training, which has begun.
+        """
+        if not self._trains:
+            elapsed = time.perf_counter() - self._start
+            self.seconds["select"] = elapsed - self.seconds.get("probe", 0.0)
+        self.cohort = [*self.cohort, *cohort]
+        self._downloads |= self.message.bytes_to_each(self._answered.keys() | set(cohort))
         self.download_bytes = sum(self._downloads.values())
         return cohort
 
     def count_arrivals(self, updates: Iterable[Update]) -> Iterator[Update]:
         """Pass on the updates, except late ones; the time of waiting for them is training."""
-        asked = time.perf_counter()
+        self._trains, asked = True, time.perf_counter()
         for update in updates:
             self.seconds["train"] += time.perf_counter() - asked
             upload = 0 if update.is_late else update.nbytes
@@ -102,6 +111,13 @@ class Exchange:
             if not update.is_late:
                 yield update
             asked = time.perf_counter()
+
+    def count_start(self, client: int, drops_out: bool) -> TurnRecord:
+        """Note that a client of the cohort starts now; its update may arrive in a later round."""
+        outcome: Outcome = "dropped" if drops_out else "started"
+        turn = TurnRecord(client, 0, 0, self._downloads[client], 0, outcome)
+        self._started.append(turn)
+        return turn
 
     def observe(self, update: Update) -> None:
         """Note an accepted update."""
@@ -125,21 +141,29 @@ class Exchange:
     def turns(self) -> list[TurnRecord]:
         """What each client's device did: first the answers, then the cohort in its order.
 
-        Complete after ``set_reduced``. The bytes add up to ``download_bytes`` and, after the end of
-        the round, ``upload_bytes``.
+        If updates may arrive in a later round, the starts come first, then the arrivals. Complete
+        after ``set_reduced``. The bytes add up to ``download_bytes`` and, after the end of the
+        round, ``upload_bytes``.
         """
         accepted = {each.client for each in self.receipts}
         ended = {turn.client: turn for turn in (*self._left_out, *self._arrived)}
+        started = {turn.client: turn for turn in self._started}
         downloads = self.downloads_left
         turns = [
             TurnRecord(client, 0, 0, self._downloads[client], upload, "asked")
             for client, upload in sorted(self._answered.items())
         ]
         for client in dict.fromkeys(self.cohort):
+            if client in started:
+                turns.append(started[client])
+                continue
             turn = ended.get(client) or TurnRecord(client, 0, 0, 0, 0, "dropped")
             outcome = "sent" if client in accepted else turn.outcome
             turns.append(replace(turn, download_bytes=downloads[client], outcome=outcome))
-        return turns
+        later = [t for t in self._arrived if t.client in started or t.client not in self.cohort]
+        return turns + [
+            replace(turn, outcome="buffered") if turn.client in accepted else turn for turn in later
+        ]
 
     def contribution(self) -> Contribution:
         """This process's arrived updates, and the receipts of the accepted ones.

@@ -19,7 +19,7 @@ from fedexp.measures.scoring.accuracies import spread
 class Fairness(PersonalMeasure):
     """``fairness/gini``, ``fairness/variance`` and ``fairness/worst_decile`` of one accuracy.
 
-    They compare all clients whose personal model is scored. The Gini coefficient is 0 if all
+    The metrics compare the clients whose personal model is scored. The Gini coefficient is 0 if all
     accuracies are equal, and nearly 1 if only one client has an accuracy above 0. ``worst_decile``
     is the mean over the worst tenth of the clients. The figure ``fairness`` shows the distribution
     after the last round.
@@ -69,9 +69,10 @@ class Fairness(PersonalMeasure):
 
 
 def gini(values: NDArray[np.float64]) -> float:
-    """Mean absolute difference of all pairs of ``values`` [n] >= 0, over twice their mean.
+    """The Gini coefficient of ``values`` [n] >= 0.
 
-    0 if all values are equal, (n - 1) / n if only one is not zero.
+    It is the mean absolute difference of all pairs, divided by twice the mean: 0 if all values are
+    equal, and (n - 1) / n if only one is not zero.
     """
     total = values.sum()
     if not total:

@@ -50,6 +50,7 @@ class Features(Measure):
             self.needs = frozenset({Need.CLASS_LABELS, Need.TEST_CLASSES})
         if clients:
             self.remembers = "all"
+            self.needs |= {Need.SIMULATION}
 
     def check(self, outline: Outline) -> None:
         """Raise InputError for an unknown class or client."""

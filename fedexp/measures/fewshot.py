@@ -1,4 +1,4 @@
-"""Few-shot evaluation: how well the global model's features separate classes of no client.
+"""Few-shot evaluation: how well the global model's features separate classes that no client has.
 
 An episode draws some of these unseen classes. From each class it draws a few labelled samples, the
 support, and other samples to classify, the queries. A query gets the class whose support has the

@@ -1,4 +1,4 @@
-"""Forgetting: how far each class has dropped from its best round."""
+"""Forgetting: how far the accuracy of each class has dropped since its best round."""
 
 from collections.abc import Mapping
 from math import fsum
@@ -17,7 +17,7 @@ from fedexp.measures.after_round import AfterRound
 from fedexp.measures.measure import Measure, Measured
 
 _MOST_BARS = 40
-"""More classes than this would not fit on a page; the file beside the picture has them all."""
+"""Largest number of classes in the picture of one page; the file beside it has all classes."""
 
 
 class Forgetting(Measure):

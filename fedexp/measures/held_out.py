@@ -94,7 +94,7 @@ class HeldOut(Measure):
 
 
 def _on_own(after: AfterRound, clients: Sequence[ClientData]) -> dict[str, float]:
-    """``spread`` over the clients of the global model's accuracy on a client's samples.
+    """``spread`` of the global model's accuracies, each on one client's samples.
 
     If each token has a target, the accuracies are shares of tokens.
     """
@@ -110,7 +110,7 @@ def _on_own(after: AfterRound, clients: Sequence[ClientData]) -> dict[str, float
 def _on_test(
     correct: Tensor, clients: Sequence[ClientData], samples: ScoredSamples
 ) -> Iterator[dict[str, float]]:
-    """Each client's ``personal_accuracies`` of one model; ``correct`` [n] on the test split."""
+    """Each client's ``personal_accuracies`` of one model with ``Predictions.correct`` [n]."""
     for start in range(0, len(clients), _AT_ONCE):
         group = clients[start : start + _AT_ONCE]
         yield from personal_accuracies(correct.expand(len(group), -1), samples, group)

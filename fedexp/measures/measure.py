@@ -118,7 +118,7 @@ class Measure:
     def __call__(self, after: AfterRound) -> Measured:
         """The results after a round in which the measure is due.
 
-        Every process calls this method; only the first process's results are recorded.
+        Every process calls this method; the run keeps only the first process's results.
         """
         raise NotImplementedError
 

@@ -22,11 +22,11 @@ class Measured:
     Attributes:
         metrics: name -> value, for example ``global/accuracy``; an unmeasured value is absent.
         per_class: class name -> accuracy of the global model.
-        tables: name -> table, for example ``clients``; recorded in ``<name>.csv``.
+        tables: name -> table, for example ``clients``; written to ``<name>.csv``.
         figures: name -> figure, for example ``heatmap/partition``.
         best_model: the most accurate global model so far, if the method needs it.
-        logs: name -> table of every round, for example ``turns``. It is recorded in ``<name>.csv``
-            like ``tables``, but not in W&B, which stores each table of each round as a file.
+        logs: name -> table of every round, for example ``turns``. It is written to ``<name>.csv``
+            like ``tables``, but not to W&B, which would store the table of each round as a file.
     """
 
     metrics: Mapping[str, float] = field(default_factory=dict)

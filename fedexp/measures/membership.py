@@ -1,7 +1,7 @@
 """Membership inference: can an attacker recognise the final global model's training samples?
 
 The attacked samples are members and others. The members are drawn from the training samples of all
-clients, also of clients that never trained. Equally many others of the same classes are drawn from
+clients, even of clients that never trained. Equally many others of the same classes are drawn from
 the test split. Guessing has an AUC of 0.5.
 """
 
@@ -34,7 +34,7 @@ from fedexp.measures.measure import Better, Measure, Measured
 from fedexp.state.client_store import ClientStore
 
 _ENOUGH_SHADOWS = 64
-"""With this many shadows each sample has its own variance; with fewer, one for all (Carlini)."""
+"""From this number of shadows on, each sample has its own variance (Carlini et al., S&P 2022)."""
 
 _TRAINED_WITH = ("head", "loss", "personalization")
 """The parts that take part in the local training of a shadow."""
@@ -54,7 +54,7 @@ class Membership(Measure):
 
     Args:
         attack: ``loss``, or ``lira`` for both attacks.
-        samples: number of members, and number of others.
+        samples: number of members; there are as many others.
         shadows: number of shadow models for LiRA, an even number.
         epochs: passes of a shadow over its half of the samples.
     """
@@ -130,10 +130,10 @@ def _confidences(module: ClientModule, pool: Samples, resources: Resources) -> n
 
 
 def confidences(logits: Tensor, labels: Tensor) -> Tensor:
-    """phi = log(p / (1 - p)), p the probability of the label (Carlini et al., S&P 2022, Eq. 3).
+    """Confidences phi = log(p / (1 - p)) of labels with probability p (Carlini et al., Eq. 3).
 
-    Computed as the label's logit minus the logsumexp of the other logits, which stays precise for p
-    near 1. The cross-entropy is log(1 + exp(-phi)).
+    phi is computed as the label's logit minus the logsumexp of the other logits, which stays
+    precise for p near 1. The cross-entropy is log(1 + exp(-phi)).
 
     Args:
         logits: [n, C].
@@ -148,14 +148,18 @@ def confidences(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def likelihood_ratios(target: np.ndarray, shadows: np.ndarray, inside: np.ndarray) -> np.ndarray:
-    """log N(phi; mu_in, s_in) - log N(phi; mu_out, s_out) (Carlini et al., S&P 2022, Alg. 1).
+    """The scores of LiRA, logarithms of likelihood ratios (Carlini et al., S&P 2022, Alg. 1).
+
+    A sample's score is log N(phi; mu_in, s_in) - log N(phi; mu_out, s_out), with phi the attacked
+    model's confidence. mu_in and s_in are the mean and standard deviation of the confidences of the
+    shadows that were trained on the sample; mu_out and s_out are those of the other shadows. With
+    fewer than 64 shadows all samples share s_in and s_out.
 
     Args:
-        target: [n] phi of the attacked model.
-        shadows: [S, n] phi of the shadows.
-        inside: [S, n] bool: whether the shadow was trained on the sample. For each sample at least
-            two shadows were and two were not. With fewer than 64 shadows all samples share the
-            variances s^2.
+        target: [n] confidences of the attacked model.
+        shadows: [S, n] confidences of the shadows.
+        inside: [S, n] bool: whether the shadow was trained on the sample. For each sample this is
+            true of at least two shadows and false for at least two.
 
     Returns:
         [n] scores, large for members.
@@ -269,7 +273,7 @@ def _population(data: FederatedData, pool: Samples, inside: np.ndarray) -> Feder
 
 @contextmanager
 def _without_regularizer(module: ClientModule) -> Iterator[None]:
-    """Take the resident module's regularizer away; restore it and the weights afterwards."""
+    """Remove the resident module's regularizer; restore it and the weights after the block."""
     weights = {name: weight.clone() for name, weight in module.weights.items()}
     regularizer, module.regularizer = module.regularizer, Regularizer()
     try:

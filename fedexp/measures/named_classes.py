@@ -11,8 +11,8 @@ from fedexp.errors import InputError
 def class_numbers(chosen: Sequence[int | str], about: Description) -> list[int]:
     """The numbers of the classes in ``measure.features.classes``; all classes if it is empty.
 
-    Each class is given by number or by name. In a name, upper case, spaces and hyphens do not
-    matter.
+    A config names a class by its number or its name. Upper or lower case does not matter, and
+    spaces, hyphens and underscores are the same.
     """
     known = {_plain(name): number for number, name in enumerate(about.classes)}
     found = []
@@ -29,7 +29,8 @@ def class_numbers(chosen: Sequence[int | str], about: Description) -> list[int]:
 def superclass_pairs(chosen: Sequence[Sequence[str]], about: Description) -> list[tuple[str, str]]:
     """The pairs of super-classes in ``measure.prototypes.zoom``, named as the dataset names them.
 
-    Upper case, spaces and hyphens do not matter: ``aquatic_mammals`` is ``aquatic mammals``.
+    Upper or lower case does not matter, and spaces, hyphens and underscores are the same:
+    ``Aquatic_mammals`` is ``aquatic mammals``.
     """
     known = {_plain(name): name for name in about.superclasses}
     for each in (name for pair in chosen for name in pair):

@@ -9,12 +9,14 @@ from torch import Generator, Tensor
 from fedexp.core.messages import Tensors
 
 _PARALLEL = 1e-3
-"""Two directions are parallel if the perpendicular share of one's length is below this number."""
+"""A direction is parallel to an axis if at most this share of its norm is perpendicular to it."""
 
 
 @dataclass(frozen=True)
 class ParameterPlane:
-    """Points origin + x basis_0 + y basis_1; distances in (x, y) equal distances of parameters.
+    """The plane of the points origin + x basis_0 + y basis_1, with an orthonormal basis.
+
+    So two points have the same distance in (x, y) as in the space of parameters.
 
     Attributes:
         origin: name -> tensor.
@@ -46,7 +48,8 @@ def plane_through(
 ) -> ParameterPlane:
     """The plane through ``origin`` and at most two other points.
 
-    With fewer points, or points on one line, random filter-normalised directions are added.
+    If there are fewer points, or all are on one line, random filter-normalised directions complete
+    the basis.
 
     Args:
         origin: name -> parameter.
@@ -68,7 +71,7 @@ def plane_through(
 def filter_normalized(parameters: Tensors, generator: Generator) -> Tensors:
     """A random Gaussian direction, scaled to the parameters (Li et al., NeurIPS 2018, Section 4).
 
-    Each filter of a convolution and each row of a matrix has the same length as in ``parameters``.
+    Each filter of a convolution and each row of a matrix has the same norm as in ``parameters``.
     Parameters with one dimension, such as biases, are 0.
     """
     direction = {}

@@ -2,6 +2,7 @@
 
 from matplotlib.figure import Figure
 
+from fedexp.compatibility.traits import Need
 from fedexp.data.federated import FederatedData
 from fedexp.drawing.heatmaps import partition_heatmap
 from fedexp.drawing.shown_clients import ALL_CLIENTS, evenly_spaced
@@ -14,6 +15,8 @@ _MOST_SHOWN = 1000
 
 class Partition(Measure):
     """``heatmap/partition``, drawn before training."""
+
+    needs = frozenset({Need.SIMULATION})
 
     def due(self, round: int, rounds: int) -> bool:
         """Before training."""

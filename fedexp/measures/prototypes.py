@@ -23,7 +23,8 @@ class ClassSimilarity:
     Attributes:
         cosines: [C, C] float64.
         angles: [C, C] in degrees, float64.
-        clients: the number of clients whose models these are means over; 0 for one model.
+        clients: the number of clients, if the values are means over clients' models; 0 if they are
+            the values of one model.
     """
 
     cosines: Tensor

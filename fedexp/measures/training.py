@@ -17,8 +17,8 @@ class Training(Measure):
     """Means over the cohort of the metrics of local training.
 
     ``train/loss`` is the mean training loss (the whole objective, over all steps), weighted by the
-    clients' samples. ``train/cross_entropy`` is the plain mean of the cross-entropy over the steps
-    of the last local epoch. ``train/loss_std`` and ``train/cross_entropy_std`` are population
+    clients' samples. ``train/cross_entropy`` is the unweighted mean of the clients' cross-entropies
+    over the last local epoch. ``train/loss_std`` and ``train/cross_entropy_std`` are population
     standard deviations over clients. A metric that a part logs is averaged over the clients that
     logged it. Two costs are averaged, too: ``cost/client_memory_bytes``, the bytes that a client
     keeps between rounds, and ``cost/stored_parameters``, the count of numbers that local training

@@ -10,8 +10,9 @@ from fedexp.system.turns import TurnRecord
 class Turns(Measure):
     """The log ``turns``: a row for each client of each round, with its work and its bytes.
 
-    The columns are the attributes of ``TurnRecord``. The log costs no training: it holds numbers
-    that the round has anyway, and with them and devices ``round_time`` gives simulated time.
+    The columns are the attributes of ``TurnRecord``. The log holds numbers that a round counts
+    anyway. From these numbers and the clients' devices ``round_time`` computes simulated time, so
+    other devices need no new training.
     """
 
     def __call__(self, after: AfterRound) -> Measured:

@@ -54,12 +54,13 @@ def hics_fmnist(
 ) -> nn.Sequential:
     """HiCS-FL's network for Fashion-MNIST; z is the flattened map, d = 512 at 28x28.
 
-    Two unpadded 5x5 convolutions of 32 filters, each with a 2x2 max pool, and no hidden layer.
+    The network has two unpadded 5x5 convolutions of 32 filters, each with a 2x2 max pool, and no
+    hidden linear layer.
 
     Args:
         input_shape: [channels, height, width].
-        blocks: layers between convolution and pool. ``relu``: no normalisation, because the paper
-            mentions none. ``prelu_batchnorm``: as in the released code.
+        blocks: layers between convolution and pool. ``relu`` has no normalisation, because the
+            paper mentions none. ``prelu_batchnorm`` is the choice of the released code.
         dropout: probability of dropping an element after the second pool.
     """
     trunk = [
@@ -74,9 +75,9 @@ def hics_fmnist(
 def hics_cifar(
     input_shape: tuple[int, ...], feature_dim: PositiveInt, dropout: Dropout
 ) -> LevelSequential:
-    """HiCS-FL's network for CIFAR: three unpadded 3x3 convolutions, then 1024-64 at 32x32.
+    """HiCS-FL's network for CIFAR: three unpadded 3x3 convolutions and a linear layer.
 
-    The third convolution has no ReLU.
+    The third convolution has no ReLU. The flattened map has 1024 elements for 32x32 images.
 
     Args:
         input_shape: [channels, height, width].

@@ -15,16 +15,16 @@ from fedexp.models.weights import start_from
 
 
 def configured(build: Callable[..., nn.Module], config: Model) -> Callable[..., nn.Module]:
-    """Extend ``build`` by the config's ``model.init``, ``start_from``, ``train`` and ``lora``.
+    """Make a factory that applies the config's ``init``, ``start_from``, ``train`` and ``lora``.
 
     Args:
-        build: a backbone's factory with its hyper-parameters bound. The argument ``input_shape`` is
-            optional.
+        build: a backbone's factory with its hyper-parameters bound. It may have the argument
+            ``input_shape``.
         config: ``model`` in the config.
 
     Returns:
-        A factory with the only argument ``input_shape``. It raises InputError if a key does not
-        fit.
+        A factory with the only argument ``input_shape``. It raises InputError if a key does not fit
+        the backbone.
     """
     takes_shape = "input_shape" in inspect.signature(build).parameters
 

@@ -24,8 +24,8 @@ def convnet(
         input_shape: [channels, height, width].
         width: channels of every block.
         depth: number of blocks; each halves height and width.
-        feature_dim: width of a projection after the network; None for no projection (2048 at 32x32
-            in colour and 28x28 in grey, with width 128 and depth 3).
+        feature_dim: width of a projection after the network; None for no projection. With width 128
+            and depth 3, 32x32 colour images and 28x28 grey images then have 2048 features.
         projection: layers of the projection, see ``project``.
     """
     channels = image_channels(input_shape)

@@ -51,7 +51,7 @@ class Pooled(nn.Module):
         """Switch to an attention that ``torch.func.vmap`` supports, for ``engine=vectorized``.
 
         Raises:
-            InputError: there is padding; vmap does not support its mask.
+            InputError: ``pad_token`` is set; vmap does not support the mask of the padding.
         """
         if self.pad_token is not None:
             raise InputError(
@@ -62,7 +62,7 @@ class Pooled(nn.Module):
         network.set_attn_implementation("eager")
 
     def _pool(self, outputs: Any, real: Tensor | None) -> Tensor:
-        """Pool the network's outputs to z; ``real`` [B, L] is false for padding."""
+        """Pool the network's outputs to z; ``real`` [B, L] is true except for padding."""
         if self.pooling == "pooler":
             pooled: Tensor = outputs.pooler_output
             return pooled.flatten(1)
@@ -97,13 +97,13 @@ def hf_model(
 ) -> nn.Module:
     """A model of ``transformers`` without its head, as a backbone.
 
-    With random weights it fits any size and number of channels of images, and any vocabulary. With
-    pretrained weights, grey images are repeated to three channels.
+    With random weights, the network is built for the size and the number of channels of the images,
+    or for the vocabulary. With pretrained weights, grey images are repeated to three channels.
 
     Args:
         input_shape: [length] of token sequences, or [channels, height, width].
-        name: a type of model, such as "bert" or "vit"; a folder by ``save_pretrained``; or a name
-            on the Hugging Face hub, which is downloaded.
+        name: a type of model, such as "bert" or "vit"; a folder that ``save_pretrained`` wrote; or
+            the name of a model on the Hugging Face hub, which is downloaded.
         weights: None (random) or "pretrained" (the trained weights of ``name``).
         config: values that override the model's config, such as ``hidden_size``.
         pooling: how states become features, see ``Pooled``.
@@ -183,7 +183,7 @@ def _fit_to_inputs(
     pad_token: int | None,
     given: Mapping[str, Any],
 ) -> None:
-    """Set the number of tokens, or the channels and size of images, if ``given`` does not."""
+    """Adapt ``settings`` to the tokens or the images, except for the values in ``given``."""
     fitting: dict[str, int | None] = {"num_channels": input_shape[0], "image_size": input_shape[-1]}
     if vocabulary:
         # The embedding of the network's padding token gets no gradient.

@@ -26,7 +26,8 @@ def image_channels(input_shape: tuple[int, ...]) -> int:
 def flat_width(trunk: nn.Module, input_shape: tuple[int, ...]) -> int:
     """Number of elements in the output of ``trunk`` for one input.
 
-    The pass in eval mode changes no BatchNorm statistics and draws no random numbers.
+    It is found by a forward pass in eval mode. This pass changes no BatchNorm statistics and draws
+    no random numbers.
     """
     training = trunk.training
     with torch.no_grad():
@@ -61,7 +62,7 @@ def project(
             features of "linear_relu" are never negative.
 
     Raises:
-        InputError: "linear" or "mlp" without a ``feature_dim``.
+        InputError: ``projection`` is "linear" or "mlp" and ``feature_dim`` is None.
     """
     if feature_dim is None:
         if projection != "linear_relu":
@@ -79,7 +80,7 @@ def norm_layer(norm: Norm, groups: int, channels: int) -> Callable[[int], nn.Mod
     """Constructor of a normalisation layer; its argument is the number of channels.
 
     Args:
-        norm: "group" (no running statistics to average) or "batch".
+        norm: "group" or "batch". GroupNorm has no running statistics that the server would average.
         groups: groups of a GroupNorm; unused for BatchNorm.
         channels: greatest common divisor of the channel counts in the network.
 
@@ -96,7 +97,7 @@ def norm_layer(norm: Norm, groups: int, channels: int) -> Callable[[int], nn.Mod
 def without_inplace(network: nn.Module) -> nn.Module:
     """Turn off in-place operations in ``network`` and return it.
 
-    Second-order gradients and ``torch.func.vmap`` need values that such operations overwrite.
+    Second-order gradients and ``torch.func.vmap`` need values that in-place operations overwrite.
     """
     for module in network.modules():
         if hasattr(module, "inplace"):

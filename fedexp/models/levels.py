@@ -17,7 +17,7 @@ class HasLevels(Protocol):
     """A network, or a part of one, with levels."""
 
     def forward_levels(self, inputs: Tensor) -> tuple[Tensor, Levels]:
-        """The output, bit-identical to ``forward``, and the levels."""
+        """The output, bit-identical to the output of ``forward``, and the levels."""
 
 
 def level(maps: Tensor) -> Tensor:

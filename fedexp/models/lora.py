@@ -18,7 +18,7 @@ class LowRankUpdate(nn.Module):
     layer's output does not change at first.
 
     Args:
-        weight: W; A and B get its type and device, and fit its shape.
+        weight: W. A and B get the type and device of W, and shapes that fit W.
         rank: rank of B A.
         scale: alpha / rank in the paper.
     """
@@ -41,9 +41,9 @@ def add_low_rank_updates(
 ) -> None:
     """Add trained low-rank updates to linear layers, and fix the layers' own weights.
 
-    The weight of a layer is then stored under three names after the layer's own name:
+    Such a layer then has three tensors in place of its weight:
     ``parametrizations.weight.original`` is the fixed W, ``parametrizations.weight.0.A`` and
-    ``parametrizations.weight.0.B`` are trained.
+    ``parametrizations.weight.0.B`` are trained. The layer's name precedes these names.
 
     Args:
         backbone: changed in place.

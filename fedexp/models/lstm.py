@@ -15,10 +15,11 @@ class LSTM(nn.Module):
 
     ``forward`` returns the last layer's hidden state after the last step, or after each step.
 
-    By default it uses PyTorch's fused kernel (oneDNN on some CPUs, cuDNN on a GPU), which does not
-    support ``torch.func.vmap`` and second derivatives. With ``fused`` false it computes the states
-    by matrix products, step by step. Training on one CPU core then took 1.04 to 4.5 times as long
-    (hidden sizes 64 and 256, batches of 10 to 100, 80 steps, a machine under load).
+    By default the module uses PyTorch's fused kernel (oneDNN on some CPUs, cuDNN on a GPU), which
+    does not support ``torch.func.vmap`` and second derivatives. If the attribute ``fused`` is
+    false, the module computes the states by matrix products, step by step. Training on one CPU core
+    then took 1.04 to 4.5 times as long (hidden sizes 64 and 256, batches of 10 to 100, 80 steps, a
+    machine under load).
 
     Args:
         inputs: width of a step's input.
@@ -51,7 +52,7 @@ class LSTM(nn.Module):
         # Not len(steps), which would fix B in an exported model.
         start = steps.new_zeros(self.layers, steps.shape[0], self.hidden)
         flat = [value for layer in self._parameters_of_layers() for value in layer]
-        # Biases: yes, number of layers, dropout, training, bidirectional: no, batch first: yes.
+        # Has biases, number of layers, dropout, in training, is bidirectional, batch comes first.
         options = (True, self.layers, 0.0, self.training, False, True)
         if steps.device.type == "cpu":  # some CPUs have no fused kernel in 16 bits
             with full_precision(steps):

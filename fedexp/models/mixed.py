@@ -65,9 +65,9 @@ class Mixed(nn.Module):
 def group_of(client: int, shares: tuple[float, ...]) -> int:
     """The number of this client's group.
 
-    Clients 0, 1, ... join a group one after another: the group that is furthest below its share of
-    the clients so far (ties: the first group). So the shares hold, up to rounding, for the first n
-    clients, for any n.
+    Clients 0, 1, ... join groups one after another. Each client joins the group that is furthest
+    below its share of the clients so far, or the first of several such groups. So for any n, the
+    first n clients are divided according to the shares, up to rounding.
     """
     members = [0] * len(shares)
     group = 0

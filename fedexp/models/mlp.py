@@ -13,7 +13,7 @@ def mlp(
     rectify: bool,
     batch_norm: bool,
 ) -> nn.Sequential:
-    """Flatten inputs of any shape, then Linear-ReLU layers to z [B, feature_dim].
+    """Flatten inputs of any shape and apply Linear-ReLU layers; z is [B, feature_dim].
 
     Args:
         input_shape: shape of one input.

@@ -63,8 +63,8 @@ def mobilenet_v2(
         groups: groups of group normalisation; must divide 8 and ``last_channel``.
         stem: "cifar" begins with stride 1, "imagenet" with stride 2.
         last_channel: channels of the last 1x1 convolution, 1280 in the paper.
-        weights: None (random), "imagenet" or the path of a state dict, see ``load_weights``; unless
-            ``last_channel`` is 1280, the last convolution keeps its random weights.
+        weights: None (random), "imagenet" or the path of a state dict, see ``load_weights``. If
+            ``last_channel`` is not 1280, the last convolution keeps its random weights.
         feature_dim: width of a projection after the network; None for no projection.
         projection: layers of the projection, see ``project``.
 

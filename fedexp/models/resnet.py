@@ -71,11 +71,11 @@ def resnet(
             has [3, 4, 6, 3] bottlenecks.
         norm: "group" or "batch" normalisation.
         groups: groups of group normalisation; must divide 64.
-        norm_in_blocks: whether to normalise all convolutions. False: only the shortcuts'
-            convolutions, as in FedNH's released ResNet18 (Dai et al., AAAI 2023).
+        norm_in_blocks: whether to normalise all convolutions. If false, only the shortcuts'
+            convolutions are normalised, as in FedNH's released ResNet18 (Dai et al., AAAI 2023).
         stem: "cifar" keeps the resolution (3x3, stride 1, no pool), "imagenet" quarters it.
-        feature_dim: width of a projection after the network; None for no projection (512 with basic
-            blocks, 2048 with bottlenecks).
+        feature_dim: width of a projection after the network. None for no projection: z then has
+            width 512 with basic blocks, 2048 with bottlenecks.
         projection: layers of the projection, see ``project``.
 
     Raises:

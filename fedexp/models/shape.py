@@ -1,4 +1,4 @@
-"""Properties of a backbone, found without building it in full: feature width, work, layers."""
+"""Find a backbone's feature width, operations and layers, if possible without storing weights."""
 
 import inspect
 from collections.abc import Callable
@@ -111,10 +111,10 @@ def forward_flops(build: Callable[..., nn.Module], input_shape: tuple[int, ...],
 def training_flops(
     build: Callable[..., nn.Module], input_shape: tuple[int, ...], num_classes: int
 ) -> float:
-    """Floating-point operations of a training step for each of its samples: forward and backward.
+    """Floating-point operations per sample of a training step: forward and backward pass.
 
-    Only matrix products and convolutions count. The head counts as one linear layer of this number
-    of classes. Layers that do not train have no gradients of their weights.
+    Only matrix products and convolutions count. The head counts as one linear layer with
+    ``num_classes`` outputs. Weight gradients of layers that do not train do not count.
     """
 
     def count(network: nn.Module, inputs: Tensor) -> int:

@@ -16,10 +16,11 @@ HEAD, BACKBONE = "head", "backbone"
 def train_layers(backbone: nn.Module, paths: Sequence[str]) -> None:
     """Train only the backbone's parameters below ``paths``; all others lose ``requires_grad``.
 
-    A path consists of whole names between dots (``layer1`` does not match ``layer10``) and may be
-    inside a wrapper. Only matches at the outermost level count: ``layer4`` is found in a network
-    wrapped for grey images, and ``conv1`` does not match the ``conv1`` of inner blocks.
-    ``backbone`` means the whole backbone; ``backbone.`` may precede a path.
+    A path consists of whole names between dots: ``layer1`` does not match ``layer10``. A path need
+    not begin at the top of the backbone: ``layer4`` is found in a network that is wrapped for grey
+    images. But only matches at the outermost level count: ``conv1`` does not match the ``conv1`` of
+    inner blocks if there is one outside. ``backbone`` means the whole backbone; ``backbone.`` may
+    precede a path.
 
     Raises:
         InputError: there is no parameter below a path.
@@ -31,10 +32,12 @@ def train_layers(backbone: nn.Module, paths: Sequence[str]) -> None:
 
 
 def train_head(head: nn.Module, paths: Sequence[str]) -> None:
-    """Train only the head's parameters below one of ``paths``: ``head``, or ``head.bias``.
+    """Train only the head's parameters below one of ``paths``, such as ``head.bias``.
+
+    The path ``head`` means the whole head, which may have no parameters.
 
     Raises:
-        InputError: there is no parameter below a path, unless it is ``head``.
+        InputError: there is no parameter below another path.
     """
     names = [name for name, _ in head.named_parameters()]
     inner = [path.removeprefix(f"{HEAD}.") for path in paths if path != HEAD]
@@ -79,7 +82,7 @@ def split_paths(paths: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _below(path: str, names: Sequence[str], prefix: str = "") -> list[str]:
-    """The parameter names with ``path`` at the outermost level; ``prefix`` is for messages."""
+    """The parameter names that have ``path`` at the outermost level; messages use ``prefix``."""
     wanted = path.split(".")
     if wanted[0] == BACKBONE:
         wanted = wanted[1:]

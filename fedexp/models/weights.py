@@ -15,7 +15,7 @@ from fedexp.errors import InputError
 
 _UNUSED = ("aux1.", "aux2.", "AuxLogits.")  # auxiliary classifiers, absent from backbones
 _BACKBONE = "backbone."  # prefix of the backbone's names in a whole model
-_COUNTER = ".num_batches_tracked"  # BatchNorm's; old files lack it; unused with a momentum
+_COUNTER = ".num_batches_tracked"  # of BatchNorm; old files lack it, and a momentum makes it unused
 
 
 _READS = ContextVar("reads_initial_weights", default=True)
@@ -23,9 +23,9 @@ _READS = ContextVar("reads_initial_weights", default=True)
 
 @contextmanager
 def without_initial_weights() -> Iterator[None]:
-    """In this block networks are built without initial weights from files.
+    """Build networks in the ``with`` block without reading initial weights from files.
 
-    Use it for a trained model, whose weights then replace all initial weights.
+    Use this for a trained model, whose weights then replace all initial weights.
     """
     token = _READS.set(False)
     try:
@@ -35,7 +35,7 @@ def without_initial_weights() -> Iterator[None]:
 
 
 def reads_initial_weights() -> bool:
-    """False in a block of ``without_initial_weights``."""
+    """True except in a block of ``without_initial_weights``."""
     return _READS.get()
 
 

@@ -15,7 +15,7 @@ from fedexp.reporting.bars import Bars, bar_axes, draw, or_zero
 from fedexp.reporting.drawing import Drawing, file_name
 
 _MOST_COLUMNS = 6
-"""Columns of tables that are drawn without ``--figures all``."""
+"""Most columns of tables that are drawn unless ``--figures all`` asks for all columns."""
 
 
 def bar_drawings(verdicts: Sequence[Verdict]) -> Iterator[Drawing]:

@@ -40,10 +40,11 @@ class Cell:
         differs: further overrides of the runs that can change results, besides ``method`` and
             ``overrides``.
         command: the command that repeats the cell.
-        seeds: the number of seeds that were run, with or without a value; 0: not run.
+        seeds: the number of seeds that were run, with or without a value; 0 if the cell was not
+            run.
         repeated: whether a seed was run more than once; then the longest run of the seed counts.
-        lacks: if no run belongs to this cell, but some runs have the first override of ``method``:
-            the further overrides of ``method`` that none of these runs has.
+        lacks: a hint for a cell without runs: the overrides of ``method`` that are missing in all
+            runs with the first override of ``method``. Empty if there are no such runs.
     """
 
     experiment: str
@@ -96,7 +97,7 @@ def cells(runs: Sequence[Run], smooth: bool = False) -> Iterator[Cell]:
 
     A run belongs to a row of its preset's ``paper:`` list if it has the row's method and overrides.
     If several rows fit, the rows that contain most of the run's overrides are chosen. Runs of one
-    row whose overrides differ become separate cells. With ``smooth``, rounds to a target are
+    row whose overrides differ become separate cells. If ``smooth`` is true, rounds to a target are
     counted on smoothed curves.
     """
     for experiment, members in _by_experiment(runs).items():
@@ -172,9 +173,10 @@ def _cell(experiment: str, row: Published, method: str, runs: Sequence[Run], smo
 def _answers(rows: Sequence[Published], runs: Sequence[Run]) -> dict[tuple[int, str], list[Run]]:
     """(Number of a row, method) -> the runs that belong to this row and method.
 
-    A run may fit several rows of one metric. It belongs to the rows that leave the fewest of its
-    overrides unexplained: overrides that can change results and are not in the row. So a run with
-    ``clients.per_round=30`` belongs to the row with this override.
+    A run may fit several rows of one metric. An override of the run is unexplained by a row if it
+    can change results and is not in the row. The run belongs to the rows with the fewest
+    unexplained overrides. So a run with ``clients.per_round=30`` belongs to the row with this
+    override.
     """
     found: dict[tuple[int, str], list[Run]] = {}
     for run in runs:
@@ -195,7 +197,7 @@ def _answers(rows: Sequence[Published], runs: Sequence[Run]) -> dict[tuple[int, 
 def _fits(run: Run, row: Published, method: str) -> bool:
     """Whether the run's config has the method and the overrides of the row.
 
-    ``rounds`` may differ: the table then names the difference.
+    The value of ``rounds`` may differ; the table then names the difference.
     """
     wanted = _without_rounds([*method.split(), *row.overrides])
     return all(_has(run, each) for each in wanted)
@@ -229,7 +231,7 @@ def _readings(run: Run) -> tuple[str, str]:
 
 
 def _reading(run: Run, wanted: Sequence[str]) -> str:
-    """``algorithm=<name>`` if the run's algorithm is a variant of the wanted one; else empty.
+    """``algorithm=<name>`` if the run's algorithm is a variant of the wanted one, otherwise empty.
 
     Variants have the suffix ``_paper`` or ``_released``.
     """
@@ -244,7 +246,7 @@ def _parsed(override: str) -> tuple[str, str]:
 
 @cache
 def _value(text: str) -> Any:
-    if {*"&*"} & {*text}:  # YAML's aliases: a few could expand to a huge value
+    if {*"&*"} & {*text}:  # may be aliases of YAML, which could expand to a huge value
         return text
     try:
         return yaml.safe_load(text)

@@ -27,9 +27,9 @@ def dirichlet_fednh(
 
     In label order, each class is spread over the clients in shares from Dirichlet(beta). A client
     that already has n/N samples gets no more. From the third class on, the i-th client with at most
-    one class so far swaps its samples of this class with the i-th client from the end. A draw is
-    accepted if every client has 10 samples and 2 classes. The third draw is always accepted, so a
-    client may have fewer samples, or none.
+    one class so far swaps its samples of the current class with the i-th client from the end. A
+    draw is accepted if every client has at least 10 samples and 2 classes. The third draw is always
+    accepted, so a client may have fewer samples, or none.
 
     Args:
         labels: [n] class of each sample.
@@ -192,7 +192,7 @@ def legacy_dirichlet(
 def _legacy_counts(
     sizes: np.ndarray, num_clients: int, beta: float, generator: np.random.RandomState
 ) -> np.ndarray:
-    """Draw each client's number of samples of each class [N, C]; ``sizes`` [C]: class sizes."""
+    """Draw each client's number of samples of each class [N, C] from the class sizes [C]."""
     counts = np.empty((num_clients, len(sizes)), dtype=np.int64)
     for label, size in enumerate(sizes):
         shares = np.nan_to_num(generator.dirichlet(np.full(num_clients, beta)))
@@ -228,6 +228,9 @@ def _cut(size: int, shares: np.ndarray) -> np.ndarray:
 def _balanced_shares(
     sizes: np.ndarray, limit: float, beta: float, generator: np.random.RandomState
 ) -> np.ndarray:
-    """A class's shares [N] from Dirichlet(beta); 0 where ``sizes`` [N] reach ``limit``."""
+    """Draw shares [N] of a class from Dirichlet(beta); 0 for clients whose size reaches ``limit``.
+
+    ``sizes`` [N] are the clients' numbers of samples so far.
+    """
     shares = np.nan_to_num(generator.dirichlet(np.full(len(sizes), beta)))
     return np.where(sizes < limit, shares, 0.0)

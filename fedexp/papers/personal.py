@@ -1,4 +1,4 @@
-"""Which metric is a paper's personal accuracy."""
+"""The metric that each paper calls personal accuracy."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ class Published(BaseModel):
         table: the table of the paper, such as ``Table 1``.
         metric: a headline metric, or ``rounds_to/<target>`` in rounds.
         statistic: the statistic over rounds: ``final``, ``best`` or ``mean_last5``.
-        values: the override that chooses a method -> the published value.
-        spread: the override that chooses a method -> the published standard deviation, if any.
+        values: the overrides that choose a method -> the published value.
+        spread: the overrides that choose a method -> the published standard deviation, if any.
         overrides: the overrides of this row in addition to the preset.
     """
 
@@ -59,7 +59,7 @@ def checked_rows(nodes: Sequence[Node]) -> list[Published]:
 
 
 def published_by(run: Run) -> list[Published]:
-    """The published rows in a run's config. Raises InputError, with the run's folder, if wrong."""
+    """The published rows in a run's config. An InputError for a wrong row names the folder."""
     rows = run.config.get("paper") or []
     try:
         if not isinstance(rows, list):
@@ -70,9 +70,9 @@ def published_by(run: Run) -> list[Published]:
 
 
 def merged_rows(runs: Sequence[Run]) -> list[Published]:
-    """The rows of the runs' ``paper:`` lists, each once and with the methods of all runs.
+    """The rows of the runs' ``paper:`` lists, without repeats and with the methods of all runs.
 
-    Older runs may list fewer methods.
+    A row may have fewer methods in older runs.
     """
     found: dict[tuple[str, ...], Published] = {}
     for row in (row for run in runs for row in published_by(run)):

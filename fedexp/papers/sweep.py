@@ -29,7 +29,7 @@ Axes = Mapping[str, Sequence[str]]
 """Key -> its values, as typed on the command line."""
 
 _WITHOUT_EFFECT = (*RECORDS, *COSTS, "seed", "data.root", "hydra")
-"""Keys that leave a table's results as they are."""
+"""Keys that cannot change a table's results."""
 
 _ABSENT = object()
 
@@ -65,7 +65,7 @@ class TableSweep:
         return self.parts[0][CELLS][0]
 
     def only(self, patterns: Sequence[str]) -> TableSweep:
-        """The table with the cells that fit a pattern. Raises InputError if a pattern fits none."""
+        """Keep only cells that fit a pattern. Raises InputError if a pattern fits no cell."""
         cells = list(dict.fromkeys(itertools.chain(*(part[CELLS] for part in self.parts))))
         for pattern in patterns:
             if not any(_fits(cell, pattern) for cell in cells):
@@ -78,10 +78,10 @@ class TableSweep:
         return TableSweep(self.name, [part for part in parts if part[CELLS]])
 
     def with_typed(self, typed: Axes) -> TableSweep:
-        """The table with the values on the command line instead of the preset's values.
+        """Replace the preset's values by the values on the command line.
 
-        A typed value that only some parts have chooses these parts. A value that no part has
-        replaces the values of all parts. Raises InputError if no part is left.
+        If only some parts have a typed value, it chooses these parts. If no part has the value, it
+        replaces the values of all parts. Raises InputError if no part remains.
         """
         parts = [part for each in self.parts if (part := self._with_typed(each, typed)) is not None]
         if not parts:
@@ -142,7 +142,7 @@ def table_jobs(
 
     Args:
         whole: the sweep in the preset.
-        cells: names or patterns of the cells to run; None: all cells.
+        cells: names or patterns of the cells to run; None for all cells.
         typed: key -> values on the command line.
         compose: returns the config of a job's overrides; may raise HydraException.
 
@@ -158,12 +158,12 @@ def table_jobs(
 
 
 def without_seeds(jobs: Sequence[Sequence[str]]) -> list[list[str]]:
-    """One job of each configuration. If its config is valid, the configs of other seeds are."""
+    """Keep one job of all jobs that differ only in the seed; their configs are equally valid."""
     return [list(job) for job in {tuple(unseeded(job)): job for job in jobs}.values()]
 
 
 def unseeded(job: Sequence[str]) -> list[str]:
-    """A job's overrides without its seed."""
+    """Remove the seed from a job's overrides."""
     return [each for each in job if not each.startswith("seed=")]
 
 
@@ -179,7 +179,7 @@ def _with_effect(
             break
         try:
             config = compose([each for each in job if each not in overrides])
-        except HydraException:  # another override needs one of the left-out ones
+        except HydraException:  # another override needs one that is left out
             return list(overrides)
         same -= {each for each in same & {*job} if not _has(config, each)}
     return [each for each in overrides if each not in same]
@@ -195,7 +195,7 @@ def _has(config: DictConfig, override: str) -> bool:
 
 
 def announce_single_cell(config: DictConfig) -> None:
-    """Say that without ``-m`` only the first cell of a table runs, and that nothing is searched.
+    """Print what a run without ``-m`` leaves out: the other cells of a table, or the search.
 
     Args:
         config: the whole config, with Hydra's node.
@@ -232,7 +232,7 @@ def table_presets(folders: Iterable[Path]) -> Iterator[tuple[str, str]]:
 
 
 def values_of(value: Any) -> list[str]:
-    """The values of an axis: in YAML a list, a single value, or a text such as ``a,b,c``."""
+    """The values of an axis, which is a list, a single value, or a text such as ``a,b,c``."""
     if isinstance(value, str) and not value.startswith("["):  # a list is one value
         return [each.strip() for each in value.split(",")]
     return [_typed(each) for each in (value if isinstance(value, list) else [value])]

@@ -45,7 +45,7 @@ def _table(verdicts: Sequence[Verdict]) -> Table:
 
 
 def method_names(verdicts: Sequence[Verdict]) -> list[str]:
-    """The name of each row's method; rows of one method also get the overrides that differ."""
+    """The name of each row's method; if several rows have one method, with the other overrides."""
     rows: dict[str, list[Cell]] = {}
     for each in verdicts:
         rows.setdefault(each.cell.method, []).append(each.cell)

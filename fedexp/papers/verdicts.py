@@ -29,7 +29,7 @@ _SMOOTHING_PAPERS = ("hics",)
 _SIZE = (0.5, 2.0)
 """The size is the same if our gain divided by the published gain is within these bounds."""
 _NO_GAIN = 1e-6
-"""The largest gain, from rounding, that counts as 0 if the published gain is 0."""
+"""If the published gain is 0, a smaller gain of ours counts as a rounding error."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def beside_the_paper(runs: Sequence[Run], smooth: bool = False) -> list[Verdict]
 
     In each column of a table the first method is the baseline. If the baseline has several cells,
     each method is compared with the cell whose command line is most like the method's command line.
-    With ``smooth``, rounds to a target are counted on smoothed curves.
+    If ``smooth`` is true, rounds to a target are counted on smoothed curves.
     """
     columns: dict[tuple[str, ...], list[Cell]] = {}
     for cell in cells(runs, smooth):
@@ -68,22 +68,23 @@ def judge(cell: Cell, baseline: Cell) -> Verdict:
 
     Verdicts on a gain:
 
-    * same sign and size: our gain is between half and twice the published gain, or our 95 %
+    * "same sign and size": our gain is between half and twice the published gain, or our 95 %
       interval contains the published gain;
-    * same sign: the size differs;
-    * not reproduced: our gain has the opposite sign, or we have a gain and the paper has none;
-    * no difference shown: our interval contains zero;
-    * one seed, not tested, or two seeds, not tested: the first three verdicts need three seeds.
+    * "same sign": only the size differs;
+    * "not reproduced": our gain has the opposite sign, or we have a gain and the paper has none;
+    * "no difference shown": our interval contains zero;
+    * "one seed, not tested" or "two seeds, not tested": the first three verdicts need three seeds.
 
     Other verdicts:
 
-    * baseline: the cell is the baseline itself;
-    * no such statistic in the paper: we count rounds on smoothed curves, the paper does not;
-    * in 1 of 3 seeds: the remaining seeds have no value, so a gain would mislead;
-    * diverged, target not reached, not finished, not measured, too few rounds to smooth, not run;
-    * baseline diverged, and so on: only the baseline has no value ("baseline below target": the
-      baseline did not reach the target);
-    * no seed in common: cell and baseline have no pair of runs.
+    * "baseline": the cell is the baseline itself;
+    * "no such statistic in the paper": we count rounds on smoothed curves, the paper does not;
+    * "in 1 of 3 seeds": the other seeds have no value, so a gain would mislead;
+    * "diverged", "target not reached", "not finished", "not measured", "too few rounds to smooth",
+      "not run": the cell has no value for this reason;
+    * "baseline diverged" and so on: only the baseline has no value ("baseline below target" if it
+      did not reach the target);
+    * "no seed in common": no run of the cell has the same seed as a run of the baseline.
     """
     is_baseline = cell.method == baseline.method
     published = math.nan if is_baseline else cell.published - baseline.published

@@ -1,1 +1,1 @@
-"""Personalizations: shared weights, phases of local training, personal models."""
+"""Personalizations: which weights are shared, how clients train, what their personal models are."""

@@ -21,15 +21,15 @@ Share = Annotated[float, Field(ge=0, le=1)]
 class APFL(OwnModel):
     """The personal model is alpha v + (1 - alpha) w (Deng et al., 2020, Alg. 1).
 
-    w is the client's local copy of the shared model, v its own model; ``gradient=mixture`` trains
-    both. v starts from the global model of the client's first round. ``local.grad_clip`` uses the
-    norm of the gradients of both.
+    w is the client's local copy of the shared model, and v is the client's own model.
+    ``gradient=mixture`` trains w and v. v starts from the global model of the client's first round.
+    ``local.grad_clip`` uses the norm of the gradients of w and v together.
 
     Args:
         alpha: the initial share of v.
         adaptive: whether each client adapts alpha at the start of its rounds by Eq. 10:
             alpha <- alpha - eta <v - w, grad f(alpha v + (1 - alpha) w)>, then clipped to [0, 1].
-            The gradient is taken on the round's first batch; eta is the learning rate.
+            f is the client's loss on the round's first batch, and eta is the learning rate.
         batch_size: samples in this first batch.
     """
 
@@ -43,11 +43,11 @@ class APFL(OwnModel):
         self.first_alpha, self.adaptive, self.batch_size = alpha, adaptive, batch_size
 
     def setup(self, setting: Setting) -> None:
-        """Make a buffer for alpha; it is persistent, so that ``gradient=mixture`` can read it."""
+        """Make a buffer for alpha. It is persistent, so that ``gradient=mixture`` can read it."""
         self.register_buffer("alpha", torch.tensor(self.first_alpha))
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Set alpha; in the client's first round also v."""
+        """Set alpha. In the client's first round also set v."""
         if "alpha" not in memory:
             self.start_from(client, message.weights)
             memory["alpha"] = torch.full_like(self.alpha, self.first_alpha)

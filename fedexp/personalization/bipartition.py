@@ -14,16 +14,17 @@ Linkage = Literal["single", "complete"]
 def bipartition(similarity: Tensor, method: Linkage) -> Tensor:
     """Divide n points in two groups (Sattler et al., TNNLS 2020, Alg. 1).
 
-    Single linkage gives the groups c_1 and c_2 with the smallest max alpha_ij over i in c_1 and j
-    in c_2: the most similar pair across the groups is as dissimilar as possible. Complete linkage
-    avoids groups of one outlier.
+    alpha_ij is the similarity of points i and j. Single linkage gives the groups c_1 and c_2 with
+    the smallest max alpha_ij over i in c_1 and j in c_2: the most similar pair of points from
+    different groups is as dissimilar as possible. Complete linkage avoids groups that consist of
+    one outlier.
 
     Args:
         similarity: alpha [n, n] symmetric, n at least 2.
         method: linkage of the hierarchical clustering, ``single`` or ``complete``.
 
     Returns:
-        [n] int64, 0 or 1; the first point is in group 0.
+        The group of each point, [n] int64: 0 or 1. The first point is in group 0.
     """
     distances = 1 - similarity.cpu().numpy()
     np.fill_diagonal(distances, 0)

@@ -1,4 +1,4 @@
-"""CFL: a cluster of clients is divided in two if its clients' updates point apart."""
+"""CFL: a cluster of clients is divided in two if their updates have different directions."""
 
 from __future__ import annotations
 
@@ -22,26 +22,29 @@ from fedexp.regularizers.anchors import shared_parameters
 class CFL(ClusterModels):
     """Divides clusters near their stationary points (Sattler et al., TNNLS 2020, Alg. 3).
 
-    All clients start in one cluster. Each cluster is trained by FedAvg of its own clients. Let d_i
-    be the change of the shared parameters in the local training of client i. A cluster is divided
-    if ||mean d_i|| < eps1 and max ||d_i|| > eps2: the mean hardly moves, but single clients do.
-    ``bipartition`` of the cosines of the d_i gives two new clusters, its children. A child's first
-    model is the mean of its own clients' models in this round, as in the authors' code.
+    All clients start in one cluster. Each cluster is trained by FedAvg of its clients. Let d_i be
+    the update of client i: the change of the shared parameters in its local training. A cluster is
+    divided if ||mean d_i|| < eps1 and max ||d_i|| > eps2: the cluster's model hardly moves, but
+    single clients move. ``bipartition`` of the cosines of the d_i gives two new clusters, the
+    children of the divided cluster. A child's first model is the mean of its clients' models in
+    this round, as in the authors' code.
 
     The paper assumes that all clients take part. Here only the clients of the cohort count. A
     client that was absent at a division gets the model from before the division when it next takes
-    part. It then joins the child with the most similar update of the division, as a new client does
-    in the paper; its own update is not averaged in that round. So the server keeps the updates of
-    each division. A client that missed several divisions needs one round for each.
+    part. The server compares its update with the updates of the division, which it has stored. The
+    client joins the child that has the most similar of these updates, as a new client does in the
+    paper. Its update is not averaged in that round. A client that missed several divisions needs
+    one round for each division.
 
     A client's personal model is the current model of its cluster.
 
     Args:
-        eps1: largest norm of a cluster's mean update at which it may be divided.
-        eps2: norm that the largest update of a client must exceed.
+        eps1: a cluster may be divided only if the norm of its mean update is below this number.
+        eps2: a cluster may be divided only if the norm of a client's update exceeds this number.
         gamma: gamma_max of the paper. A cluster is divided only if gamma < sqrt((1 - alpha) / 2),
-            alpha the largest cosine of two updates in different children; 0: no such test.
-        linkage: see ``bipartition``; ``single``: paper; ``complete``: authors' code.
+            where alpha is the largest cosine of two updates in different children. With 0 there is
+            no such test.
+        linkage: see ``bipartition``. The paper has ``single``, the authors' code ``complete``.
         min_clients: a cluster with fewer clients in the cohort is not divided.
         weighting: see ``ClusterModels``; it applies to the mean update, too.
     """
@@ -68,17 +71,21 @@ class CFL(ClusterModels):
         self._norms: tuple[int, float, float] = (0, 0.0, 0.0)
 
     def message_to(self, client: int, message: PartMessage) -> PartMessage:
-        """The model of the client's cluster."""
+        """The message with the model of the client's cluster."""
         weights = message.weights
         own = {n: w.to(weights[n].device) for n, w in self._tree.node_of(client).model.items()}
         return PartMessage(message.round, weights | own, message.extras)
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Keep the updates for ``correct``, which gets the weights that the cohort started from."""
+        """Store the updates for ``correct``, which also gets the weights before local training."""
         self._updates = sorted(updates, key=lambda update: update.client)
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """Average and divide the clusters; before the first division the aggregator averages."""
+        """Average the models of each cluster, or divide the cluster.
+
+        The merged weights are returned unchanged. They are the model of cluster 0 until its
+        division.
+        """
         self._norms = (0, 0.0, 0.0)
         places = [int(self._tree.place[update.client]) for update in self._updates]
         for number in sorted(set(places)):
@@ -94,7 +101,7 @@ class CFL(ClusterModels):
         return merged
 
     def _update(self, number: int, present: Sequence[PartUpdate], start: Tensors) -> None:
-        """Average a cluster's models; for each child separately, if the cluster is divided now."""
+        """Average a cluster's models. If the cluster is divided now, do so for each child."""
         node, mean = self._tree.nodes[number], self.average(present, start)
         steps = torch.stack([self._step(model_of(update), start) for update in present])
         groups = self._division(steps, self._step(mean, start))
@@ -108,11 +115,11 @@ class CFL(ClusterModels):
             self._tree.nodes[node.first_child + group].model = self.average(own, start)
 
     def _division(self, steps: Tensor, mean: Tensor) -> Tensor | None:
-        """The child, 0 or 1, of each of the n present clients; None if there is no division.
+        """Decide on a division: the child, 0 or 1, of each of the n present clients, or None.
 
         Args:
             steps: [n, D] the clients' updates.
-            mean: [D] their mean.
+            mean: [D] the cluster's mean update.
         """
         of_mean, largest = mean.norm().item(), steps.norm(dim=1).max().item()
         self._norms = max(self._norms, (len(steps), of_mean, largest), key=lambda each: each[0])
@@ -136,7 +143,10 @@ class CFL(ClusterModels):
         self._tree.load_state(state)
 
     def metrics(self) -> dict[str, float]:
-        """The number of clusters; both norms, for the cluster with the most present clients."""
+        """The number of clusters, and two norms for the cluster with the most present clients.
+
+        They are the norm of its mean update and the largest norm of a client's update.
+        """
         _, mean, largest = self._norms
         return {
             "personalization/clusters": self._tree.leaves,

@@ -1,4 +1,4 @@
-"""The latest tensors of each client at the server."""
+"""The server's store of the latest tensors of each client."""
 
 from collections.abc import Iterator
 
@@ -7,9 +7,10 @@ from fedexp.core.part import TensorStore
 
 
 class ClientModels:
-    """Client -> its latest tensors, in a store that keeps on disk what does not fit into RAM.
+    """A mapping from a client to its latest tensors. What does not fit into RAM is on disk.
 
-    New tensors of a client get a new name, because stored tensors never change (``Part.store``).
+    New tensors of a client get a new name in the store, because stored tensors never change
+    (``Part.store``).
 
     Args:
         store: an empty store, from ``Setting.make_store``.
@@ -37,7 +38,7 @@ class ClientModels:
             del self.store[_name(client, version)]
 
     def state(self) -> dict[int, int]:
-        """Client -> the version in the store, for a checkpoint."""
+        """Client -> the version of its tensors in the store, for a checkpoint."""
         return dict(self._versions)
 
     def load(self, state: dict[int, int]) -> None:

@@ -1,4 +1,4 @@
-"""The base of methods whose server keeps one model for each cluster of clients."""
+"""The base of methods whose server has one model for each cluster of clients."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _WEIGHTS = "weights"
 
 
 class ClusterModels(Received):
-    """The server averages the updates of each cluster.
+    """The server averages the models of each cluster separately.
 
-    A client sends one model, as in FedAvg. The server keeps the cohort's models until the end of
+    A client sends one model, as in FedAvg. The server stores the cohort's models until the end of
     the round. A client's personal model is the current model of its cluster. There is no global
     model.
 
@@ -42,7 +42,7 @@ class ClusterModels(Received):
         self.weighting = weighting
 
     def clustered(self, name: str) -> bool:
-        """Whether each cluster has its own weight of this name; otherwise all clusters share it."""
+        """Whether the weight differs between clusters. If false, all clusters share it."""
         return True
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
@@ -50,10 +50,10 @@ class ClusterModels(Received):
         return prefixed(_WEIGHTS, {n: value for n, value in weights.items() if self.clustered(n)})
 
     def average(self, members: Sequence[PartUpdate], current: Tensors) -> Tensors:
-        """The cluster's next model, from the updates of at least one member.
+        """Average the models of one or more members of a cluster: the cluster's next model.
 
         Args:
-            members: updates with the weights that ``extract`` kept.
+            members: updates with the weights that ``extract`` selected.
             current: the cluster's current model.
         """
         mean = Average(self.weighting)
@@ -63,5 +63,5 @@ class ClusterModels(Received):
 
 
 def model_of(update: PartUpdate) -> Tensors:
-    """The client's weights that ``extract`` kept."""
+    """The client's weights that ``extract`` selected."""
     return with_prefix(_WEIGHTS, update.extras)

@@ -17,10 +17,10 @@ class Node:
     """A cluster.
 
     Attributes:
-        model: the model that the cluster's clients start from; in a divided cluster, the model at
-            its division. Empty: the global model.
-        first_child: the number of the first child; the second child has the next number. 0: the
-            cluster is not divided.
+        model: the model that the cluster's clients start from. In a divided cluster it is the model
+            from before the division. If empty, the clients start from the global model.
+        first_child: the number of the first child; the second child has the next number. It is 0 if
+            the cluster is not divided.
         steps: [n, D] updates of the clients that were present at the division.
         groups: [n] the child, 0 or 1, that each of these clients went to.
     """
@@ -32,13 +32,13 @@ class Node:
 
 
 class ClusterTree:
-    """Clusters by number; cluster 0 is the whole population.
+    """The tree of all clusters. They have numbers; at first cluster 0 has all clients.
 
     Args:
-        clients: N.
+        clients: N, the number of clients.
 
     Attributes:
-        nodes: number -> cluster.
+        nodes: the clusters in the order of their numbers.
         place: [N] int64, the number of each client's cluster.
     """
 
@@ -62,10 +62,10 @@ class ClusterTree:
         """Divide a cluster and move the present clients to its two children.
 
         Args:
-            number: the cluster.
-            start: the model that the updates started from.
+            number: the number of the cluster.
+            start: the model from which the clients' training started.
             clients: [n] the clients that are present.
-            steps: [n, D] their updates.
+            steps: [n, D] the updates of these clients.
             groups: [n] 0 or 1, the child of each client.
         """
         node = self.nodes[number]
@@ -79,7 +79,8 @@ class ClusterTree:
     def descend(self, client: int, step: Tensor) -> None:
         """Move a client that was absent at its cluster's division to one of the children.
 
-        It joins the child of the client whose update had the largest cosine with ``step`` [D].
+        Find the update of the division that has the largest cosine with the client's update
+        ``step`` [D]. The absent client joins the child of the client that sent it.
         """
         node = self.node_of(client)
         nearest = cosines(step[None], node.steps.to(step.device)).argmax()

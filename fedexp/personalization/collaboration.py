@@ -12,11 +12,12 @@ from fedexp.core.prototypes import class_prototypes
 
 
 def feature_statistics(features: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
-    """h and V of a client's n samples.
+    """The statistics h and V of the features of a client's n samples.
 
-    p_c is the share of class c, mu_c its mean feature, mean_c the mean over its samples.
-    h_c = p_c mu_c, and V = (sum_c p_c mean_c ||z||^2 - sum_c p_c^2 ||mu_c||^2) / n is the variance
-    of h as an estimate from n samples.
+    p_c is the share of class c, mu_c is the mean feature of class c, and mean_c means the average
+    over the samples of class c. The statistic h has a row h_c = p_c mu_c for each class.
+    V = (sum_c p_c mean_c ||z||^2 - sum_c p_c^2 ||mu_c||^2) / n is the variance of h as an estimate
+    from n samples.
 
     Args:
         features: z [n, d].
@@ -24,7 +25,8 @@ def feature_statistics(features: Tensor, labels: Tensor, num_classes: int) -> tu
         num_classes: C.
 
     Returns:
-        h [C, d] and V, a scalar; in the dtype of ``features``, computed in float64.
+        h [C, d], and V, a scalar. They are computed in float64 and returned in the dtype of
+        ``features``.
     """
     z = features.double()
     means, counts = class_prototypes(z, labels, num_classes)
@@ -37,11 +39,11 @@ def collaboration_weights(statistics: Tensor, variances: Tensor) -> np.ndarray:
     """The weights alpha_ij of client j's classifier in the combined classifier of client i.
 
     Row i minimises sum_j alpha_ij^2 V_j + sum_c ||sum_j alpha_ij (h_ic - h_jc)||^2 over weights
-    alpha_ij >= 0 whose sum is 1. The first term is a variance, the second a squared bias.
+    alpha_ij >= 0 whose sum is 1. The first term is a variance, and the second is a squared bias.
 
     Args:
-        statistics: h [K, C, d] of the clients.
-        variances: V [K].
+        statistics: h [K, C, d] of the K clients.
+        variances: V [K] of the K clients.
 
     Returns:
         alpha [K, K] float64.
@@ -57,7 +59,7 @@ def collaboration_weights(statistics: Tensor, variances: Tensor) -> np.ndarray:
 
 
 def combined(tensors: list[Tensor], weights: np.ndarray) -> Tensor:
-    """The weighted sum of tensors of one shape, computed in float64 and returned in their dtype."""
+    """The weighted sum of tensors of one shape. It is computed in float64 and keeps the dtype."""
     stacked = torch.stack(tensors)
     shares = torch.as_tensor(weights, dtype=torch.float64, device=stacked.device)
     mean: Tensor = torch.tensordot(shares, stacked.double(), dims=1)
@@ -65,10 +67,11 @@ def combined(tensors: list[Tensor], weights: np.ndarray) -> Tensor:
 
 
 def _smallest_on_simplex(matrix: np.ndarray) -> np.ndarray:
-    """The weights x >= 0 with sum 1 that minimise x' P x, P symmetric without negative eigenvalues.
+    """Find the weights x >= 0 with sum 1 that minimise x' P x.
 
-    With P = R'R this is a nonnegative least squares problem: minimise ||R y||^2 + (sum y - 1)^2
-    over y >= 0. For every fixed sum of y, the best y / sum y is x.
+    P is ``matrix``, symmetric without negative eigenvalues. With P = R'R this is a nonnegative
+    least squares problem: minimise ||R y||^2 + (sum y - 1)^2 over y >= 0. For every fixed sum of y,
+    the best y / sum y is x.
     """
     values, vectors = np.linalg.eigh(matrix)
     scale = values[-1] if values[-1] > 0 else 1.0

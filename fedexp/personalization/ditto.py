@@ -16,20 +16,22 @@ from fedexp.regularizers.proximal import Proximal
 
 
 class Ditto(Personalization):
-    """v <- v - eta (grad F_k(v) + lam (v - u)) (Li et al., ICML 2021, Alg. 1).
+    """Each client also trains a separate personal model, pulled to the shared model (Ditto).
 
-    v is the client's personal model, u the model that it is pulled to, F_k the client's loss. v
-    does not affect the shared model. In each of the client's rounds v is trained further, for as
-    many epochs as the shared model. With lam = 0 this is purely local training.
+    v is the client's personal model, u is the model that v is pulled to, and F_k is the client's
+    loss. A step is v <- v - eta (grad F_k(v) + lam (v - u)) with the learning rate eta (Li et al.,
+    ICML 2021, Alg. 1). v does not affect the shared model. In each round of the client, the
+    training of v continues for as many epochs as that of the shared model. With lam = 0 v is
+    trained by purely local training.
 
     Args:
         lam: strength of the proximal term.
-        anchor: u. "global" is the received global model w^t, as in the paper; "local" is the
+        anchor: u. "global" is the received global model w^t, as in the paper. "local" is the
             client's shared model after its local training in this round.
-        optimizer: the optimizer of v. "local" is the configured local optimizer; "plain_sgd" is SGD
+        optimizer: the optimizer of v. "local" is the configured local optimizer. "plain_sgd" is SGD
             with the same learning rate, without momentum and weight decay.
-        clip_pull: whether ``local.grad_clip`` clips grad F_k(v) + lam (v - u). If not, it clips
-            only grad F_k(v).
+        clip_pull: whether ``local.grad_clip`` clips the sum grad F_k(v) + lam (v - u). If false, it
+            clips only grad F_k(v).
     """
 
     penalty: _Pull
@@ -55,31 +57,31 @@ class Ditto(Personalization):
         return (Phase(epochs, plain_sgd=self._plain_sgd),)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Set u before v is trained."""
+        """Set u before the training of v."""
         if client.is_personal:
             self.penalty.anchors.set(memory if self._anchor_is_local else message.weights)
             memory.clear()
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """Keep the trained shared model until ``begin`` of the personal model in this round."""
+        """With the anchor "local", store the trained shared model until v is trained."""
         if self._anchor_is_local:
             memory.update({name: client.weights[name].clone() for name in self.penalty.anchors})
         return {}
 
 
 class _Pull(Proximal):
-    """(lam / 2) ||v - u||^2. Its gradient is added after clipping, unless ``clipped``."""
+    """The pull (lam / 2) ||v - u||^2. If not ``clipped``, its gradient is added after clipping."""
 
     def __init__(self, lam: float, clipped: bool) -> None:
         super().__init__(lam)
         self._clipped = clipped
 
     def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
-        """The penalty, a scalar; 0 if ``unclipped_gradient`` has its gradient."""
+        """The penalty, a scalar, or 0 if its gradient is in ``unclipped_gradient``."""
         return super().forward(parameters) if self._clipped else 0.0
 
     def unclipped_gradient(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensors:
-        """lam (v - u), unless ``clipped``."""
+        """The gradient lam (v - u); nothing if ``clipped`` is true."""
         if self._clipped:
             return {}
         return {name: self.mu * (value - self.anchors[name]) for name, value in parameters}

@@ -25,18 +25,19 @@ Epochs = Annotated[int, Field(ge=1)]
 class FedALA(Personalization):
     """Training starts from local + W * (global - local) (Zhang et al., AAAI 2023, Alg. 1).
 
-    W has one number in [0, 1] for each parameter of the top layers; the lower layers start from the
-    global model. The client keeps W and learns it before its local training, from its second round
-    on: W <- clip(W - rate * g * (global - local), 0, 1), g the gradient of the loss at the mixture
-    on a batch. W starts at 1. The first time it is learned until the loss settles; later for one
-    epoch.
+    This is a mixture of the global model and the client's last local model. W has one number in
+    [0, 1] for each parameter of the top layers; the lower layers start from the global model. W
+    starts at 1 and stays at the client. From its second round on, the client learns W before its
+    local training, by steps W <- clip(W - rate * g * (global - local), 0, 1). g is the gradient of
+    the loss at the mixture on a batch. The first time W is learned until the loss settles, later
+    for one epoch.
 
-    The samples that W is learned on are drawn anew in each round and not augmented. Buffers come
+    W is learned on samples that are drawn anew in each round and are not augmented. Buffers come
     from the global model.
 
     Args:
-        top: p, the number of layers with a W, counted from the output. A layer is a module that has
-            parameters of its own.
+        top: p, the number of layers with a W, counted from the output. A layer is a module that
+            directly contains parameters.
         percent: s, the share of the client's training samples that W is learned on.
         rate: the step size for W.
         batch_size: largest number of samples in one step for W.
@@ -77,7 +78,7 @@ class FedALA(Personalization):
         self._mixed = [name for names in layers[-self.top :] for name in names]
 
     def setup(self, setting: Setting) -> None:
-        """Remember the seed."""
+        """Store the seed of the run."""
         self._seed = setting.seed
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
@@ -92,13 +93,13 @@ class FedALA(Personalization):
         client.load(_mixture(local, apart, learned))
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """Keep the top layers after local training."""
+        """Store the top layers after local training in the client's memory. Nothing is sent."""
         local = {name: client.weights[name].clone() for name in self._mixed}
         memory.update(prefixed("local", local))
         return {}
 
     def _learn(self, client: Client, local: Tensors, apart: Tensors, weights: Tensors) -> Tensors:
-        """W after this round's learning; ``weights`` is the last W, empty the first time."""
+        """Learn W in this round. ``weights`` is the last W; it is empty the first time."""
         first = not weights
         learned = {name: torch.ones_like(value) for name, value in local.items()} | weights
         batches = list(self._batches(client))
@@ -124,11 +125,11 @@ class FedALA(Personalization):
         count = max(1, round(data.num_samples * self.percent / 100))
         draws = torch_generator(self._seed, "aggregation weights", client.round, data.client)
         drawn = torch.randperm(data.num_samples, generator=draws)[:count].to(client.device)
-        # Nearly equal parts: a rest of one sample would be too small for BatchNorm.
+        # The parts are nearly equal: a last part of one sample would be too small for BatchNorm.
         for positions in torch.tensor_split(drawn, math.ceil(count / self.batch_size)):
             yield data.inputs(positions), data.labels[positions]
 
 
 def _mixture(local: Tensors, apart: Tensors, weights: Tensors) -> Tensors:
-    """local + W * (global - local), given ``apart`` = global - local."""
+    """The mixture local + W * (global - local), where ``apart`` is global - local."""
     return {name: local[name] + w * apart[name] for name, w in weights.items()}

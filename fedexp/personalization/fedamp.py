@@ -1,4 +1,4 @@
-"""FedAMP: each client gets its own mean of all clients' models; similar models count more."""
+"""FedAMP: each client gets a mean of all clients' models, in which similar models weigh more."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ LOGGER = logging.getLogger(__name__)
 class FedAMP(Personalization):
     """Federated attentive message passing (Huang et al., AAAI 2021, Algorithm 1).
 
-    The server keeps the latest model w_i of each client. It sends client i the cloud model
+    The server stores the latest model w_i of each client. It sends client i the cloud model
 
         u_i = (1 - sum_j xi_ij) w_i + sum_j xi_ij w_j,   xi_ij = alpha A'(||w_i - w_j||^2),
 
-    j runs over the other clients, A(x) = 1 - exp(-x / sigma), and A' is its derivative. So xi_ij is
-    alpha exp(-||w_i - w_j||^2 / sigma) / sigma. The client minimises
-    F_i(w) + lambda / (2 alpha) ||w - u_i||^2, starting from u_i: ``regularizer=proximal`` with
-    mu = lambda / alpha. As in the paper, the factor 2 of the gradient of A(||w_i - w_j||^2) is left
-    out. alpha is the same in all rounds.
+    where j runs over the other clients. A(x) = 1 - exp(-x / sigma), and A' is its derivative. So
+    xi_ij is alpha exp(-||w_i - w_j||^2 / sigma) / sigma. The client starts from u_i and minimises
+    F_i(w) + lambda / (2 alpha) ||w - u_i||^2, where F_i is its loss. Use ``regularizer=proximal``
+    with mu = lambda / alpha for this. The gradient of A(||w_i - w_j||^2) has a factor 2, which is
+    left out here as in the paper. alpha is the same in all rounds.
 
     The distance ||w_i - w_j|| is over trained parameters only. Float buffers are combined like
-    parameters, integer buffers are the client's own. Sums are in float64.
+    parameters. Integer buffers are those of the client. Sums are in float64.
 
     In the paper all clients train in all rounds. Here a client that has not trained yet has no
-    model at the server: it gets the aggregator's global weights, and it has no part in the u_i of
-    others. The aggregator has no other use, and no global model is scored.
+    model at the server. It gets the aggregator's global weights, and it does not count in the u_i
+    of other clients. The aggregator has no other use, and no global model is evaluated.
 
-    The server needs memory for N models; models beyond ``clients.ram_gib`` are on disk. To compute
-    the message to one client takes about N D operations, D being the size of the model.
+    The server needs memory for N models; models beyond ``clients.ram_gib`` are on disk. Computing
+    the message to one client takes about N D operations, where D is the size of the model.
 
     Args:
         sigma: width of the attention, in squared distances between models.
-        alpha: step size of the message passing. With alpha <= sigma / (N - 1) no client's own model
-            has a negative weight.
+        alpha: step size of the message passing. With alpha <= sigma / (N - 1) the weight of w_i in
+            u_i is never negative.
     """
 
     has_global = False
@@ -57,7 +57,7 @@ class FedAMP(Personalization):
         self.sigma, self.alpha = sigma, alpha
 
     def setup(self, setting: Setting) -> None:
-        """Make the store of models. Warns if the own model's weight may be negative."""
+        """Make the store of models. Warn if the weight of w_i in u_i may be negative."""
         self._trained = sorted(setting.parameter_shapes)
         self.store = setting.make_store("personalization")
         self._models = ClientModels(self.store)
@@ -72,7 +72,7 @@ class FedAMP(Personalization):
             )
 
     def message_to(self, client: int, message: PartMessage) -> PartMessage:
-        """The message with the client's cloud model; unchanged if it has not trained yet."""
+        """The message with the client's cloud model, or ``message`` if it has not trained yet."""
         if client not in self._models:
             return message
         own = self._models[client]
@@ -85,12 +85,12 @@ class FedAMP(Personalization):
         return dict(weights)
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Keep the cohort's models."""
+        """Store the cohort's models."""
         for update in updates:
             self._models[update.client] = update.extras
 
     def server_state(self) -> dict[str, Any]:
-        """The clients with a model; the models are in ``store``."""
+        """Which clients have a model. The models are in ``store``."""
         return {"versions": self._models.state()}
 
     def load_server_state(self, state: dict[str, Any]) -> None:
@@ -98,7 +98,7 @@ class FedAMP(Personalization):
         self._models.load(state["versions"])
 
     def _cloud_model(self, client: int, own: Tensors) -> Tensors:
-        """u_i in float64: name -> float weight. Reads one model at a time."""
+        """Compute u_i in float64: name -> float weight. One model at a time is in memory."""
         own = {name: w.double() for name, w in own.items() if w.is_floating_point()}
         cloud = {name: w.clone() for name, w in own.items()}
         for other in self._models:
@@ -118,5 +118,5 @@ class FedAMP(Personalization):
 
 
 def attention_slope(square: float, sigma: float) -> float:
-    """A'(x) = exp(-x / sigma) / sigma at a squared distance x."""
+    """The slope of the attention, A'(x) = exp(-x / sigma) / sigma, at a squared distance x."""
     return math.exp(-square / sigma) / sigma

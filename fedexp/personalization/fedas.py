@@ -1,4 +1,4 @@
-"""FedAS: a private head, and a received body that first learns from the client's previous one."""
+"""FedAS: a private head, and a shared body that is aligned with the client's previous body."""
 
 from __future__ import annotations
 
@@ -22,24 +22,25 @@ from fedexp.personalization.fedper import FedPer, GlobalModel
 class FedAS(FedPer):
     """Parameter alignment (Yang et al., CVPR 2024); the head is private.
 
-    Before local training the received body is aligned with the client's previous body: by SGD on
-    the distance of its features from the class means of the previous features
-    (``distance_from_means``). Then body and head are trained together. The previous features are
-    the features of the client's training data under its latest local model. They stay with the
-    client. A client without one, in its first round, does not align.
+    Before local training the received body is aligned with the client's previous body. This is done
+    by SGD on the distance of the received body's features from the class means of the previous
+    features (``distance_from_means``). Then body and head are trained together. The previous
+    features are the features of the client's training data under its latest local model. Their
+    class means stay at the client. In its first round a client has no previous features and does
+    not align the body.
 
     The method's other half is ``aggregator=fisher_weighted``. Learning rate, epochs and batch size
-    of the alignment are the released code's. That code also aligns a client's first body, with the
-    features of the initial model, and all clients of a cohort align the same body in turn; here
-    each client aligns the body that the server sent.
+    of the alignment are those of the released code. The released code also aligns a client's first
+    body, with the features of the initial model. There all clients of a cohort align the same body
+    one after another; here each client aligns the body that the server sent.
 
-    The model is in eval mode and the data are not augmented. The alignment is not a part of local
-    training: it takes one client at a time, in any engine.
+    In the alignment the model is in eval mode, and the data are not augmented. The alignment is not
+    a part of local training: any engine aligns one client at a time.
 
     Args:
         align_epochs: epochs of the alignment.
-        align_lr: its learning rate, without momentum and weight decay.
-        align_batch_size: samples in a step of it.
+        align_lr: learning rate of the alignment, which is SGD without momentum and weight decay.
+        align_batch_size: samples in a step of the alignment.
         global_model: whether a global model is evaluated; see ``FedPer``.
     """
 
@@ -57,7 +58,7 @@ class FedAS(FedPer):
         self.align_batch_size = align_batch_size
 
     def setup(self, setting: Setting) -> None:
-        """Remember the body's parameters."""
+        """Store the names of the body's parameters."""
         self._seed, self._num_classes = setting.seed, setting.num_classes
         self._body = [n for n in setting.parameter_shapes if n.startswith("backbone.")]
 
@@ -67,7 +68,7 @@ class FedAS(FedPer):
             client.load(self._aligned(client, memory["means"], memory["holds"]))
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """Keep the class means [C, d] of the trained model's features; nothing is sent."""
+        """Store the class means [C, d] of the trained model's features. Nothing is sent."""
         means, counts = class_prototypes(*client.features(), self._num_classes)
         memory.update(means=means, holds=counts > 0)
         return {}
@@ -88,7 +89,7 @@ class FedAS(FedPer):
         return body
 
     def _batches(self, client: Client) -> Iterator[Tensor]:
-        """Positions of the samples in each step."""
+        """The positions of the samples in each step of the alignment."""
         draw = torch_generator(self._seed, "alignment", client.round, client.data.client)
         for _ in range(self.align_epochs):
             order = torch.randperm(client.data.num_samples, generator=draw)
@@ -96,16 +97,16 @@ class FedAS(FedPer):
 
 
 def distance_from_means(z: Tensor, labels: Tensor, means: Tensor, holds: Tensor) -> Tensor:
-    """The sum over the batch's classes of the mean squared difference of z from the class mean.
+    """The distance of features from class means: a sum over the classes of the batch, a scalar.
+
+    The term of a class is the mean squared difference of z from the mean of the class. It is a mean
+    over the samples of the class and over the d dimensions. The term is 0 for a class without mean.
 
     Args:
         z: features [B, d].
         labels: [B].
         means: [C, d].
-        holds: [C] bool, whether a class has a mean; the others count as 0.
-
-    Returns:
-        A scalar; the mean is over the samples of the class and over the d dimensions.
+        holds: [C] bool, whether a class has a mean.
     """
     squares = (z - means[labels]).square().mean(dim=1)
     counts = torch.bincount(labels, minlength=len(means))

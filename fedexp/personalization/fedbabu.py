@@ -10,12 +10,12 @@ from fedexp.core.sockets import Personalization, Phase
 class FedBABU(Personalization):
     """All clients have the same random head, frozen until tuning (Oh et al., ICLR 2022).
 
-    So the head is never sent. The global model is the averaged backbone, the body, with this head.
+    So the head is never sent. The global model is the averaged body (the backbone) with this head.
 
     Args:
         tuning_epochs: epochs of tuning the whole model on the client's data.
         tune_from: the model to tune. "global" is the global model of the evaluated round, as in the
-            paper; "local" is the client's latest local model.
+            paper. "local" is the client's latest local model.
     """
 
     def __init__(self, tuning_epochs: Epochs, tune_from: Literal["global", "local"]) -> None:
@@ -24,7 +24,7 @@ class FedBABU(Personalization):
         self.tunes = tune_from
 
     def shared(self, name: str) -> bool:
-        """Whether the weight is outside the head."""
+        """Whether the weight is shared: all weights are, except those of the head."""
         return not name.startswith("head.")
 
     def phases(self, epochs: float) -> Sequence[Phase]:

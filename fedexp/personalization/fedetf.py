@@ -1,4 +1,4 @@
-"""FedETF: clients tune a model with a fixed classifier, then its classifier and its projection."""
+"""FedETF: the classifier is fixed in local training and is tuned for personal models."""
 
 from collections.abc import Sequence
 from types import MappingProxyType
@@ -17,17 +17,17 @@ class FedETF(Personalization):
     """The clients together train all weights except the classifier V (Li et al., ICCV 2023).
 
     All clients have the same V; V is never sent. Before a personal evaluation a client tunes the
-    global model: first all weights except V; then, ``cycles`` times, V alone and the projection
-    alone.
+    global model. It first trains all weights except V. Then it trains V alone and the projection
+    alone, and repeats this ``cycles`` times.
 
     V is tuned by SGD without momentum and weight decay, as in the released code. All phases have
     the learning rate of local training; the released code has 0.1 for V and 0.05 for the
     projection. The released code uses the balanced loss in the first phase and cross-entropy in the
-    others; here all phases use the method's loss, see ``LogitAdjustment``.
+    other phases. Here all phases use the method's loss, see ``LogitAdjustment``.
 
     Args:
         epochs: epochs of the first phase.
-        cycles: how often V and then the projection are tuned.
+        cycles: how many times V and then the projection are tuned.
         classifier_epochs: epochs of V in each cycle.
         projection_epochs: epochs of the projection in each cycle.
     """
@@ -49,7 +49,7 @@ class FedETF(Personalization):
         self.classifier_epochs, self.projection_epochs = classifier_epochs, projection_epochs
 
     def shared(self, name: str) -> bool:
-        """Whether the weight is not V."""
+        """Whether the weight is shared: all weights are, except V."""
         return name != _CLASSIFIER
 
     def phases(self, epochs: float) -> Sequence[Phase]:
@@ -57,7 +57,10 @@ class FedETF(Personalization):
         return (Phase(epochs, trainable=("backbone.", _PROJECTION, "head.scale")),)
 
     def tuning(self) -> Sequence[Phase]:
-        """All weights except V; then in each cycle a phase for V and one for the projection."""
+        """First a phase for all weights except V. Then each cycle has two phases.
+
+        They train V and the projection.
+        """
         turn = (
             Phase(self.classifier_epochs, trainable=(_CLASSIFIER,), plain_sgd=True),
             Phase(self.projection_epochs, trainable=(_PROJECTION,)),

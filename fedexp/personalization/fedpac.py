@@ -1,4 +1,4 @@
-"""FedPAC: a shared body, and for each client its own combination of the cohort's heads."""
+"""FedPAC: a shared body, and for each client a different combination of the cohort's heads."""
 
 from __future__ import annotations
 
@@ -26,20 +26,21 @@ from fedexp.personalization.fedrep import FedRep
 class FedPAC(FedRep):
     """Classifier collaboration (Xu et al., ICLR 2023, Algorithm 1). The body is the backbone.
 
-    A client first trains its head alone, then its body alone. It sends its head, and the statistics
-    h and V of its features under the received body (``feature_statistics``). The server averages
-    the bodies. For each client of the cohort it combines the cohort's heads with the weights of
-    ``collaboration_weights``, and sends the client this head when it is drawn next.
+    A client first trains its head alone, then its body alone. It sends body and head, and the
+    statistics h and V of its features under the received body (``feature_statistics``). The server
+    averages the bodies. For each client of the cohort it combines the cohort's heads with the
+    weights of ``collaboration_weights``. The client gets this head when it is next drawn.
 
     The paper's other half is the alignment of features with global centroids: use
-    ``loss=prototype_align``. This loss leaves out samples whose class has no centroid yet; the
-    released code pulls them to the client's own centroid. The released code trains the head with a
-    learning rate of 0.1, and the body with 0.01 or 0.02; here head and body have the same learning
-    rate. The released code sets weights below 0.001 to 0; here they stay. Float buffers of a head
-    are combined like parameters, integer buffers are the client's own.
+    ``loss=prototype_align``. This loss ignores samples whose class has no centroid yet; the
+    released code pulls them to the client's centroid of the class. The released code trains the
+    head with a learning rate of 0.1, and the body with 0.01 or 0.02; here head and body have the
+    same learning rate. The released code sets collaboration weights below 0.001 to 0; here they do
+    not change. Float buffers of a head are combined like parameters. Integer buffers are those of
+    the client.
 
     Args:
-        head_epochs: epochs of training the head; the body trains for ``local.epochs``.
+        head_epochs: epochs of training the head. The body is trained for ``local.epochs``.
         global_model: whether a global model is evaluated; see ``FedPer``.
     """
 
@@ -49,7 +50,7 @@ class FedPAC(FedRep):
         super().__init__(head_epochs, global_model)
 
     def create(self, network: Network, loss: Loss) -> None:
-        """Remember the number of classes and the names of the head's derived buffers."""
+        """Store the number of classes and the names of the head's derived buffers."""
         self._num_classes = network.num_classes
         self._derived = {f"head.{name}" for name in network.head.derived}
 
@@ -64,7 +65,7 @@ class FedPAC(FedRep):
         memory.update(h=h, variance=variance)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """The trained head under its weights' names, ``h`` [C, d] and ``variance``, a scalar."""
+        """The weights of the trained head, ``h`` [C, d], and V as ``variance``, a scalar."""
         head = {
             name: w.clone()
             for name, w in client.weights.items()
@@ -97,7 +98,7 @@ class FedPAC(FedRep):
         return PartMessage(message.round, message.weights | head, message.extras)
 
     def server_state(self) -> dict[str, Any]:
-        """The clients with a combined head; the heads are in ``store``."""
+        """Which clients have a combined head. The heads are in ``store``."""
         return {"versions": self._heads.state()}
 
     def load_server_state(self, state: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""FedPer: a shared body, a private head for each client."""
+"""FedPer: a shared body, and a private head for each client."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ class FedPer(Personalization):
     The server still sends the head's extras, such as FedNH's prototypes.
 
     Args:
-        global_model: "none" evaluates no global model; "initial_head" evaluates the averaged body
-            with the initial head, which is equal at all clients (as in FedNH's tables, AAAI 2023).
+        global_model: with "none" no global model is evaluated. With "initial_head" the averaged
+            body with the initial head is evaluated, as in FedNH's tables (AAAI 2023). The initial
+            head is the same for all clients.
     """
 
     forbids = MappingProxyType(
@@ -33,5 +34,5 @@ class FedPer(Personalization):
         self.has_global = global_model == "initial_head"
 
     def shared(self, name: str) -> bool:
-        """Whether the weight is outside the head."""
+        """Whether the weight is shared: all weights are, except those of the head."""
         return not name.startswith("head.")

@@ -1,4 +1,4 @@
-"""FedRep: a private head for each client, trained before the shared body."""
+"""FedRep: a private head for each client, which is trained before the shared body."""
 
 from collections.abc import Sequence
 
@@ -10,12 +10,12 @@ from fedexp.personalization.fedper import FedPer, GlobalModel
 class FedRep(FedPer):
     """Each round trains the head alone, then the body alone (Collins et al., ICML 2021, Alg. 1).
 
-    The body is the backbone. The frozen one of the two is in eval mode, so its BatchNorm statistics
-    do not change.
+    The body is the backbone. While the head is trained, the body is frozen and in eval mode, so its
+    BatchNorm statistics do not change. While the body is trained, the same is true of the head.
 
     Args:
-        head_epochs: epochs of training the head, also with ``local.steps``; the body trains for
-            ``local.epochs`` or ``local.steps``.
+        head_epochs: epochs of training the head, even if ``local.steps`` is set. The body is
+            trained for ``local.epochs`` or ``local.steps``.
         global_model: whether a global model is evaluated; see ``FedPer``.
     """
 

@@ -1,4 +1,4 @@
-"""FedROD: a private head adds its logits to the shared generic head's logits."""
+"""FedROD: the logits of a private head are added to those of the shared generic head."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ _HYPERNETWORK = "personalization.hypernetwork."
 
 
 class FedROD(Personalization):
-    """Personal logits = generic logits + h_k(z), h_k linear (Chen and Chao, ICLR 2022).
+    """Personal logits = generic logits + h_k(z), with h_k linear (Chen and Chao, ICLR 2022).
 
-    The generic head is the shared head; h_k is private to client k. The loss of h_k is the
-    cross-entropy of the personal logits, in which features and generic logits are detached. So only
-    the loss socket trains backbone and generic head; in the paper it is the balanced softmax.
+    The generic head is the shared head; the head h_k is private to client k. The loss of h_k is the
+    cross-entropy of the personal logits, in which features and generic logits are detached. So the
+    backbone and the generic head are trained only by the loss of the method's loss socket. In the
+    paper that loss is the balanced softmax.
 
     Args:
         private_head: h_k. "linear" has a bias and starts from zero. "copy" has no bias and starts
-            as a copy of the initial generic head. "hypernetwork": h_k(z) = z V_k. A network
-            Linear(C, d)-ReLU-Linear(d, d C) computes V_k [d, C] from the client's class shares [C];
-            it is shared and averaged like the body.
-        second_phase: "none" trains h_k together with the rest; ``local.grad_clip`` then uses the
-            norm of all gradients. "local" trains h_k afterwards for ``local.epochs``, with backbone
-            and generic head frozen. "plain_sgd" is "local" by SGD without momentum and weight
-            decay.
+            as a copy of the initial generic head. With "hypernetwork" h_k(z) = z V_k. A network
+            Linear(C, d)-ReLU-Linear(d, d C) computes V_k [d, C] from the client's class shares [C].
+            This network is shared and averaged like the body.
+        second_phase: with "none" h_k is trained together with the other weights, and
+            ``local.grad_clip`` uses the norm of all gradients. With "local" h_k is trained after
+            them for ``local.epochs``, while backbone and generic head are frozen. "plain_sgd" is
+            like "local", but by SGD without momentum and weight decay.
         clip_second_phase: whether ``local.grad_clip`` clips the gradients in the second phase.
     """
 
@@ -81,7 +82,7 @@ class FedROD(Personalization):
             self.head.load_state_dict({"weight": network.head.linear.weight.detach()})
 
     def shared(self, name: str) -> bool:
-        """Whether the weight is outside h_k, or in the hypernetwork; class shares are private."""
+        """Whether the weight is shared: all weights are, except h_k and the class shares."""
         return name.startswith(_HYPERNETWORK) or not name.startswith("personalization.")
 
     def phases(self, epochs: float) -> Sequence[Phase]:
@@ -110,7 +111,7 @@ class FedROD(Personalization):
         return batch.mean(F.cross_entropy(logits, batch.targets, reduction="none"))
 
     def personalize(self, z: Tensor, logits: Tensor) -> Tensor:
-        """The sum of both heads' logits, [B, C]."""
+        """The sum of the generic head's and the private head's logits, [B, C]."""
         if self.private_head == "hypernetwork":
             weight: Tensor = self.hypernetwork(self.shares)
             return logits + z @ weight.reshape(z.shape[-1], -1)

@@ -1,4 +1,4 @@
-"""Fine-tuning: a client trains a global model further before it is scored there."""
+"""Fine-tuning: a client tunes a global model before its personal model is evaluated."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -10,16 +10,16 @@ from fedexp.core.sockets import Personalization, Phase
 class Finetune(Personalization):
     """A personal model is a global model after some epochs on the client's data.
 
-    The federation is not affected. Tuning is like local training in the next round: same loss,
-    optimizer, learning rate and batches. Only the regularizer is left out, because it would tie the
-    model to the global model.
+    The tuning does not change the shared model. It is like local training in the next round, with
+    the same loss, optimizer, learning rate and batches. Only the regularizer is left out, because
+    it would pull the personal model to the global model.
 
     Args:
         epochs: epochs of tuning the whole model.
         start: the model to tune. "present" is the global model of the evaluated round. "best" is
             the global model of the round with the highest ``validation/accuracy``, or
-            ``global/accuracy`` if there are no validation samples; it is tuned only after the last
-            round (Fan et al., NeurIPS 2023, for methods with a global model).
+            ``global/accuracy`` if there are no validation samples. The best model is tuned only
+            after the last round (Fan et al., NeurIPS 2023, for methods with a global model).
     """
 
     def __init__(self, epochs: Epochs, start: Literal["present", "best"]) -> None:

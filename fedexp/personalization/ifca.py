@@ -1,4 +1,4 @@
-"""IFCA: there are k models; a client trains the model with the smallest loss on its data."""
+"""IFCA: there are k models, and a client trains the one with the smallest loss on its data."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from fedexp.regularizers.anchors import prefixed, with_prefix
 
 
 class IFCA(ClusterModels):
-    """k models; clients choose one each round (Ghosh et al., NeurIPS 2020, Alg. 1, option II).
+    """A client chooses one of k models each round (Ghosh et al., NeurIPS 2020, Alg. 1, option II).
 
     The server sends all k models. A client computes each model's mean cross-entropy on its training
-    data, in eval mode and without augmentation. It trains the model with the smallest value (of
-    equal values the first) and returns this model and its number. The server averages the models of
-    the clients that chose the same number; a model that no client chose does not change. Gradient
-    averaging (option I) is left out. The models start from different random weights; model 0 has
-    the initial weights of FedAvg.
+    data, in eval mode and without augmentation. It trains the model with the smallest value. (If
+    values are equal, the lowest number is chosen.) Then it sends this model and its number. The
+    server averages the models of the clients that chose the same number. A model that no client
+    chose does not change. Gradient averaging (option I) is not implemented. The models start from
+    different random weights; model 0 has the initial weights of FedAvg.
 
     A client's personal model is its choice among the server's current models.
 
     Args:
-        clusters: k.
-        common: beginnings of weight names, such as ``backbone.``: these weights are the same in all
-            k models, and all clients average them (weight sharing, Section 6).
+        clusters: k, the number of models.
+        common: beginnings of weight names, such as ``backbone.``. Weights with such names are the
+            same in all k models and are averaged over all clients (weight sharing, Section 6).
         weighting: see ``ClusterModels``; the paper's average is ``uniform``.
     """
 
@@ -45,7 +45,7 @@ class IFCA(ClusterModels):
         self.register_buffer("chosen", torch.zeros((), dtype=torch.int64), persistent=False)
 
     def clustered(self, name: str) -> bool:
-        """Whether each of the k models has its own weight of this name."""
+        """Whether the weight differs between the k models."""
         return not name.startswith(self.common)
 
     def setup(self, setting: Setting) -> None:
@@ -76,7 +76,7 @@ class IFCA(ClusterModels):
                 self._further[number - 1] = self.average(members, self._further[number - 1])
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """The next global weights: model 0, and the aggregator's average of the common weights."""
+        """The global weights: model 0, and the aggregator's average of the common weights."""
         first = self._first or current
         return {n: first[n] if self.clustered(n) else weight for n, weight in merged.items()}
 
@@ -96,7 +96,7 @@ class IFCA(ClusterModels):
 
     @torch.no_grad()
     def choose(self, client: Client, message: PartMessage) -> Tensors:
-        """The model with the smallest loss."""
+        """Choose the model with the smallest loss."""
         models = [message.weights]
         for number in range(1, self.clusters):
             received = with_prefix(str(number), message.extras)

@@ -19,20 +19,21 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class KNNPer(Personalization):
-    """share * kNN + (1 - share) * softmax of the global model (Marfoq et al., ICML 2022, Eq. 7).
+    """Mixes the global model's prediction with a prediction by nearest neighbours (kNN-Per).
 
-    A client stores the features z_i and labels y_i of its training samples under the global model
-    of the evaluated round. Of the k samples nearest to an input, those with y_i = y vote for class
-    y: the kNN prediction of y is proportional to their sum of exp(-d_i), d_i the distance. Nothing
-    is trained beyond FedAvg's global model. The paper chooses the share for each client on
-    validation data; here all clients have the same share.
+    The mixture is share * kNN + (1 - share) * softmax of the global model (Marfoq et al., ICML
+    2022, Eq. 7). A client stores the features z_i and labels y_i of its training samples under the
+    global model of the evaluated round. d_i is the distance of sample i from an input. The kNN
+    prediction of class y is proportional to the sum of exp(-d_i) over those of the k nearest
+    samples that have y_i = y. Only FedAvg's global model is trained. The paper chooses the share
+    for each client on validation data; here all clients have the same share.
 
     Args:
         share: lambda, the weight of the kNN prediction.
-        neighbours: k; a client with fewer samples uses all.
-        distance: d_i. "euclidean" is ||z - z_i|| / scale, the paper's distance; "gaussian" is
+        neighbours: k. A client with fewer samples uses all its samples.
+        distance: d_i. "euclidean" is ||z - z_i|| / scale, the paper's distance. "gaussian" is
             ||z - z_i||^2 / (feature_dim * scale), as in the authors' code.
-        scale: see ``distance``.
+        scale: divides the distance; see ``distance``.
     """
 
     takes_tokens = False
@@ -52,7 +53,10 @@ class KNNPer(Personalization):
         self.distance, self.scale = distance, scale
 
     def setup(self, setting: Setting) -> None:
-        """Make buffers for the largest client: features [n, d], one-hot labels [n, C], mask [n]."""
+        """Make buffers for features [n, d], one-hot labels [n, C] and a mask [n].
+
+        n is the number of samples of the largest client.
+        """
         size = int(setting.client_sizes.max())
         features = torch.zeros(size, setting.feature_dim)
         labels = torch.zeros(size, setting.num_classes)
@@ -61,11 +65,11 @@ class KNNPer(Personalization):
         self.register_buffer("is_stored", torch.zeros(size, dtype=torch.bool), persistent=False)
 
     def tuning(self) -> Sequence[Phase]:
-        """A phase without epochs, so that the global model is scored after ``begin``."""
+        """A phase without epochs, so that the global model is evaluated after ``begin``."""
         return (Phase(0),)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Store the client's features and labels before its personal model is scored."""
+        """Store the client's features and labels before its personal model is evaluated."""
         if not client.is_personal:
             return
         z, labels = client.features()

@@ -1,4 +1,4 @@
-"""LG-FedAvg: a private body for each client, a shared head."""
+"""LG-FedAvg: a private body for each client, and a shared head."""
 
 from types import MappingProxyType
 
@@ -24,5 +24,5 @@ class LGFedAvg(Personalization):
     )
 
     def shared(self, name: str) -> bool:
-        """Whether the weight belongs to the head."""
+        """Whether the weight is shared: only those of the head are."""
         return name.startswith("head.")

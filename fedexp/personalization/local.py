@@ -14,5 +14,5 @@ class Local(Personalization):
     traits = frozenset({PRIVATE_BACKBONE})
 
     def shared(self, name: str) -> bool:
-        """False: nothing is shared."""
+        """Always false, because nothing is shared."""
         return False

@@ -1,4 +1,4 @@
-"""The base of personalizations in which one step trains the shared and the client's own model."""
+"""The base of personalizations in which a step trains the shared model and a client's own model."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ _PREFIX = "personalization.own."
 
 
 class OwnModel(Personalization):
-    """A private parameter for each trained parameter of backbone and head: the own model.
+    """Adds the client's own model: a private copy of each trained parameter of backbone and head.
 
-    ``Personalization.personal_phases`` trains a separate model after the shared model. Here a step
-    trains both, on the same batch: the local gradient returns the gradients of both.
+    ``Personalization.personal_phases`` trains a separate model after the shared model. Here, in
+    contrast, one step trains the shared model and the own model, on the same batch. The local
+    gradient returns the gradients of the two models.
     """
 
     traits = frozenset({OWN_MODEL})
@@ -44,21 +45,21 @@ class OwnModel(Personalization):
         )
 
     def shared(self, name: str) -> bool:
-        """Whether the weight is outside the own model."""
+        """Whether the weight is shared: all weights are, except those of the own model."""
         return not name.startswith("personalization.")
 
     def start_from(self, client: Client, weights: Tensors) -> None:
-        """Set the own model to these weights of a model; other names are ignored."""
+        """Set the own model to these weights. Weights that the own model lacks are ignored."""
         client.load({own_name(name): weights[name] for name in self._names})
 
 
 def own_name(name: str) -> str:
-    """The name of the own model's parameter that corresponds to the shared model's ``name``."""
+    """The name, in the own model, of the shared model's parameter ``name``."""
     return _PREFIX + _key(name)
 
 
 def own_model(weights: Tensors) -> Tensors:
-    """The own model in ``weights``: name in the shared model -> the own parameter."""
+    """The own model in ``weights``: name in the shared model -> parameter of the own model."""
     return {
         name: weights[own]
         for name, own in ((name, own_name(name)) for name in weights)
@@ -67,13 +68,13 @@ def own_model(weights: Tensors) -> Tensors:
 
 
 def mixture(weights: Tensors, alpha: Tensor) -> Tensors:
-    """alpha v + (1 - alpha) w; v is the own model in ``weights``, w the shared model."""
+    """The mixture alpha v + (1 - alpha) w of own model v and shared model w in ``weights``."""
     own = own_model(weights)
     return {name: alpha * v + (1 - alpha) * weights[name] for name, v in own.items()}
 
 
 def as_own(tensors: Tensors) -> Tensors:
-    """The same tensors under the names of the own model's parameters."""
+    """Rename tensors from parameters of the shared model to parameters of the own model."""
     return {own_name(name): value for name, value in tensors.items()}
 
 

@@ -17,7 +17,7 @@ class PFedMe(OwnModel):
     """The personal model is theta of the last local step (Dinh et al., NeurIPS 2020, Alg. 1).
 
     ``gradient=moreau`` computes theta. As in the paper, local steps are plain SGD with the learning
-    rate of the local optimizer: no momentum, no weight decay, no clipping.
+    rate of the local optimizer, without momentum, weight decay and clipping.
     """
 
     needs = MappingProxyType(
@@ -33,5 +33,5 @@ class PFedMe(OwnModel):
         self.start_from(client, message.weights)
 
     def personal_weights(self, local: Tensors) -> Tensors:
-        """Theta."""
+        """The personal model theta."""
         return own_model(local)

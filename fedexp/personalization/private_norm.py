@@ -1,4 +1,4 @@
-"""FedBN and SiloBN: each client keeps the BatchNorm layers of its own data."""
+"""FedBN and SiloBN: BatchNorm layers, or their running statistics, stay at each client."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 class PrivateNorm(Personalization):
-    """BatchNorm layers, or their running statistics alone, are private to each client.
+    """BatchNorm layers, or only their running statistics, are private to each client.
 
-    The rest is shared and averaged. A client's personal model is its latest local model. There is
-    no global model, because the server does not get the private weights.
+    All other weights are shared and averaged. A client's personal model is its latest local model.
+    There is no global model, because the server does not get the private weights.
 
     Args:
-        keeps: "layers" keeps weights, biases and running statistics (FedBN, Li et al., ICLR 2021,
-            Algorithm 1); "statistics" keeps the running statistics alone (SiloBN, Andreux et al.,
-            DART 2020).
+        keeps: what is private. With "layers" the weights, biases and running statistics of
+            BatchNorm layers are private (FedBN, Li et al., ICLR 2021, Algorithm 1). With
+            "statistics" only the running statistics are (SiloBN, Andreux et al., DART 2020).
 
     Raises:
         InputError: the model has no BatchNorm layer.
@@ -34,7 +34,7 @@ class PrivateNorm(Personalization):
         self.keeps = keeps
 
     def create(self, network: Network, loss: Loss) -> None:
-        """Remember which weights belong to BatchNorm layers."""
+        """Find the private weights."""
         norms = {name: norm for name, norm in network.layers() if isinstance(norm, _NormBase)}
         self._private = frozenset(
             f"{layer}.{name}"
@@ -50,5 +50,5 @@ class PrivateNorm(Personalization):
             )
 
     def shared(self, name: str) -> bool:
-        """Whether the weight is sent, not private."""
+        """Whether the weight is shared: all weights are, except the private ones."""
         return name not in self._private

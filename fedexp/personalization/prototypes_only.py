@@ -16,16 +16,17 @@ from fedexp.core.sockets import Loss, Network, Personalization
 
 
 class PrototypesOnly(Personalization):
-    """No weight is sent; the nearest global prototype is predicted (FedProto, AAAI 2022, Alg. 1).
+    """No weight is sent; prediction is by the nearest prototype (FedProto, AAAI 2022, Alg. 1).
 
-    ``loss=prototype_align`` sends the prototypes. The distance is Euclidean. A class without a
-    prototype is never predicted. The loss trains the head, but the head does not predict;
-    ``personal/accuracy_head_*`` is its accuracy.
+    ``loss=prototype_align`` sends the prototypes. The predicted class is that of the nearest global
+    prototype in Euclidean distance. A class without a prototype is never predicted. The loss trains
+    the head, but the head is not used for this prediction. The metrics
+    ``personal/accuracy_head_*`` are the accuracy of the head.
 
     Args:
-        score_with: the prototypes for prediction. "present": the server's prototypes after the
-            scored round. "received": the prototypes from the client's last training, as in the
-            study of FedNH (Dai et al., AAAI 2023).
+        score_with: the prototypes for prediction. "present" are the server's prototypes after the
+            evaluated round. "received" are the prototypes that the client received for its last
+            training, as in the study of FedNH (Dai et al., AAAI 2023).
     """
 
     takes_tokens = False
@@ -45,7 +46,7 @@ class PrototypesOnly(Personalization):
         self._keeps_received = score_with == "received"
 
     def setup(self, setting: Setting) -> None:
-        """Make two buffers: the prototypes [C, d], and ``holds`` [C], whether a class has one."""
+        """Make buffers for the prototypes [C, d] and for ``holds`` [C]: which classes have one."""
         empty = torch.zeros(setting.num_classes, setting.feature_dim)
         no_class = torch.zeros(len(empty), dtype=torch.bool)
         # Persistent buffers are stored with each client's personal model.
@@ -53,12 +54,12 @@ class PrototypesOnly(Personalization):
         self.register_buffer("holds", no_class, persistent=self._keeps_received)
 
     def create(self, network: Network, loss: Loss) -> None:
-        """Remember the loss's buffers."""
-        # Not the loss itself: its weights would become weights of this module.
+        """Store the method that returns the loss's buffers."""
+        # Do not store the loss itself: its weights would become weights of this module.
         self._buffer_of_loss = loss.get_buffer
 
     def shared(self, name: str) -> bool:
-        """False: nothing is shared."""
+        """Always false, because nothing is shared."""
         return False
 
     def receive(self, message: PartMessage) -> None:

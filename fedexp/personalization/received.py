@@ -1,4 +1,4 @@
-"""Personalization without training: the personal model is what the client would receive now."""
+"""Personalization without training: the personal model is what a client would receive now."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,9 @@ from fedexp.core.sockets import Personalization, Phase
 class Received(Personalization):
     """The personal model is the server's current model, after the parts adapt it to the client.
 
-    The federation is not affected. The client's latest local model is not scored. The personal
-    model differs from the global model if a part adapts the model to the client, or sends each
-    client a different model.
+    This has no effect on training. The client's latest local model is not evaluated. The personal
+    model differs from the global model if a part adapts the model to the client, or sends a
+    different model to each client.
     """
 
     def tuning(self) -> Sequence[Phase]:

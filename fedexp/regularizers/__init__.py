@@ -1,1 +1,1 @@
-"""Regularizers: scalar functions of the parameters."""
+"""Regularizers: scalar functions of the parameters that are added to the loss."""

@@ -1,4 +1,4 @@
-"""FedACG: clients start one momentum step ahead of the global model, and are pulled there."""
+"""FedACG: local training starts at, and is pulled to, a point ahead of the global model."""
 
 from __future__ import annotations
 
@@ -16,19 +16,22 @@ from fedexp.regularizers.proximal import Proximal
 
 
 class Accelerated(Proximal):
-    """(mu/2) ||w - (w^t + lambda m^t)||^2; clients start at w^t + lambda m^t (FedACG).
+    """Clients start from, and are pulled to, the global model plus a momentum step (FedACG).
 
-    Kim et al., CVPR 2024, Alg. 1. The server's momentum is m <- lambda m + D, D the cohort's mean
-    step from w^t + lambda m^t. The next global model is w^t + m, with the new m. This is the mean
-    of the cohort's models, so m is the last step of the global model. m is 0 at first.
+    The method is from Kim et al., CVPR 2024, Alg. 1. In round t clients start at w^t + lambda m^t,
+    where w^t is the global model and m^t is the server's momentum. The penalty is
+    (mu/2) ||w - (w^t + lambda m^t)||^2. The momentum is 0 at first. After each round the server
+    computes m <- lambda m + D, where D is the cohort's mean step from w^t + lambda m^t. The next
+    global model is w^t + m, with the new m. This is the mean of the cohort's models, so m is the
+    last step of the global model.
 
-    A client downloads only w^t + lambda m^t, no more than in FedAvg. The global model that is
+    A client downloads only w^t + lambda m^t, as many bytes as in FedAvg. The global model that is
     evaluated is w^t. Buffers have no momentum. The tuning of personal models also starts from
     w^t + lambda m^t.
 
     Args:
         mu: strength of the pull, the paper's beta.
-        momentum: lambda.
+        momentum: lambda, the factor of the momentum.
     """
 
     discourages = MappingProxyType(
@@ -43,17 +46,17 @@ class Accelerated(Proximal):
         self.momentum = momentum
 
     def setup(self, setting: Setting) -> None:
-        """Make the anchors; an empty ``step`` means m = 0."""
+        """Make the anchors. At first ``step`` is empty, which means m = 0."""
         super().setup(setting)
         self.names = tuple(shared_parameters(setting))
         self.step: Tensors = {}
 
     def message_to(self, client: int, message: PartMessage) -> PartMessage:
-        """The message with w^t + lambda m^t, the same for all clients."""
+        """The message with w^t + lambda m^t as weights, the same for all clients."""
         return replace(message, weights=combine(message.weights, self.step, self.momentum))
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """Find the next m; return the merged weights unchanged."""
+        """Find the next m. The merged weights are returned unchanged."""
         self.step = {name: merged[name] - current[name] for name in self.names}
         return merged
 

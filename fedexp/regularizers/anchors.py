@@ -1,4 +1,4 @@
-"""Tools for several regularizers: anchors, client sizes, arithmetic on named tensors."""
+"""Tools of several regularizers: anchors, client sizes, arithmetic on named tensors."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from fedexp.core.messages import Tensors
 from fedexp.core.part import Setting
 
 Scaling = Literal["none", "samples"]
-"""``samples`` divides a quantity by the client's relative size n_k / mean(n)."""
+"""``samples`` divides a quantity by the client's relative size n_k / mean(n); ``none`` does not."""
 
 
 class Anchors(nn.Module):
     """Target values for parameters: one non-persistent buffer for each parameter.
 
-    Each client has its own values; ``torch.func`` can stack buffers of several clients.
+    The values differ between clients; ``torch.func`` can stack buffers of several clients.
     """
 
     def __init__(self, shapes: dict[str, torch.Size]) -> None:
@@ -37,13 +37,13 @@ class Anchors(nn.Module):
 
     @torch.no_grad()
     def set(self, tensors: Tensors) -> None:
-        """Copy in the tensors with the names of the anchors; other names are ignored."""
+        """Set each anchor to the tensor of the same name. Other tensors are ignored."""
         for name in self:
             self[name].copy_(tensors[name])
 
     @torch.no_grad()
     def fill(self, tensors: Tensors) -> None:
-        """Like ``set``, but anchors without a tensor become zero."""
+        """Like ``set``, but an anchor without a tensor of its name becomes zero."""
         for name in self:
             if name in tensors:
                 self[name].copy_(tensors[name])
@@ -57,11 +57,11 @@ class Anchors(nn.Module):
 
 @dataclass(frozen=True)
 class Population:
-    """The clients that have data; only they take part.
+    """The number of clients that have data, and their samples. No other clients take part.
 
     Attributes:
         clients: N, the number of clients that have data.
-        samples: the sum of their training samples.
+        samples: the number of training samples of all these clients together.
     """
 
     clients: int
@@ -74,22 +74,22 @@ class Population:
         return cls(int((sizes > 0).sum()), int(sizes.sum()))
 
     def relative_size(self, num_samples: int) -> float:
-        """s_k = n_k / mean(n) of a client with n_k = ``num_samples``."""
+        """The relative size s_k = n_k / mean(n) of a client with n_k = ``num_samples``."""
         return num_samples * self.clients / self.samples
 
 
 def shared_parameters(setting: Setting) -> dict[str, torch.Size]:
-    """Name -> shape of the shared parameters; the server has no other parameters."""
+    """The shared parameters: name -> shape. The server has no other parameters."""
     return {name: s for name, s in setting.parameter_shapes.items() if name in setting.shared}
 
 
 def total(terms: Sequence[Tensor]) -> Tensor | float:
-    """The sum of scalars; 0 if there is none, for example if only private parameters train."""
+    """The sum of scalar terms; 0 without terms, for example if only private parameters train."""
     return torch.stack(list(terms)).sum() if terms else 0.0
 
 
 def combine(left: Tensors, right: Tensors, scale: float = 1.0) -> Tensors:
-    """left + scale * right, name by name; a missing name counts as zero."""
+    """Compute left + scale * right, name by name. A missing tensor counts as zero."""
     result = dict(left)
     for name, value in right.items():
         scaled = scale * value
@@ -98,11 +98,11 @@ def combine(left: Tensors, right: Tensors, scale: float = 1.0) -> Tensors:
 
 
 def prefixed(prefix: str, tensors: Tensors) -> Tensors:
-    """The same tensors under the names ``prefix/name``."""
+    """Rename each tensor from ``name`` to ``prefix/name``."""
     return {f"{prefix}/{name}": value for name, value in tensors.items()}
 
 
 def with_prefix(prefix: str, tensors: Tensors) -> Tensors:
-    """Inverse of ``prefixed``; names without this prefix are left out."""
+    """Inverse of ``prefixed``. Tensors without this prefix are not in the result."""
     start = f"{prefix}/"
     return {n.removeprefix(start): value for n, value in tensors.items() if n.startswith(start)}

@@ -1,4 +1,4 @@
-"""FedADMM: clients solve augmented Lagrangians and send the changes of their augmented models."""
+"""FedADMM: each client minimises an augmented Lagrangian and sends its augmented model's change."""
 
 from __future__ import annotations
 
@@ -19,34 +19,38 @@ from fedexp.regularizers.dynamic import Dynamic
 
 
 class AugmentedLagrangian(Dynamic):
-    """<y_k, w - w^t> + (rho/2) ||w - w^t||^2 over the trained shared parameters (FedADMM).
+    """The penalty <y_k, w - w^t> + (rho/2) ||w - w^t||^2 on trained shared parameters (FedADMM).
 
-    Gong, Li and Freris, ICDE 2022; ``start`` and ``eta`` were not compared with its text. A client
-    keeps its latest model w_k and its dual variable y_k, 0 at first. It trains a new w_k, updates
+    The method is from Gong, Li and Freris, ICDE 2022; ``start`` and ``eta`` were not compared with
+    the paper's text. w^t is the global model. A client stores its latest model w_k and its dual
+    variable y_k, which is 0 at first. It trains a new w_k and updates
 
-        y_k <- y_k + rho (w_k - w^t)
+        y_k <- y_k + rho (w_k - w^t).
 
-    and sends the change of its augmented model z_k = w_k + y_k / rho. The server adds eta times
-    the mean change of the cohort. With ``eta=participation``, eta = |cohort| / N, the global model
-    is the mean of all z_k, and at the fixed point every w_k is w^t and the y_k sum to zero: the
-    optimum of the mean of all clients' objectives. N counts the clients that have data. With
-    eta = 1 and small cohorts the fixed point is the optimum of no particular objective.
+    Then it sends the change of its augmented model z_k = w_k + y_k / rho. The server adds eta times
+    the mean change of the cohort to the global model. N is the number of clients that have data.
+    With ``eta=participation``, which means eta = |cohort| / N, the global model is the mean of all
+    z_k. At the fixed point every w_k is w^t, and the y_k sum to zero. So the fixed point is the
+    optimum of the mean of all clients' objectives. With eta = 1 and small cohorts the fixed point
+    is the optimum of no particular objective.
 
-    The local objective is the objective of ``Dynamic`` (FedDyn) with alpha = rho: the drift of a
-    client is y_k / rho. FedDyn starts each local training from w^t, sends w_k, and adds the mean
-    drift of the population to the mean of the cohort.
+    The local objective is that of ``Dynamic`` (FedDyn) with alpha = rho and the drift y_k / rho.
+    There are three differences: FedDyn starts each local training from w^t, sends w_k, and adds the
+    mean drift of the population to the mean of the cohort.
 
-    The update is w^t plus the change of z_k: one model, as in FedAvg. A client's personal model is
-    w_k. At first w_k is the initial global model: the message to a client whose update has not yet
-    been accepted has it, from the second round; this doubles the download of its first turn. The
-    buffers of a client start from the global ones and are averaged.
+    The update is w^t plus the change of z_k. It has the size of one model, as in FedAvg. A client's
+    personal model is w_k. At first w_k is the initial global model. From the second round, the
+    server adds the initial global model to the message for a client whose update has not yet been
+    accepted. This doubles the download of the client's first turn. The buffers of a client start
+    from the global buffers and are averaged.
 
     Args:
         rho: the penalty's strength.
         eta: step size of the server, or ``participation``.
-        start: where local training starts. ``local``: at w_k. ``global``: at w^t. ``reset``
-            (released code): at w^t, which also replaces w_k, so that the change of z_k is
-            2 (w_k - w^t), and the fixed point is the optimum of no particular objective.
+        start: where local training starts. With ``local`` it starts at w_k, with ``global`` at w^t.
+            With ``reset`` (released code) it starts at w^t, and w^t also replaces the stored w_k.
+            The change of z_k is then 2 (w_k - w^t), and the fixed point is the optimum of no
+            particular objective.
     """
 
     discourages: Mapping[str, str] = MappingProxyType(
@@ -67,19 +71,19 @@ class AugmentedLagrangian(Dynamic):
         self.keeps_model = start != "reset"
 
     def setup(self, setting: Setting) -> None:
-        """Make the buffers; no initial model is known yet, and no client has taken part."""
+        """Make the buffers. At first no initial model is known, and no client has taken part."""
         super().setup(setting)
         self.initial: Tensors = {}
         self.met = torch.zeros(setting.num_clients, dtype=torch.bool)
 
     def message_to(self, client: int, message: PartMessage) -> PartMessage:
-        """The message; a client that has no model of its own also gets the initial one."""
+        """The message. A client that has no stored model also gets the initial global model."""
         if not self.initial or self.met[client]:
             return message
         return replace(message, extras=message.extras | prefixed("initial", self.initial))
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Set w^t and the drift; with ``start=local`` load the client's model."""
+        """Set w^t and the drift. With ``start=local`` also load the client's stored model."""
         super().begin(client, message, memory)
         if self.keeps_model:
             first = with_prefix("initial", message.extras) or message.weights
@@ -89,7 +93,7 @@ class AugmentedLagrangian(Dynamic):
                 client.load(own)
 
     def upload(self, client: Client, weights: Tensors, memory: Memory) -> Tensors:
-        """w^t plus the change of z_k; remember w_k."""
+        """Send w^t plus the change of z_k, and store w_k."""
         before = with_prefix("model", memory)
         trained = {name: weights[name] for name in self.start}
         if self.keeps_model:
@@ -101,7 +105,7 @@ class AugmentedLagrangian(Dynamic):
         return weights | sent
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Note who has taken part."""
+        """Note which clients have taken part."""
         self.met[[update.client for update in updates]] = True
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
@@ -113,7 +117,7 @@ class AugmentedLagrangian(Dynamic):
         return combine(merged, change, eta - 1)
 
     def server_state(self) -> dict[str, Any]:
-        """The initial model and who has taken part."""
+        """The initial model, and which clients have taken part."""
         return {"initial": dict(self.initial), "met": self.met}
 
     def load_server_state(self, state: dict[str, Any]) -> None:

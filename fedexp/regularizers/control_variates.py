@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from fedexp.compatibility.traits import KEEPS_MOMENTUM
+from fedexp.compatibility.traits import KEEPS_MOMENTUM, TAKES_STALE
 from fedexp.core.client_protocol import Client
 from fedexp.core.messages import PartMessage, Tensors
 from fedexp.core.part import Memory, Setting
@@ -35,52 +35,56 @@ _KEPT_MOMENTUM = (
 
 
 class ControlVariates(Regularizer):
-    """<c - c_k, w> over the trained shared parameters (Karimireddy et al., ICML 2020, Alg. 1).
+    """Corrects the gradients of local steps for the difference between clients (SCAFFOLD).
 
-    With this term a local step uses g - c_k + c in place of the gradient g. The client's control
-    variate c_k estimates the client's gradient; the server's c estimates the mean gradient of the
-    population. After training, the client updates
+    The term <c - c_k, w> over the trained shared parameters w is added to the loss (Karimireddy et
+    al., ICML 2020, Alg. 1). So a local step uses g - c_k + c in place of the gradient g. The
+    client's control variate c_k estimates the client's gradient. The server's control variate c
+    estimates the mean gradient of the population. After training, the client updates c_k by one of
 
         option I:   c_k <- the gradient of the client's loss at the received model w^t
         option II:  c_k <- c_k - c + (w^t - w_k) / (steps * learning rate)
 
-    and reports the change of c_k. The server adds the sum of these changes, divided by N, to c. So
-    c stays the mean of all c_k. N counts the clients with data. All variates start at zero; in the
-    first round the server sends none. The aggregator determines the server's learning rate:
-    ``aggregator=uniform`` gives the paper's learning rate 1.
+    and reports the change of c_k. The server adds the sum of these changes, divided by N, to c. N
+    is the number of clients with data. So c is always the mean of all c_k. All variates start at
+    zero; in the first round the server sends none. The aggregator determines the server's learning
+    rate: ``aggregator=uniform`` gives the paper's learning rate 1.
 
     Option II costs no computation. With plain SGD its last term is the mean of the round's
     gradients. For SGD with momentum, ``unit_distance`` replaces ``steps`` and makes the term a
-    weighted mean of the gradients; with ``steps`` the term would be up to 1 / (1 - momentum) times
-    as long, and c_k would diverge. With an adaptive optimizer the term is not a mean of gradients.
-    The estimate includes weight decay and gradient clipping. ``steps`` counts the whole round: if a
-    personalization trains a parameter in one of several phases only, its variates are too short.
+    weighted mean of the gradients. (With ``steps`` the term would be up to 1 / (1 - momentum) times
+    as large, and c_k would diverge.) With an adaptive optimizer the term is not a mean of
+    gradients. The estimate includes weight decay and gradient clipping. ``steps`` counts the whole
+    round. If a personalization trains a parameter in only one of several phases, the variates of
+    this parameter are too small.
 
     Option I works with every optimizer and costs a forward and a backward pass over the client's
-    data. It is the gradient of the objective without the penalty on the parameters. The module is
+    data. Its gradient is that of the objective without the penalty on the parameters. The module is
     in train mode, as in local training: BatchNorm normalises with each batch's statistics. All
     samples are used, without augmentation, clipping and weight decay. If the loss is much steeper
     at w^t than at the later local models, c - c_k is larger than the gradients and training
     diverges. This happened with ``head=etf`` and SGD; option II did not diverge.
 
-    At the fixed point of training c is zero. This model is the optimum of the mean of all clients'
-    objectives (``weighting=uniform``, paper) or of their mean weighted by samples (``samples``),
-    with any aggregator. The aggregator should weight clients in the same way.
+    At the fixed point of training c is zero. With any aggregator, and with ``weighting=uniform`` as
+    in the paper, the model is then the optimum of the mean of all clients' objectives. With
+    ``weighting=samples`` it is the optimum of their mean weighted by samples. The aggregator should
+    weight clients in the same way.
 
     The implementation that FedPTR's authors released as a baseline has ``weighting=samples`` and
     ``correction_scaling=samples`` with ``aggregator=uniform``.
 
     Args:
-        weighting: ``uniform``: all clients have the same weight in c. ``samples``: the change of
-            c_k is multiplied by the client's relative size s_k = n_k / mean(n).
-        estimate: estimate of a client's gradient: ``gradient`` (option I), ``steps`` (option II,
-            which warns once if the local optimizer is not SGD), or ``auto``: ``steps`` with SGD,
-            otherwise ``gradient``.
+        weighting: with ``uniform`` all clients have the same weight in c. With ``samples`` the
+            change of c_k is multiplied by the client's relative size s_k = n_k / mean(n).
+        estimate: estimate of a client's gradient. ``gradient`` is option I. ``steps`` is option II;
+            it logs one warning if the local optimizer is not SGD. ``auto`` means ``steps`` with
+            SGD, otherwise ``gradient``.
         correction_scaling: ``samples`` divides c by s_k in the corrected gradients, but not in the
             update of option II.
     """
 
     summed = True
+    traits = frozenset({TAKES_STALE})  # c stays the mean of all c_k, whenever a change arrives
 
     def __init__(
         self,
@@ -95,7 +99,7 @@ class ControlVariates(Regularizer):
             self.forbids = {KEEPS_MOMENTUM: _KEPT_MOMENTUM}
 
     def setup(self, setting: Setting) -> None:
-        """Make a buffer for c - c_k; an empty ``mean`` means c = 0."""
+        """Make a buffer for c - c_k. At first ``mean`` is empty, which means c = 0."""
         self.correction = Anchors(shared_parameters(setting))
         self.population = Population.of(setting)
         self.mean: Tensors = {}
@@ -106,7 +110,7 @@ class ControlVariates(Regularizer):
         return prefixed("variate", self.mean)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Set this client's correction; with option I, compute its gradient at w^t."""
+        """Set this client's correction. With option I also compute its gradient at w^t."""
         self._message = message
         self.correction.fill(combine(self._received(client), with_prefix("variate", memory), -1))
         if self._chosen is None:
@@ -137,7 +141,7 @@ class ControlVariates(Regularizer):
         return {name: size * value for name, value in change.items()}
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """Add the changes of the variates to c; return the merged weights unchanged."""
+        """Add the changes of the variates to c. The merged weights are returned unchanged."""
         changes = with_prefix("variate", sums)
         steps = {n: (s / self.population.clients).to(current[n].dtype) for n, s in changes.items()}
         self.mean = combine(self.mean, steps)
@@ -163,18 +167,18 @@ class ControlVariates(Regularizer):
         return {name: value / size for name, value in self._sent().items()}
 
     def _mean_step(self, client: Client) -> Tensors:
-        """The (weighted) mean of the round's gradients, from the change of the weights."""
+        """Compute the (weighted) mean of the round's gradients from the change of the weights."""
         start, weights = self._message.weights, client.weights
         distance = unit_distance(self._optimizer, client.steps) * client.learning_rate
         return {name: (start[name] - weights[name]) / distance for name in self.correction}
 
     def _expected_step(self, client: Client, memory: Memory) -> Tensors:
-        """The mean step with which option II would not change c_k."""
+        """The value of ``_mean_step`` for which option II would not change c_k."""
         return self._sent()
 
 
 def _choose(estimate: str, optimizer: torch.optim.Optimizer) -> str:
-    """``steps`` or ``gradient``; logs the choice if the optimizer is not SGD."""
+    """Choose ``steps`` or ``gradient``. If the optimizer is not SGD, log the choice."""
     if estimate == "gradient":
         return "gradient"
     if isinstance(optimizer, torch.optim.SGD):

@@ -28,15 +28,16 @@ KINDS = ("fisher", "weighted")
 
 
 class Curvature(Regularizer):
-    """lam * sum_j (w - w_j)^T diag(F_j) (w - w_j) over the other clients j (FedCurv).
+    """A pull to the other clients' models, weighted by their Fisher information (FedCurv).
 
-    Shoham et al., 2019, Eq. 4. F_j is the diagonal empirical Fisher information of client j at its
-    trained weights w_j (``diagonal_fisher``). Only shared parameters are pulled.
+    The penalty is lam * sum_j (w - w_j)^T diag(F_j) (w - w_j) over the other clients j (Shoham et
+    al., 2019, Eq. 4). F_j is the diagonal empirical Fisher information of client j at its trained
+    weights w_j (``diagonal_fisher``). Only shared parameters are pulled.
 
-    After training client j sends F_j and F_j w_j. The server sends each client the sums of both
-    over the other clients of the last cohort whose updates were used. So updates are three times as
-    large as with FedAvg, and so are messages from the second round on. In the first round the
-    penalty is 0. Terms of older rounds are dropped.
+    After training, client j sends F_j and F_j w_j. The server sends each client the sums of F_j and
+    of F_j w_j over the other clients of the last cohort whose updates were used. So updates are
+    three times as large as with FedAvg, and so are messages from the second round on. In the first
+    round the penalty is 0. The server discards the F_j of older rounds.
 
     The code completes the square: with A = sum_j F_j and m = sum_j F_j w_j / A, the penalty is
     lam * sum A (w - m)^2 plus a constant that is not part of the logged loss.
@@ -45,8 +46,9 @@ class Curvature(Regularizer):
     choose lam for the number of clients, or clip gradients.
 
     Args:
-        lam: lambda, the strength of the pull; 0 gives exactly FedAvg.
-        batch_size: samples whose gradients are computed at once; it does not change the result.
+        lam: lambda, the strength of the pull. With 0 the method is exactly FedAvg.
+        batch_size: number of samples whose gradients are computed together. It does not change the
+            result.
     """
 
     takes_tokens = False
@@ -63,12 +65,12 @@ class Curvature(Regularizer):
         self.strength, self.center = Anchors(shapes), Anchors(shapes)
 
     def message_to(self, client: int, message: PartMessage) -> PartMessage:
-        """The sums of F_j and F_j w_j over the other clients of the last round."""
+        """Add the sums of F_j and F_j w_j over the other clients of the last round."""
         others = combine(self.sums, self.terms.get(client, {}), scale=-1)
         return replace(message, extras={name: value.float() for name, value in others.items()})
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Set A and m; both are 0 if the message has no sums."""
+        """Set A and m. If the message has no sums, A and m are 0."""
         strength = with_prefix("fisher", message.extras)
         weighted = with_prefix("weighted", message.extras)
         strength = {name: a.clamp(min=0) for name, a in strength.items()}  # rounding may be < 0
@@ -96,11 +98,11 @@ class Curvature(Regularizer):
         return prefixed("fisher", fisher) | prefixed("weighted", products)
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Keep the terms of this round; drop the last round's terms."""
+        """Store F_k and F_k w_k of this round's clients in place of the last round's."""
         self._keep({update.client: dict(update.extras) for update in updates})
 
     def server_state(self) -> dict[str, Any]:
-        """The terms of the last round."""
+        """F_k and F_k w_k of each client of the last round."""
         return {"terms": dict(self.terms)}
 
     def load_server_state(self, state: dict[str, Any]) -> None:
@@ -108,13 +110,16 @@ class Curvature(Regularizer):
         self._keep({client: self._beside(terms) for client, terms in state["terms"].items()})
 
     def _keep(self, terms: dict[int, Tensors]) -> None:
-        """Store the terms of each client and their float64 sums, added in order of clients."""
+        """Store the terms of each client, and the float64 sums of the terms over the clients.
+
+        The sums are added in the order of the client numbers.
+        """
         self.terms, self.sums = terms, {}
         for client in sorted(terms):
             doubled = {name: value.double() for name, value in terms[client].items()}
             self.sums = combine(self.sums, doubled)
 
     def _beside(self, terms: Tensors) -> Tensors:
-        """The terms on the device of the parameters."""
+        """Move the terms to the device of the parameters."""
         moved = {kind: self.strength.beside(with_prefix(kind, terms)) for kind in KINDS}
         return {name: v for kind in KINDS for name, v in prefixed(kind, moved[kind]).items()}

@@ -1,4 +1,4 @@
-"""FedDC: stores each client's drift apart from its local model, and corrects gradients."""
+"""FedDC: stores each client's drift separately from its local model, and corrects gradients."""
 
 from __future__ import annotations
 
@@ -17,55 +17,60 @@ from fedexp.regularizers.dynamic import Dynamic
 
 
 class CorrectedSteps(ControlVariates):
-    """g_k <- g_k - g + the mean step; ``correction_scaling`` applies to g (``DriftCorrection``)."""
+    """The g_k of ``DriftCorrection`` with ``estimate=corrected``: g_k <- g_k - g + the mean step.
+
+    ``correction_scaling`` applies to this g, too.
+    """
 
     def _expected_step(self, client: Client, memory: Memory) -> Tensors:
         return self._received(client)
 
 
 class LastSteps(ControlVariates):
-    """g_k <- the client's mean local step in this round; see ``DriftCorrection``."""
+    """The g_k of ``DriftCorrection`` with ``estimate=last``: g_k <- the round's mean local step."""
 
     def _expected_step(self, client: Client, memory: Memory) -> Tensors:
         return with_prefix("variate", memory)
 
 
 class DriftCorrection(Dynamic):
-    """(alpha/2) ||w + d_k - w^t||^2 + <w, g - g_k> over the trained shared parameters (FedDC).
+    """A penalty with each client's drift, and a correction of its gradients (FedDC).
 
-    Gao et al., CVPR 2022. w^t are the received global weights, w_k the weights after local
-    training. The drift of client k is the sum of its steps, d_k <- d_k + w_k - w^t. The server adds
-    the mean drift to the mean of the cohort's models. g_k is the client's mean local step in its
-    last round, (w^t - w_k) / (steps * learning rate), and g is the mean of g_k over the population.
-    (The paper uses -g_k * steps * learning rate in place of g_k, so its sign is opposite.) The
-    first term and the server work like FedDyn, the second term like SCAFFOLD: the remarks on
-    optimizers, aggregators and released tables in ``Dynamic`` and ``ControlVariates`` apply here
-    too.
+    The method is from Gao et al., CVPR 2022. w^t are the received global weights, and w_k are the
+    weights after local training. The penalty on the trained shared parameters w is
+    (alpha/2) ||w + d_k - w^t||^2 + <w, g - g_k>. The drift d_k of client k is the sum of its steps:
+    after training, d_k <- d_k + w_k - w^t. The server adds the mean drift to the mean of the
+    cohort's models. g_k is the client's mean local step in its last round,
+    (w^t - w_k) / (steps * learning rate), and g is the mean of g_k over the population. (The paper
+    uses -g_k * steps * learning rate in place of g_k, so its sign is opposite.)
 
-    ``estimate=corrected`` and ``last`` handle momentum like SCAFFOLD's option II, and warn once if
-    the local optimizer is not SGD. The paper and its implementation do not have ``gradient``,
-    SCAFFOLD's option I.
+    The first term and the server work like FedDyn, and the second term works like SCAFFOLD. So the
+    remarks on optimizers, aggregators and released tables in ``Dynamic`` and ``ControlVariates``
+    apply here, too. ``estimate=corrected`` and ``last`` handle momentum like SCAFFOLD's option II,
+    and log one warning if the local optimizer is not SGD. ``estimate=gradient`` is SCAFFOLD's
+    option I; the paper and its implementation do not have it.
 
-    Traffic: from the second round the message contains g. The update contains the change of g_k,
-    and d_k with ``drifts=cohort``.
+    Traffic: from the second round the message also contains g. The update also contains the change
+    of g_k, and with ``drifts=cohort`` d_k.
 
-    alpha = 0 switches off all terms, also g - g_k, and gives exactly FedAvg. With a small alpha > 0
-    the drifts and g - g_k remain.
+    alpha = 0 switches off all terms, even g - g_k, and gives exactly FedAvg. With any alpha > 0,
+    however small, the drifts and g - g_k act.
 
     The implementation that FedPTR's authors released as a baseline has ``samples`` for
     ``weighting``, ``alpha_scaling`` and ``correction_scaling``, with ``aggregator=uniform``.
 
     Args:
         alpha: the penalty's strength.
-        estimate: the new g_k. ``corrected`` (released code): g_k - g + the mean step, as in
-            SCAFFOLD; ``last`` (paper): the mean step; ``gradient``: the gradient at w^t.
-        drifts: the clients whose mean drift the server adds. ``all`` (released code): the mean is
-            zero at the fixed point. ``cohort`` (paper): the new global model is the mean of
-            w_k + d_k. Both are equal if all clients take part; if not, ``cohort`` has no fixed
-            point.
-        weighting: whether clients have equal weights in g (``uniform``) or weights proportional to
-            their samples (``samples``). The aggregator should use the same weights: its weights
-            apply to the mean drift of ``all``, too.
+        estimate: the new g_k. With ``corrected`` (released code) it is g_k - g + the mean step, as
+            in SCAFFOLD. With ``last`` (paper) it is the mean step. With ``gradient`` it is the
+            gradient at w^t.
+        drifts: the clients whose mean drift the server adds. With ``all`` (released code) they are
+            all clients, and the mean drift is zero at the fixed point. With ``cohort`` (paper) the
+            new global model is the mean of w_k + d_k over the cohort. The two are equal if all
+            clients take part. Otherwise ``cohort`` has no fixed point.
+        weighting: with ``uniform`` clients have equal weights in g. With ``samples`` their weights
+            are proportional to their samples. The aggregator should use the same weights, because
+            with ``drifts=all`` its weights apply to the mean drift, too.
         alpha_scaling: see ``Dynamic``.
         correction_scaling: ``samples`` divides g by n_k / mean(n), also in ``corrected``.
     """
@@ -113,7 +118,7 @@ class DriftCorrection(Dynamic):
         return self._scaled(penalty) + self.variates.forward(shared)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """The change of g_k; with ``drifts=cohort`` also the drift."""
+        """The change of g_k, and with ``drifts=cohort`` the drift."""
         if self.alpha == 0:
             return {}
         change = self.variates.report(client, memory)
@@ -122,7 +127,7 @@ class DriftCorrection(Dynamic):
         return change | prefixed("drift", drift)
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """The mean of the cohort's models plus a mean of drifts."""
+        """The mean of the cohort's models plus the mean drift."""
         merged = self.variates.correct(current, merged, sums, clients)
         if self.drifts == "all":
             return super().correct(current, merged, sums, clients)

@@ -1,10 +1,11 @@
 """Differentiable Siamese Augmentation of a synthetic dataset (Zhao and Bilen, ICML 2021).
 
-One of six operations is drawn for each training step, and parameters for each image. All operations
-are differentiable in the images. The constants come from the MTT code for dataset distillation
-(Cazenavette et al., CVPR 2022).
+For each training step one of six operations is drawn, and for each image the parameters of this
+operation. All operations are differentiable with respect to the images. The constants come from the
+MTT code for dataset distillation (Cazenavette et al., CVPR 2022).
 
-Images are [n, channels, height, width] and normalized: 0 is the mean colour. Parameters are [n].
+Images are [n, channels, height, width] and normalized, so that 0 is the mean colour. Parameters are
+[n], one value for each image.
 """
 
 import math
@@ -14,7 +15,7 @@ import torch
 from torch import Generator, Tensor
 
 Transform = Callable[[Tensor], Tensor]
-"""Images -> images of the same shape; every call applies the same parameters."""
+"""Images -> images of the same shape. Every call uses the same parameters."""
 
 _SHIFT = 0.125
 _CUTOUT = 0.5
@@ -25,7 +26,7 @@ _DEGREES = 15.0
 def draw_transform(
     shape: tuple[int, ...], generator: Generator, device: torch.device | str = "cpu"
 ) -> Transform:
-    """One of the six operations with random parameters, for images of this shape.
+    """Draw one of the six operations, and random parameters for images of this shape.
 
     Args:
         shape: [n, channels, height, width].
@@ -37,9 +38,11 @@ def draw_transform(
 
 
 def color(images: Tensor, brightness: Tensor, saturation: Tensor, contrast: Tensor) -> Tensor:
-    """Add ``brightness``; scale each pixel's distance to its gray value, then to the image's mean.
+    """Change the brightness, the saturation and the contrast of each image, in this order.
 
-    Arguments 0, 1, 1 change nothing. The gray value of a pixel is its mean over channels.
+    ``brightness`` is added to the image. ``saturation`` multiplies each pixel's difference from its
+    gray value, which is its mean over the channels. ``contrast`` multiplies each pixel's difference
+    from the mean of the image. The arguments 0, 1, 1 change nothing.
     """
     images = images + _per_image(brightness)
     gray = images.mean(dim=1, keepdim=True)
@@ -49,13 +52,13 @@ def color(images: Tensor, brightness: Tensor, saturation: Tensor, contrast: Tens
 
 
 def shift(images: Tensor, down: Tensor, right: Tensor) -> Tensor:
-    """Move each image by whole pixels and fill with zeros. Arguments 0, 0 change nothing."""
+    """Move each image by whole pixels and fill with zeros. The arguments 0, 0 change nothing."""
     rows, columns = _pixels(images)
     return _sampled(images, rows - _per_row(down), columns - _per_row(right))
 
 
 def cutout(images: Tensor, row: Tensor, column: Tensor, size: tuple[int, int]) -> Tensor:
-    """Set a rectangle of ``size`` (height, width) around a pixel to zero, within the image."""
+    """Set the pixels in a rectangle of ``size`` (height, width) around a pixel to zero."""
     rows, columns = _pixels(images)
     top, left = _per_row(row - size[0] // 2), _per_row(column - size[1] // 2)
     inside = (rows >= top) & (rows < top + size[0]) & (columns >= left) & (columns < left + size[1])
@@ -70,7 +73,8 @@ def flip(images: Tensor, flipped: Tensor) -> Tensor:
 def scale(images: Tensor, vertical: Tensor, horizontal: Tensor) -> Tensor:
     """Sample each image at ``vertical`` and ``horizontal`` times the distance to its centre.
 
-    A factor above 1 shrinks the image; factors 1, 1 change nothing. Bilinear, zeros outside.
+    A factor above 1 shrinks the image; the factors 1, 1 change nothing. The values between pixels
+    are interpolated bilinearly, and the values outside the image are zero.
     """
     rows, columns, centre = _around_centre(images)
     return _sampled(
@@ -81,7 +85,11 @@ def scale(images: Tensor, vertical: Tensor, horizontal: Tensor) -> Tensor:
 
 
 def rotate(images: Tensor, angle: Tensor) -> Tensor:
-    """Turn each image counter-clockwise by ``angle`` in radians; bilinear, zeros outside."""
+    """Turn each image counter-clockwise by ``angle`` in radians.
+
+    The values between pixels are interpolated bilinearly, and the values outside the image are
+    zero.
+    """
     rows, columns, centre = _around_centre(images)
     sine, cosine = _per_row(angle.sin()), _per_row(angle.cos())
     return _sampled(
@@ -106,7 +114,7 @@ def _draw_shift(shape: tuple[int, ...], generator: Generator, device: torch.devi
 
 def _draw_cutout(shape: tuple[int, ...], generator: Generator, device: torch.device) -> Transform:
     size = _rounded(shape, _CUTOUT)
-    # A rectangle of even side is centred between pixels: there is one more position.
+    # A rectangle with an even side is centred between pixels, so there is one more position.
     row, column = (
         torch.randint(pixels + 1 - side % 2, shape[:1], generator=generator).to(device)
         for pixels, side in zip(shape[2:], size, strict=True)
@@ -135,7 +143,7 @@ _OPERATIONS = (_draw_color, _draw_shift, _draw_cutout, _draw_flip, _draw_scale, 
 
 
 def _rounded(shape: tuple[int, ...], ratio: float) -> tuple[int, int]:
-    """``ratio`` times height and width in whole pixels, halves rounded up."""
+    """``ratio`` times the height and the width, rounded to whole pixels; halves are rounded up."""
     return int(shape[2] * ratio + 0.5), int(shape[3] * ratio + 0.5)
 
 
@@ -163,9 +171,10 @@ def _around_centre(images: Tensor) -> tuple[Tensor, Tensor, tuple[float, float]]
 
 
 def _sampled(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Each image at fractional positions that broadcast to [n, height, width]; zeros outside.
+    """Sample each image at fractional positions that broadcast to [n, height, width].
 
-    Bilinear. It replaces ``grid_sample``, whose backward pass on a GPU is not deterministic.
+    The values between pixels are interpolated bilinearly, and the values outside the image are
+    zero. The function replaces ``grid_sample``, whose backward pass on a GPU is not deterministic.
     """
     rows, columns = rows.to(images.dtype), columns.to(images.dtype)
     top, left = rows.floor(), columns.floor()
@@ -177,7 +186,10 @@ def _sampled(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def _at(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Each image's values at positions that broadcast to [n, height, width]; zero outside it."""
+    """The pixels of each image at positions that broadcast to [n, height, width].
+
+    Outside the image the values are zero.
+    """
     count, channels, height, width = images.shape
     inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
     pixel = rows.clamp(0, height - 1) * width + columns.clamp(0, width - 1)

@@ -1,4 +1,4 @@
-"""FedDyn: dynamic regularization, which aligns local optima with the global optimum."""
+"""FedDyn: dynamic regularization, which aligns the local optima with the global optimum."""
 
 from __future__ import annotations
 
@@ -28,42 +28,45 @@ from fedexp.regularizers.anchors import (
 
 
 class Dynamic(Regularizer):
-    """-<h_k, w> + (alpha/2) ||w - w^t||^2 over the trained shared parameters (FedDyn).
+    """The penalty -<h_k, w> + (alpha/2) ||w - w^t||^2 on trained shared parameters (FedDyn).
 
-    Acar et al., ICLR 2021, Alg. 1. After training, client and server update
+    The method is from Acar et al., ICLR 2021, Alg. 1. w^t is the received global model, and w_k is
+    the model after training. N is the number of clients that have data. After training, client k
+    updates its h_k, and the server updates its h and the global model:
 
         h_k <- h_k - alpha (w_k - w^t),
         h <- h - (alpha / N) sum_cohort (w_k - w^t),
-        w^(t+1) = mean_cohort w_k - h / alpha,
+        w^(t+1) = mean_cohort w_k - h / alpha.
 
-    so that h is the mean of all h_k; N counts the clients that have data. The code stores drifts
-    instead. Client k stores its drift d_k = -h_k / alpha, the sum of its steps. The server stores
-    the population's mean drift, -h / alpha. Only the weights are sent.
+    So h is the mean of all h_k. The code stores drifts instead of h_k and h. Client k stores its
+    drift d_k = -h_k / alpha, the sum of its steps. The server stores the population's mean drift,
+    -h / alpha. Only the weights are sent.
 
     At the fixed point every w_k is w^t and h is zero. h_k is then the gradient of the client's loss
     F_k, so the gradients of all F_k sum to zero. This needs ``aggregator=uniform``: the server
     computes the sum of the steps from the cohort's mean. With ``sample_weighted`` and all clients
-    in every round, the fixed point is the optimum of the objective weighted by samples; with
+    in every round, the fixed point is the optimum of the objective weighted by samples. With
     smaller cohorts it is the optimum of no particular objective. Do not use an aggregator with a
     server optimizer.
 
-    The tables of the released code score the mean of the cohort's models, without the mean drift:
-    ``measure=mean_model`` (``global/accuracy_mean_model``). ``global/accuracy`` scores w^(t+1).
+    The tables of the released code evaluate the mean of the cohort's models, without the mean
+    drift. ``measure=mean_model`` reports its accuracy as ``global/accuracy_mean_model``.
+    ``global/accuracy`` is the accuracy of w^(t+1).
 
-    alpha = 0 switches off all terms and gives exactly FedAvg. With a small alpha > 0 the server
-    still adds the mean drift.
+    alpha = 0 switches off all terms and gives exactly FedAvg. With any alpha > 0, however small,
+    the server adds the mean drift.
 
     The implementation that FedPTR's authors released as a baseline has ``alpha_scaling=samples``
-    and ``clip_quadratic=false``. It uses ||w - w^t||^2 = ||w||^2 - 2 <w^t, w> + const: the
+    and ``clip_quadratic=false``. It uses ||w - w^t||^2 = ||w||^2 - 2 <w^t, w> + const. The
     optimizer applies (alpha_k/2) ||w||^2 as weight decay, without clipping, and the loss has the
     term -alpha_k <w^t, w>.
 
     Args:
         alpha: the penalty's strength.
-        alpha_scaling: ``none`` (paper): the same alpha for all clients; ``samples``:
-            alpha_k = alpha * mean(n) / n_k.
-        clip_quadratic: whether ``local.grad_clip`` clips the whole gradient. If false, its term
-            alpha w is added after clipping, and the logged loss does not include
+        alpha_scaling: with ``none``, as in the paper, all clients have the same alpha. With
+            ``samples`` client k has alpha_k = alpha * mean(n) / n_k.
+        clip_quadratic: whether ``local.grad_clip`` clips the whole gradient. If false, the term
+            alpha w of the gradient is added after clipping, and the logged loss does not include
             (alpha/2) (||w||^2 + ||w^t||^2). If nothing is clipped, the choice changes gradients
             only by rounding.
     """
@@ -92,7 +95,7 @@ class Dynamic(Regularizer):
     def setup(self, setting: Setting) -> None:
         """Make buffers for w^t, d_k and alpha_k / alpha.
 
-        The mean drift starts empty, which means zero.
+        At first the mean drift is empty, which means zero.
         """
         shapes = shared_parameters(setting)
         self.start, self.drift = Anchors(shapes), Anchors(shapes)
@@ -119,7 +122,7 @@ class Dynamic(Regularizer):
         return self._scaled(self.alpha * (linear + 0.5 * squares))
 
     def unclipped_gradient(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensors:
-        """alpha_k w, unless ``clip_quadratic`` or alpha = 0."""
+        """alpha_k w; nothing if ``clip_quadratic`` is true or alpha = 0."""
         if self.clip_quadratic or self.alpha == 0:
             return {}
         alpha = self._scaled(self.alpha)
@@ -134,7 +137,7 @@ class Dynamic(Regularizer):
         return penalty if self.alpha_scaling == "none" else penalty * self.relative_strength
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """Add this round's step to the drift; nothing is sent."""
+        """Add this round's step to the drift. Nothing is sent."""
         if self.alpha > 0:
             weights = client.weights
             step = {name: weights[name] - self.start[name] for name in self.start}

@@ -13,31 +13,32 @@ from fedexp.core.messages import Tensors
 from fedexp.regularizers.anchors import combine
 
 _Gradient = Callable[[Tensors, Tensor, Tensor], Tensors]
-"""(weights, input, label) -> name -> gradient."""
+"""A function (weights, input, label) -> (name -> gradient) for one sample."""
 
 
 def diagonal_fisher(client: Client, weights: Tensors, batch_size: int) -> Tensors:
-    """Mean over the client's training samples of (d log p(y | x) / d w)^2, elementwise.
+    """The diagonal empirical Fisher information of a client's model on its training samples.
 
-    y is the sample's label, p the softmax of the model's logits. The gradient of each sample is
-    exact. The model is in eval mode: BatchNorm uses its running statistics, dropout is off. Inputs
-    are not augmented.
+    It is the mean of (d log p(y | x) / d w)^2 over the samples, elementwise. y is the sample's
+    label, and p is the softmax of the model's logits. The gradient of each sample is exact. The
+    model is in eval mode: BatchNorm uses its running statistics, and dropout is off. Inputs are not
+    augmented.
 
-    ``torch.func.vmap`` computes the gradients of many samples at once; it runs layers that it
-    cannot batch, such as PyTorch's LSTM on a CPU, sample by sample. If vmap refuses the model, for
+    ``torch.func.vmap`` computes the gradients of many samples together. Layers that it cannot
+    batch, such as PyTorch's LSTM on a CPU, are run sample by sample. If vmap refuses the model, for
     example because of a branch that depends on values, all gradients are computed sample by sample.
 
     Args:
-        client: its model and data.
+        client: the client whose model and data are used.
         weights: the parameters w.
-        batch_size: samples whose gradients are in memory at once.
+        batch_size: number of samples whose gradients are in memory together.
 
     Returns:
         Name of a parameter -> the mean squares, a tensor of the parameter's shape.
     """
 
     def likelihood(weights: Tensors, x: Tensor, y: Tensor) -> Tensor:
-        """-log p(y | x) of one sample."""
+        """The loss -log p(y | x) of one sample."""
         logits = client.logits_with(weights, x.unsqueeze(0))
         return F.cross_entropy(logits, y.unsqueeze(0))
 
@@ -52,7 +53,7 @@ def diagonal_fisher(client: Client, weights: Tensors, batch_size: int) -> Tensor
 
 
 def _gradients(gradient: _Gradient, weights: Tensors, inputs: Tensor, targets: Tensor) -> Tensors:
-    """Name -> [B, ...] the gradient for each sample of a batch."""
+    """The gradients of the samples of a batch: name -> [B, ...]."""
     try:
         stacked: Tensors = vmap(gradient, in_dims=(None, 0, 0))(weights, inputs, targets)
     except RuntimeError:

@@ -8,13 +8,15 @@ Grouping = Literal["tensor", "module", "weight"]
 
 
 def layers_of(shapes: dict[str, Size], grouping: Grouping) -> dict[str, str]:
-    """Parameter name -> name of its layer; parameters without a layer are left out.
+    """The layer of each parameter: parameter name -> name of its layer.
+
+    Parameters without a layer are not in the result.
 
     Args:
         shapes: parameter name -> shape.
-        grouping: ``tensor``: each parameter is a layer; ``module``: all parameters of a module
-            (weight and bias) are one layer; ``weight``: each kernel and matrix (two dimensions or
-            more) is a layer, biases and normalization scales belong to no layer.
+        grouping: with ``tensor`` each parameter is a layer. With ``module`` all parameters of a
+            module (weight and bias) are one layer. With ``weight`` each kernel and matrix (two
+            dimensions or more) is a layer, and biases and normalization scales belong to no layer.
     """
     if grouping == "module":
         return {name: name.rpartition(".")[0] or name for name in shapes}

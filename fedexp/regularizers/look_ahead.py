@@ -1,4 +1,4 @@
-"""FedPTR's synthetic dataset, which a client or the server learns from a global step."""
+"""FedPTR's synthetic dataset, which a client or the server learns from the global model's step."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ class StepMatching:
     Attributes:
         names: the parameters whose step is matched.
         lag: m.
-        wait: number of models to skip after the first model that has a predecessor m models older.
+        wait: number of models to skip after the first model for which w^(t-m) exists.
         step_size: initial size of the inner steps.
-        update_every: learn D~ at every ``update_every``-th model; None: only once.
+        update_every: number of models from one learning of D~ to the next. If None, D~ is learned
+            only one time.
         augment: whether to apply Differentiable Siamese Augmentation before every inner step.
         match: ``match_trajectory`` with its hyper-parameters.
     """
@@ -55,10 +56,11 @@ class StepMatching:
     ) -> tuple[Tensors, dict[str, float]]:
         """Learn D~; return the parameters of w^t that changed since w^(t-m), and metrics.
 
-        Both results are empty if nothing changed or if there is no w^(t-m) yet.
+        If nothing changed or there is no w^(t-m) yet, there are no parameters and no metrics.
 
         Args:
-            memory: memory of the client or the server; stores ``weights`` and the new D~.
+            memory: memory of the client or the server. This method stores ``weights`` and the new
+                D~ in it.
             weights: w^t.
             model: the global model.
             labels: labels of D~ [C * ipc].
@@ -79,7 +81,7 @@ class StepMatching:
         return now, metrics
 
     def remember(self, memory: Memory, weights: Tensors) -> Tensors:
-        """Store w^t and return the stored model that it replaces, w^(t-m); empty at first."""
+        """Store w^t and return the stored model that it replaces, w^(t-m), if there is one."""
         seen = int(memory.get("seen", 0))
         slot = str(seen % self.lag)
         past = with_prefix(slot, memory)
@@ -104,7 +106,7 @@ class StepMatching:
         draw: Callable[[], Tensor],
         generator: Generator,
     ) -> dict[str, float]:
-        """Learn D~ and the step size, keep them if they are finite, and return metrics."""
+        """Learn D~ and the step size, store them if they are finite, and return metrics."""
         begun = "synthetic" in memory
         images = memory["synthetic"] if begun else draw()
         size = memory["step_size"] if begun else torch.tensor(self.step_size).to(images)

@@ -1,7 +1,7 @@
-"""Trajectory matching: learn a small synthetic dataset that reproduces a given training step.
+"""Trajectory matching: learn a small synthetic dataset whose training steps reach a given model.
 
 The gradient with respect to the images is computed by backpropagation through the training steps
-on these images, as in MTT for dataset distillation (Cazenavette et al., CVPR 2022) and in FedPTR
+on these images. MTT does this for dataset distillation (Cazenavette et al., CVPR 2022), and FedPTR
 for federated learning.
 """
 
@@ -16,10 +16,13 @@ from torch.autograd.function import once_differentiable
 from fedexp.core.messages import Tensors
 
 FunctionalLoss = Callable[[Tensors, Tensor, Tensor], Tensor]
-"""(parameters, inputs, labels) -> the loss, a scalar; twice differentiable."""
+"""A twice differentiable function (parameters, inputs, labels) -> the loss, a scalar."""
 
 Augment = Callable[[], Callable[[Tensor], Tensor]]
-"""Draws a differentiable transform of the images for one inner step; it is fixed once drawn."""
+"""A function that draws, for one inner step, a differentiable transform of the images.
+
+Each call of the same transform gives the same result.
+"""
 
 
 def match_trajectory(
@@ -39,13 +42,15 @@ def match_trajectory(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Learn images and a step size that lead from ``start`` to ``end`` (FedPTR, Alg. 2).
 
-    Each outer step is one step of SGD with momentum on ``matching_loss``. The tensors passed in do
-    not change. The results may diverge: check that the images and the step size are finite.
+    Each outer step is one step of SGD with momentum on ``matching_loss``. The function does not
+    change its arguments. The results may diverge: check that the images and the step size are
+    finite.
 
     Args:
         functional_loss: the loss of the inner steps.
         start: name -> parameter at the start of the inner steps.
-        end: name -> parameter that the inner steps should reach; not all equal to ``start``.
+        end: name -> parameter that the inner steps should reach. At least one must differ from
+            ``start``.
         synthetic: initial images [n, *input_shape].
         labels: fixed labels [n] of the images.
         step_size: initial inner learning rate, a scalar.
@@ -53,8 +58,8 @@ def match_trajectory(
         inner_steps: gradient steps from ``start`` in each outer step.
         image_lr: learning rate of the images.
         step_lr: learning rate of the step size.
-        momentum: momentum factor of SGD for the images and the step size; the velocity is zero
-            at the start.
+        momentum: momentum factor of SGD for the images and the step size. At first the velocity is
+            zero.
         recompute: see ``matching_loss``.
         augment: see ``matching_loss``.
 
@@ -91,24 +96,25 @@ def matching_loss(
     recompute: bool = False,
     augment: Augment | None = None,
 ) -> Tensor:
-    """||w_R - end||^2 / ||start - end||^2: the relative distance after the inner steps, a scalar.
+    """The relative squared distance from ``end`` after the inner steps, a scalar.
 
-    w_0 = start and w_(r+1) = w_r - step_size * gradient(w_r) on all of ``synthetic``. The loss is
-    differentiable in ``synthetic`` and ``step_size``. It is 1 if the parameters do not move.
+    The inner steps are w_(r+1) = w_r - step_size * gradient(w_r) on all of ``synthetic``, from
+    w_0 = start to w_R. The loss is ||w_R - end||^2 / ||start - end||^2. It is differentiable with
+    respect to ``synthetic`` and ``step_size``. It is 1 if the parameters do not move.
 
     Args:
         functional_loss: the loss of the inner steps.
         start: name -> parameter at the start of the inner steps.
         end: name -> parameter that the inner steps should reach.
         synthetic: images [n, *input_shape].
-        labels: their labels [n].
+        labels: labels [n] of the images.
         step_size: the inner learning rate, a scalar.
-        inner_steps: R.
-        recompute: whether to repeat each inner step in the backward pass instead of keeping all
+        inner_steps: R, the number of inner steps.
+        recompute: whether to repeat each inner step in the backward pass instead of storing all
             activations. This needs the memory of one step and R copies of the parameters. The
             result changes only by rounding.
-        augment: draws the transform of the images before each inner step; a recomputed step uses
-            the same transform. None: no transform.
+        augment: draws the transform of the images before each inner step. A recomputed step uses
+            the same transform. If None, the images are not transformed.
     """
 
     def step(
@@ -138,7 +144,7 @@ def project(
     steps: int = 5,
     lr: float = 0.01,
 ) -> Tensors:
-    """w~: the parameters after ``steps`` plain gradient steps from ``start`` on synthetic data."""
+    """Take ``steps`` plain gradient steps from ``start`` on synthetic data; return w~."""
     projected = {name: value.detach() for name, value in start.items()}
     for _ in range(steps):
         leaves = {name: value.requires_grad_() for name, value in projected.items()}
@@ -155,7 +161,7 @@ def squared_distance(a: Tensors, b: Tensors) -> Tensor:
 
 
 class _Recomputed(torch.autograd.Function):
-    """A step that keeps only its inputs and runs again, with a graph, in the backward pass.
+    """A step that stores only its inputs, and runs again with a graph in the backward pass.
 
     ``torch.utils.checkpoint`` does not help: a step contains a backward pass, which would trigger
     the recomputation immediately.

@@ -16,12 +16,13 @@ from fedexp.regularizers.anchors import Anchors
 
 
 class Proximal(Regularizer):
-    """(mu / 2) ||w - w^t||^2 over the trained parameters (Li et al., MLSys 2020, Eq. 2).
+    """The penalty (mu / 2) ||w - w^t||^2 on trained parameters (Li et al., MLSys 2020, Eq. 2).
 
-    Its gradient is mu (w - w^t), zero at the first local step.
+    w^t are the weights from which local training starts. The penalty's gradient is mu (w - w^t),
+    which is zero at the first local step.
 
     Args:
-        mu: the penalty's strength; a penalty ``c * ||w - w^t||^2`` has mu = 2c.
+        mu: the penalty's strength. A penalty written as ``c * ||w - w^t||^2`` has mu = 2c.
     """
 
     def __init__(self, mu: NonNegativeFloat) -> None:

@@ -1,4 +1,4 @@
-"""FedProx on a client's data and on its own synthetic dataset: a baseline of FedPTR."""
+"""FedProx on a client's data and on a synthetic dataset of the client: a baseline of FedPTR."""
 
 from __future__ import annotations
 
@@ -36,33 +36,36 @@ if TYPE_CHECKING:
 
 
 class ProximalSynthetic(Proximal):
-    """FedProx on a client's samples and its synthetic D~ (Chen et al., arXiv 2312.14380, Table 12).
+    """FedProx on a client's samples and on a synthetic dataset D~ that the client learns.
 
-    D~ is learned by trajectory matching as in FedPTR with ``side=client``: gradient steps on D~
-    lead from w^(t-m) to w^t, two models that the client has received. Here D~ is training data; no
-    next model is predicted. The images of D~ are appended to the client's batches: in a new random
-    order in each epoch, spread as evenly as possible. The number of steps in an epoch does not
-    change. Each image is in one batch of an epoch and counts like a sample in every term of the
-    loss. The images are not augmented in training. n_k, the class counts and other computations on
-    the client's data ignore D~. No additional tensors are sent.
+    D~ is learned by trajectory matching as in FedPTR with ``side=client`` (Chen et al., arXiv
+    2312.14380, Table 12): gradient steps on D~ lead from w^(t-m) to w^t, two models that the client
+    has received. Here D~ is training data; no next model is predicted. The images of D~ are
+    appended to the client's batches, in a new random order in each epoch and spread as evenly as
+    possible. The number of steps in an epoch does not change. Each image is in one batch of an
+    epoch and counts like a sample in every term of the loss. The images are not augmented in
+    training. n_k, the class counts and other computations on the client's data ignore D~. No
+    additional tensors are sent.
 
     Separately trained and tuned personal models do not use D~. Until the client has received a
-    w^(t-m), this is FedProx. ``synthetic/images`` is the number of images that a client appended.
+    w^(t-m), the method is FedProx. The metric ``synthetic/images`` is the number of images that a
+    client appended.
 
     Args:
         mu: strength of the pull to w^t.
         lag: m. ``Trajectory`` explains this and the following arguments.
-        wait: rounds to skip after the first round with a w^(t-m).
+        wait: rounds to skip after the first round for which w^(t-m) exists.
         ipc: images of each class in D~.
         init: the initial D~.
-        outer_steps: H.
-        inner_steps: R.
+        outer_steps: H, updates of D~ and of the step size in a round.
+        inner_steps: R, gradient steps on D~ in each outer step.
         augment: augmentation of D~ before every inner step.
         step_size: initial size of the inner steps.
         image_lr: learning rate of the images.
         step_lr: learning rate of the step size.
         momentum: momentum of images and step size, within a round.
-        update_every: learn D~ every ``update_every`` rounds; None: only once.
+        update_every: number of rounds from one learning of D~ to the next. If None, D~ is learned
+            only one time.
         recompute: see ``matching_loss``.
     """
 
@@ -115,7 +118,11 @@ class ProximalSynthetic(Proximal):
         )
 
     def setup(self, setting: Setting) -> None:
-        """Make the anchors and the matching. Raises InputError if ``augment`` does not fit."""
+        """Make the anchors and the matching.
+
+        Raises:
+            InputError: the inputs are tokens, or ``augment`` does not fit them.
+        """
         super().setup(setting)
         check_inputs(self.augment, setting)
         self.setting = setting
@@ -142,7 +149,7 @@ class ProximalSynthetic(Proximal):
             client.train_on(AppendedData(cast(ClientData, data), images, labels, order))
 
     def figures(self, memories: Mapping[int, Memory], about: Description) -> dict[str, Figure]:
-        """D~ of the first client that has one."""
+        """A figure of D~, for the first client that has one."""
         sets = (memories[client].get("synthetic") for client in sorted(memories))
         images = next((each for each in sets if each is not None), None)
         figure = None if images is None else synthetic_images(images, about)

@@ -1,4 +1,4 @@
-"""The initial synthetic dataset: labels, noise, images of a client."""
+"""The initial synthetic dataset: its labels, and images that are noise or images of a client."""
 
 from typing import Literal
 
@@ -19,7 +19,11 @@ OTHER_CLASSIFIER = (
 
 
 def check_inputs(augment: Augmentation, setting: Setting) -> None:
-    """Raise InputError if inputs are tokens, or if ``augment`` needs images and inputs are none."""
+    """Check that synthetic inputs can be learned for this experiment.
+
+    Raises:
+        InputError: the inputs are tokens, or ``augment`` needs images and the inputs are no images.
+    """
     if setting.vocabulary:
         raise InputError(
             "regularizer: learns synthetic inputs, but the inputs are tokens, which have no "
@@ -33,12 +37,12 @@ def check_inputs(augment: Augmentation, setting: Setting) -> None:
 
 
 def synthetic_labels(num_classes: int, per_class: int, device: torch.device) -> Tensor:
-    """Labels [C * per_class]: each class ``per_class`` times, in order."""
+    """The labels [C * per_class] of synthetic images: each class ``per_class`` times, in order."""
     return torch.arange(num_classes, device=device).repeat_interleave(per_class)
 
 
 def noise(setting: Setting, per_class: int, device: torch.device, *key: int) -> Tensor:
-    """Standard Gaussian images [C * per_class, *input_shape]; ``key`` identifies the draw."""
+    """Draw standard Gaussian images [C * per_class, *input_shape]; ``key`` names the draw."""
     shape = (setting.num_classes * per_class, *setting.input_shape)
     generator = torch_generator(setting.seed, "synthetic", *key)
     return torch.randn(shape, generator=generator).to(device)
@@ -55,7 +59,7 @@ def client_start(
     """A client's initial synthetic images [C * per_class, *input_shape].
 
     With ``start="noise"`` all images are noise. Otherwise the classes that the client holds get
-    real images of the client, and the other classes get noise.
+    training images of the client, and the other classes get noise.
     """
     images = noise(setting, per_class, device, round, data.client)
     if start == "noise":
@@ -71,7 +75,7 @@ def client_start(
 def real_images(
     data: LocalData, label: int, count: int, seed: int, round: int, replacement: bool = False
 ) -> Tensor:
-    """``count`` random images of one class that the client holds, [count, *input_shape].
+    """Draw random training images of a client, from one class: [count, *input_shape].
 
     The images are inputs of the model, without augmentation.
 
@@ -81,8 +85,8 @@ def real_images(
         count: number of images.
         seed: seed of the run.
         round: the round, part of the key of the draw.
-        replacement: whether to draw each image independently. If not, the images are a permutation
-            of all images of the class, repeated if the class has fewer than ``count`` images.
+        replacement: whether to draw with replacement. If false, the images are the first ``count``
+            of a random permutation of the class, which is repeated if the class has fewer images.
     """
     positions = (data.labels == label).nonzero().flatten()
     generator = torch_generator(seed, "synthetic", round, data.client, label)

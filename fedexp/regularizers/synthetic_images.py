@@ -14,11 +14,14 @@ _LABELLED = 50
 
 
 def synthetic_images(images: Tensor, about: Description) -> Figure | None:
-    """A grid of images, one row for each class; each image is scaled to its own range.
+    """Draw a grid of images with one row for each class.
+
+    The values of each image are scaled separately, so that they fill the range of colors.
 
     Args:
         images: [C * ipc, *input_shape], sorted by class.
-        about: the dataset; its inputs are gray or color images, or flattened square ones.
+        about: the description of the dataset. Its inputs may be gray or color images, also
+            flattened square gray images.
 
     Returns:
         The figure, or None if the inputs are not images.
@@ -49,7 +52,7 @@ def synthetic_images(images: Tensor, about: Description) -> Figure | None:
 
 
 def _image_shape(input_shape: tuple[int, ...]) -> tuple[int, int, int] | None:
-    """[channels, height, width] with 1 or 3 channels, or None if the inputs are not images."""
+    """The shape [channels, height, width] of the images; None if the inputs are not images."""
     if len(input_shape) == 3 and input_shape[0] in (1, 3):
         return input_shape
     side = math.isqrt(math.prod(input_shape))

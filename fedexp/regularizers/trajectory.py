@@ -12,7 +12,7 @@ import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from fedexp.compatibility.traits import SECOND_DERIVATIVES, UNTRAINED_CLASSIFIER
+from fedexp.compatibility.traits import SECOND_DERIVATIVES, TAKES_STALE, UNTRAINED_CLASSIFIER
 from fedexp.core.client_protocol import Client, Functional
 from fedexp.core.description import Description
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
@@ -43,38 +43,40 @@ _MOST_DISTANCES = 30
 
 
 class Trajectory(Regularizer):
-    """sum over layers j of (lam_j / 2) ||w_j - w~_j||^2 (Chen et al., arXiv 2312.14380).
+    """A pull of the local model to w~, a prediction of the next global model (FedPTR).
 
-    w~ is a prediction of the next global model, computed with a small synthetic dataset D~. D~ and
-    a step size are learned so that gradient steps on D~ lead from w^(t-m) to w^t. Further steps on
-    D~ from w^t lead to w~; each round takes them anew from its w^t. D~ and the step size are kept
-    and learned further in later rounds; the momentum of learning them is not kept. The loss on D~
-    is the plain cross-entropy of the global model in eval mode, also if the method has another loss
-    or an adapted head.
+    The penalty is the sum over layers j of (lam_j / 2) ||w_j - w~_j||^2 (Chen et al., arXiv
+    2312.14380). w^t is the global model of round t. A small synthetic dataset D~ and a step size
+    are learned so that gradient steps on D~ lead from w^(t-m) to w^t. Further steps on D~, from
+    w^t, lead to w~. Each round takes these further steps again, from its w^t. Later rounds continue
+    learning with the D~ and the step size of earlier rounds, but start with zero momentum. The loss
+    on D~ is the plain cross-entropy of the global model in eval mode, even if the method has
+    another loss or an adapted head.
 
     Parameters that have not changed for m rounds are not matched; they are pulled to w^t. There is
     no pull before the first w^(t-m) exists, and no pull if the whole w^t equals w^(t-m). If
     learning D~ gives numbers that are not finite, D~ and the step size do not change. If w~ is not
-    finite, there is no pull. ``trajectory/diverged`` counts both cases.
+    finite, there is no pull. In these two cases the metric ``trajectory/diverged`` is 1.
 
-    With ``side=client`` each client has its own D~ and its own memory, and t counts only the rounds
-    of this client. With ``side=server`` (FedPTR-S) the server has one D~ and sends w~ with the
-    message. ``StepMatching`` describes the memory.
+    With ``side=client`` each client learns a D~ and stores it in its memory, and t counts only the
+    rounds of this client. With ``side=server`` (FedPTR-S) the server has one D~ and sends w~ with
+    the message. ``StepMatching`` describes the memory.
 
     Args:
         side: the side that learns D~.
-        lag: m.
-        wait: rounds to skip after the first round with a w^(t-m). With 1 the pull acts from t > m,
-            counting from t = 0, as in the paper's Algorithm 2.
+        lag: m, the number of rounds between the models w^(t-m) and w^t.
+        wait: rounds to skip after the first round for which w^(t-m) exists. With 1 the pull acts
+            from t > m, counting from t = 0, as in the paper's Algorithm 2.
         ipc: images of each class in D~; their labels are fixed.
-        init: a client's initial D~. ``images`` (paper): for the classes that it holds, own images
-            drawn with replacement; noise for the other classes. ``distinct_images``: like
-            ``images``, but an image repeats only if the class has fewer than ``ipc`` images.
-            ``noise``: noise for all classes, as always at the server.
+        init: a client's initial D~. With ``images`` (paper) the classes that the client holds get
+            images of the client, drawn with replacement, and the other classes get noise.
+            ``distinct_images`` is like ``images``, but an image repeats only if the class has fewer
+            than ``ipc`` images. With ``noise`` all classes get noise. The server's initial D~ is
+            always noise.
         outer_steps: H, updates of D~ and of the step size in a round.
         inner_steps: R, gradient steps on D~ in each outer step.
-        augment: ``dsa``: Differentiable Siamese Augmentation of D~ before every inner step, not
-            before the steps from w^t to w~.
+        augment: with ``dsa`` Differentiable Siamese Augmentation is applied to D~ before every
+            inner step, but not before the steps from w^t to w~.
         step_size: initial size of the inner steps.
         image_lr: learning rate of the images.
         step_lr: learning rate of the step size.
@@ -82,19 +84,19 @@ class Trajectory(Regularizer):
         project_steps: K, gradient steps from w^t to w~.
         project_lr: learning rate of the steps from w^t to w~.
         lam: strength of the pull.
-        adaptive: whether lam_j = lam / ||w_j - w~_j||, without gradient, so that the pull on a
-            layer does not depend on the distance; if not, lam_j = lam.
+        adaptive: whether lam_j = lam / ||w_j - w~_j||, a factor without gradient. The pull on a
+            layer then does not depend on the distance. If false, lam_j = lam.
         layers: grouping of parameters into layers j, see ``layers_of``. Parameters without a layer
             are not pulled.
         log_distances: whether to log ||w_j - w~_j|| of the first 30 layers after local training, as
             ``trajectory/distance/<layer>``.
-        update_every: learn D~ every ``update_every`` rounds; None: only once. w~ is computed in
-            every round.
+        update_every: number of rounds from one learning of D~ to the next. If None, D~ is learned
+            only one time. w~ is computed in every round.
         recompute: see ``matching_loss``.
     """
 
     takes_tokens = False
-    traits = frozenset({SECOND_DERIVATIVES})
+    traits = frozenset({SECOND_DERIVATIVES, TAKES_STALE})
     forbids = MappingProxyType({UNTRAINED_CLASSIFIER: OTHER_CLASSIFIER})
     active: Tensor
 
@@ -171,7 +173,7 @@ class Trajectory(Regularizer):
         return 0.5 * self.lam * self.active * total(pulls)
 
     def _squared_distances(self, parameters: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-        """Layer -> ||w_j - w~_j||^2."""
+        """The squared distances of the layers from w~: layer j -> ||w_j - w~_j||^2."""
         squares: dict[str, Tensor] = {}
         for name, value in parameters:
             if (layer := self._layer_of.get(name)) is not None:
@@ -180,7 +182,7 @@ class Trajectory(Regularizer):
         return squares
 
     def _pull(self, square: Tensor) -> Tensor:
-        """The squared distance; with ``adaptive``, divided by the distance."""
+        """The squared distance. If ``adaptive`` is true, it is divided by the distance."""
         return square / (square.detach().sqrt() + _EPS) if self.adaptive else square
 
     # The server's half, used with side=server.
@@ -195,7 +197,7 @@ class Trajectory(Regularizer):
         self._metrics = {}
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """With ``side=server`` predict the next model; return the merged weights unchanged."""
+        """With ``side=server`` predict the next model. Return the merged weights unchanged."""
         if self.side == "server":
             assert self.setting.functional is not None
             if not self._memory:
@@ -211,7 +213,7 @@ class Trajectory(Regularizer):
         return self._metrics
 
     def figures(self, memories: Mapping[int, Memory], about: Description) -> dict[str, Figure]:
-        """D~ of the server, or of the first client that has one."""
+        """A figure of D~, of the server or of the first client that has one."""
         candidates = chain([self._memory], (memories[client] for client in sorted(memories)))
         sets = (memory["synthetic"] for memory in candidates if "synthetic" in memory)
         images = next(sets, None)
@@ -232,7 +234,7 @@ class Trajectory(Regularizer):
     # The client's half.
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Set the anchors to w~, sent by the server or predicted by this client."""
+        """Set the anchors to w~, which the server has sent or this client predicts."""
         if self.side == "server":
             ahead = message.extras
         else:
@@ -250,7 +252,7 @@ class Trajectory(Regularizer):
             client.compare("projected", steps)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """Log the distances to w~ with ``log_distances``; nothing is sent."""
+        """If ``log_distances`` is true, log the distances to w~. Nothing is sent."""
         if self.log_distances and self.active and self._layer_of:
             squares = self._squared_distances(client.weights.items())
             lengths = torch.stack(list(squares.values())[:_MOST_DISTANCES]).sqrt().tolist()
@@ -268,8 +270,8 @@ class Trajectory(Regularizer):
     ) -> tuple[Tensors, dict[str, float]]:
         """Learn D~ and compute w~; return w~ of the parameters that changed, and metrics.
 
-        w~ is empty if nothing changed or if it is not finite. ``key`` selects the augmentation;
-        ``StepMatching.learn`` explains the other arguments.
+        The first result is empty if nothing changed or if w~ is not finite. ``key`` selects the
+        augmentation; ``StepMatching.learn`` explains the other arguments.
         """
         labels = synthetic_labels(self.setting.num_classes, self.ipc, self.active.device)
         generator = torch_generator(self.setting.seed, "augment synthetic", *key)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fedexp.reporting.runs import Run
 
 _METHODS = ("algorithm", "head", "loss", "regularizer", "gradient", "personalization", "sampler")
-"""Groups whose options are methods: rows that differ only in these are compared with each other."""
+"""Config groups that make up a method; rows that differ only in these groups are compared."""
 _SOCKETS = (*_METHODS[1:], "aggregator")
 _LEFT_OUT = (*(each for each in _METHODS if each != "head"), "experiment", "protocol", "search")
 TITLE = "What else differs between the rows"
@@ -30,9 +30,10 @@ def also_differs(configurations: Mapping[Label, Sequence[Run]]) -> Table | None:
     """The table of the config keys that differ between methods but are not in the labels.
 
     Methods are compared within one setting: their labels differ only in a method's groups
-    (``algorithm``, ``head`` ...). If the classes of two heads or aggregators differ, the table
-    shows their names and leaves out their keys. Names of losses, regularizers, gradients,
-    personalizations and samplers are left out, since they make up the method.
+    (``algorithm``, ``head`` ...). If methods have heads or aggregators of different Python classes,
+    the table shows the names of these parts and leaves out their keys. The table leaves out names
+    of losses, regularizers, gradients, personalizations and samplers, because they make up the
+    method.
 
     Returns:
         A row for each key, a column for each method; None if nothing else differs.
@@ -77,5 +78,5 @@ def _is_method(key: str) -> bool:
 
 
 def _cell(key: str, settings: Sequence[Mapping[str, Any]]) -> str:
-    """The method's value of ``key``; several values of different settings, joined by slashes."""
+    """The method's value of ``key``, or its values in several settings, joined by slashes."""
     return " / ".join(dict.fromkeys(show(each[key]) if key in each else "" for each in settings))

@@ -19,7 +19,7 @@ from fedexp.reporting.pages import pages
 
 _MOST_BARS = 30
 _DROWNS = 0.3
-"""Bars from 0 look alike if their ends spread over less than this share of the smallest end."""
+"""Bars look alike if their ends differ by less than this share of the end nearest to 0."""
 
 
 def bar_figures(
@@ -55,10 +55,10 @@ class Bars:
 
     Attributes:
         places: the place of each bar on the axis of names.
-        values: the lengths; NaN: no bar.
-        spreads: the standard deviations; 0: none is known.
+        values: the value that each bar shows; NaN for no bar.
+        spreads: the standard deviations; 0 if unknown.
         color: the colour of all bars.
-        label: the name in the legend; empty: no entry.
+        label: the name in the legend; empty for no entry.
     """
 
     places: Sequence[float]
@@ -75,7 +75,8 @@ def draw(axes: Axes, series: Sequence[Bars], height: float) -> str:
     smallest end. The axis of points begins near the smallest end.
 
     Returns:
-        Words for the name of the axis that say so; empty for bars.
+        For points, words to append to the name of the axis, because it does not begin at 0. For
+        bars, an empty text.
     """
     ends = [
         value + sign * spread

@@ -10,7 +10,7 @@ from fedexp.reporting.labels import Label, show, text
 from fedexp.reporting.runs import Run
 
 Baselines = Mapping[Label, Label]
-"""Label -> label of its baseline; a baseline is its own baseline."""
+"""Label -> label of its baseline; a baseline's label is mapped to itself."""
 
 _POPULATION = ("data", "partition", "clients")
 _NO_VALUE = show(None)
@@ -37,9 +37,10 @@ def parse_baseline(baseline: str, runs: Sequence[Run], labels: Sequence[Label]) 
 def find_baselines(labels: Iterable[Label], baseline: Label) -> tuple[Baselines, list[str]]:
     """Find the baseline of each label among the labels with the pairs of ``baseline``.
 
-    The baseline has the label's values for all other keys. If there is none, a key of one method,
-    such as ``regularizer.mu``, may be null in the baseline, but no key of data, partition and
-    clients. Exactly one label must fit then.
+    A label's baseline has the pairs of ``baseline``, and the label's values for all other keys. If
+    there is no such baseline, the baseline may instead have null for keys of methods, such as
+    ``regularizer.mu``, but not for keys of data, partition and clients. Then exactly one label must
+    fit.
 
     Args:
         labels: the labels of all runs.

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,10 @@ from fedexp.reporting.statistics import smooth
 if TYPE_CHECKING:
     from fedexp.reporting.runs import Run
 
+AXES = {"round": "rounds", "seconds": "simulated seconds", "bytes": "bytes sent"}
+"""Name of a horizontal axis -> its description."""
+
+_BYTES = ("cost/download_bytes", "cost/upload_bytes")
 _MARKS = 8
 """Approximate number of markers on a line; markers tell lines apart without colour."""
 
@@ -33,12 +38,15 @@ class Curve:
 
     Attributes:
         rounds: [n] the rounds in which every run measured the metric.
+        x: [n] the place on the horizontal axis: the round, or the mean over the runs of the time or
+            bytes up to the round.
         mean: [n] the mean over the runs.
-        std: [n] half the width of the band: the sample standard deviation over the runs, NaN for
-            one run; or the mean over the runs of another metric that is a deviation.
+        std: [n] half the width of the band. It is the sample standard deviation over the runs (NaN
+            for one run), or the mean over the runs of another metric that is a deviation.
     """
 
     rounds: NDArray[Any]
+    x: NDArray[Any]
     mean: NDArray[Any]
     std: NDArray[Any]
 
@@ -52,12 +60,14 @@ def curve_figures(
     smoothed: bool,
     targets: Sequence[float],
     deviation: str | None = None,
+    against: str = "round",
 ) -> list[Callable[[], Figure]]:
-    """Plot a metric over rounds: for each configuration a line and the band mean ± deviation.
+    """Plot a metric over rounds, simulated time or bytes.
 
-    Up to ten configurations share one panel. Of more configurations, those that differ only in
-    their label's first key share a panel, such as the methods of one partition. A panel has at most
-    ten lines, a figure twelve panels.
+    Each configuration has a line and the band mean ± deviation.
+    Up to ten configurations share one panel. If there are more, configurations whose labels differ
+    only in the first key share a panel, such as the methods of one partition. A panel has at most
+    ten lines, a figure at most twelve panels.
 
     Args:
         configurations: label -> its runs, one for each seed.
@@ -65,15 +75,17 @@ def curve_figures(
         smoothed: whether to smooth each run's curve.
         targets: accuracies that are drawn as thin lines, if ``metric`` is the global accuracy.
         deviation: the metric that gives the width of the band, such as a deviation over clients;
-            None: the deviation over the runs.
+            None for the deviation over the runs.
+        against: the horizontal axis, a key of ``AXES``.
 
     Returns:
         Functions that draw one figure each.
     """
-    curves = _curves(configurations, metric, smoothed, deviation)
+    curves = _curves(configurations, metric, smoothed, deviation, against)
     lines = targets if metric == "global/accuracy" else ()
+    names = ("round" if against == "round" else AXES[against], metric)
     return [
-        partial(_draw_curves, page, curves, metric, lines)
+        partial(_draw_curves, page, curves, names, lines)
         for page in pages(_panels(list(curves)) if curves else [], 12)
     ]
 
@@ -105,10 +117,11 @@ def _curves(
     metric: str,
     smoothed: bool = False,
     deviation: str | None = None,
+    against: str = "round",
 ) -> Curves:
     """The curve of each configuration that measured the metric in at least two rounds."""
     found = {
-        label: mean_curve(runs, metric, smoothed, deviation)
+        label: mean_curve(runs, metric, smoothed, deviation, against)
         for label, runs in configurations.items()
     }
     return {label: curve for label, curve in found.items() if len(curve) > 1}
@@ -117,17 +130,17 @@ def _curves(
 def _draw_curves(
     page: Sequence[tuple[str, Sequence[tuple[str, Label]]]],
     curves: Curves,
-    metric: str,
+    names: tuple[str, str],
     targets: Sequence[float],
 ) -> Figure:
-    """Draw a page of panels; see ``_panels``."""
+    """Draw a page of panels, see ``_panels``; ``names`` are the names of the two axes."""
     figure, axes = panels(len(page))
     for (title, lines), cells in zip(page, axes, strict=True):
         for number, (name, label) in enumerate(lines):
             _draw(cells, curves[label], name, number)
         for target in targets:
             cells.axhline(target, color="gray", linewidth=0.8, linestyle=(0, (1, 3)))
-        name_axes(cells, "round", metric, title)
+        name_axes(cells, *names, title)
         few_ticks(cells)
     legend_below(figure, axes)
     return figure
@@ -148,15 +161,20 @@ def _draw_metrics(names: Mapping[Label, str], curves: Mapping[str, Curves]) -> F
 
 
 def mean_curve(
-    runs: Sequence[Run], metric: str, smoothed: bool = False, deviation: str | None = None
+    runs: Sequence[Run],
+    metric: str,
+    smoothed: bool = False,
+    deviation: str | None = None,
+    against: str = "round",
 ) -> Curve:
     """The mean of a metric over the runs, in the rounds in which every run measured the metric.
 
-    Other rounds are left out: a mean over fewer runs would jump. For ``deviation`` see
-    ``curve_figures``.
+    Other rounds are left out, because the curve would jump where the mean is over fewer runs. For
+    ``deviation`` and ``against`` see ``curve_figures``.
     """
     curves = [_curve(run, metric) for run in runs]
-    rounds = sorted(set.intersection(*map(set, curves)))
+    places = [_places(run, against) for run in runs]
+    rounds = sorted(set.intersection(*map(set, [*curves, *places])))
     values = np.array([_values(curve, rounds, smoothed) for curve in curves])
     if deviation is not None:
         within = mean_curve(runs, deviation, smoothed)
@@ -166,7 +184,18 @@ def mean_curve(
         std = values.std(axis=0, ddof=1)
     else:
         std = np.full(len(rounds), math.nan)
-    return Curve(np.array(rounds), values.mean(axis=0), std)
+    x = np.array([[place[n] for n in rounds] for place in places]).mean(axis=0)
+    return Curve(np.array(rounds), x, values.mean(axis=0), std)
+
+
+def _places(run: Run, against: str) -> dict[int, float]:
+    """Round -> its place on the horizontal axis, in the rounds that have one."""
+    if against == "seconds":
+        return _curve(run, "clock/seconds")
+    if against == "round":
+        return {n: float(n) for n in range(1, len(run.history) + 1)}
+    sent = accumulate(sum(row.get(name, 0.0) for name in _BYTES) for row in run.history)
+    return dict(enumerate(sent, start=1))
 
 
 def _curve(run: Run, metric: str) -> dict[int, float]:
@@ -176,7 +205,7 @@ def _curve(run: Run, metric: str) -> dict[int, float]:
 
 
 def _values(curve: Mapping[int, float], rounds: Sequence[int], smoothed: bool) -> list[float]:
-    """The run's values in these rounds; if ``smoothed``, the whole curve is smoothed first."""
+    """The run's values in ``rounds``; if ``smoothed``, the whole curve is smoothed before that."""
     if smoothed:
         values = smooth(np.array(list(curve.values())))
         curve = dict(zip(curve, values.tolist(), strict=True))
@@ -186,7 +215,7 @@ def _values(curve: Mapping[int, float], rounds: Sequence[int], smoothed: bool) -
 def _draw(axes: Axes, curve: Curve, name: str, number: int) -> None:
     style = line_style(number)
     every = max(1, len(curve) // _MARKS)
-    x, mean, std = curve.rounds, curve.mean, curve.std
+    x, mean, std = curve.x, curve.mean, curve.std
     axes.plot(x, mean, label=name, markevery=(number % every, every), **style)
     if np.isfinite(std).any():
         low, high = np.stack([x, mean - std], axis=1), np.stack([x, mean + std], axis=1)
@@ -201,7 +230,7 @@ def _panels(labels: Sequence[Label]) -> list[tuple[str, list[tuple[str, Label]]]
     groups: dict[Label, list[Label]] = {}
     for label in labels:
         groups.setdefault(label[1:], []).append(label)
-    if max(map(len, groups.values())) == 1:  # the labels have a single key
+    if max(map(len, groups.values())) == 1:  # no labels differ only in the first key
         groups = {(): list(labels)}
     found = []
     for rest, members in groups.items():

@@ -17,7 +17,7 @@ class Drawing:
     Attributes:
         name, title: see ``Picture``.
         draw: draws the figure; returns None if there is nothing to show.
-        is_extra: whether it is drawn only with ``--figures all``.
+        is_extra: whether the picture is drawn only with ``--figures all``.
     """
 
     name: str

@@ -16,7 +16,7 @@ from fedexp.state.atomic import write_atomically
 
 FORMATS = ("md", "csv", "tex", "html", "pdf")
 DEFAULTS = ("md", "csv", "tex", "html")
-"""All but ``pdf``: each picture takes as long to draw as PDF as it does as PNG."""
+"""All formats except ``pdf``, because drawing PDF files takes as long as drawing PNG files."""
 
 
 def write(
@@ -24,11 +24,13 @@ def write(
 ) -> list[Path]:
     """Create ``folder`` and write the report into it; returns the written files.
 
-    ``report.md``, ``report.tex`` and ``report.html`` have all tables, ``<frame>.csv`` all numbers,
-    ``figures/`` the pictures as PNG, and with ``pdf`` also as PDF. If ``csv`` is the only format,
-    there are no pictures. ``report.html`` needs no other file. Without ``every_figure`` extra
-    pictures are left out and only named, see ``pictures.pictures``. ``report.problems`` gets a line
-    for each picture that cannot be drawn.
+    ``report.md``, ``report.tex`` and ``report.html`` have all tables. ``<frame>.csv`` has the
+    numbers of a frame. ``figures/`` has the pictures as PNG and, if ``formats`` has ``pdf``, also
+    as PDF. If ``csv`` is the only format, there are no pictures. ``report.html`` needs no other
+    file.
+
+    Unless ``every_figure`` is true, extra pictures are not drawn, only named; see
+    ``pictures.pictures``. ``report.problems`` gets a line for each picture that cannot be drawn.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,7 @@ _BROAD = 800
 
 
 def html(report: Report, drawn: Sequence[Picture], not_drawn: str = "") -> str:
-    """The page: tables that a click sorts, pictures, and the config of each run to unfold.
+    """The page: tables that a click sorts, pictures, and each run's config, which a click unfolds.
 
     Args:
         report: the report with its runs and tables.

@@ -18,14 +18,14 @@ Label = tuple[tuple[str, str], ...]
 def label_runs(runs: Sequence[Run]) -> list[Label]:
     """Label each run with the config keys in which the runs differ.
 
-    The seed and keys about records, such as ``tracking``, are left out. Config groups on the
-    command lines come first, then keys on the command lines, then other groups and keys. A key that
-    earlier keys determine is left out: ``algorithm`` often determines ``head`` and ``loss``. A key
-    that only changes costs, such as ``engine``, is used only if runs with equal seed would
-    otherwise have equal labels.
+    The seed is left out, and so are keys that only change what a run writes, such as ``tracking``.
+    Config groups on the command lines come first, then keys on the command lines, then other groups
+    and keys. A key that earlier keys determine is left out: ``algorithm`` often determines ``head``
+    and ``loss``. A key that only changes costs, such as ``engine``, is used only if runs with equal
+    seed would otherwise have equal labels.
 
     Returns:
-        One label for each run, all labels with the same keys; empty labels if no key differs.
+        One label for each run. All labels have the same keys; they are empty if no key differs.
     """
     columns: list[tuple[str, list[Hashable]]] = []
     parts: list[tuple[Hashable, ...]] = [() for _ in runs]
@@ -45,7 +45,7 @@ def label_runs(runs: Sequence[Run]) -> list[Label]:
 
 
 def text(label: Label) -> str:
-    """A label as overrides, such as ``algorithm=fedavg partition.beta=0.1``; empty: ``all``."""
+    """A label as overrides, such as ``algorithm=fedavg partition.beta=0.1``; ``all`` if empty."""
     return " ".join(f"{key}={value}" for key, value in label) or "all"
 
 
@@ -78,7 +78,7 @@ def show(value: object) -> str:
 
 
 def changes_results(key: str) -> bool:
-    """Whether a key can change the trained model; other keys change only costs or records."""
+    """Whether a key can change the trained model, not only costs or what the run writes."""
     return not is_below(_dotted(key), _IGNORED + _COSTS)
 
 

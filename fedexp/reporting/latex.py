@@ -27,7 +27,8 @@ _MARKS = {"best": r"\textbf{%s}", "second": r"\underline{%s}", "alarm": r"\textb
 def latex(table: Table) -> str:
     """The table as a ``table`` environment; best in bold, second underlined.
 
-    It needs ``\\usepackage{booktabs}``. Headings are short; the caption has the whole names.
+    The preamble needs ``\\usepackage{booktabs}``. Headings are short; the caption has the whole
+    names.
     """
     numbers = len(table.columns) - table.keys
     headings = short_headings(table.columns)
@@ -56,7 +57,7 @@ def latex(table: Table) -> str:
 
 
 def short_headings(names: Sequence[str]) -> list[str]:
-    """The last words of the names, ``accuracy`` for ``global/accuracy``, where they differ."""
+    """Shorten each name, ``global/accuracy`` to ``accuracy``, if no other would become the same."""
     last = [_LAST.sub("", name).replace("_", " ") for name in names]
     return [
         short if last.count(short) == 1 and _HAS_LETTERS.search(short) else name.replace("_", " ")

@@ -1,6 +1,6 @@
 """Marks of the best rows of a table.
 
-Bold are the best row and each row whose paired difference to the best row may be zero.
+The best row is bold, and so is each row whose paired difference to the best row may be zero.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def with_marks(
 def direction(metric: str, better: Mapping[str, str]) -> str | None:
     """The better direction of a metric, ``higher`` or ``lower``; None if the direction is unknown.
 
-    ``better`` has names and patterns such as ``cost/*``. A name comes before any pattern, an
-    earlier pattern before a later pattern.
+    ``better`` has names and patterns such as ``cost/*``. An equal name is used before any pattern,
+    an earlier pattern before a later one.
     """
     if metric.startswith(COSTS_TO):
         return "lower"
@@ -86,7 +86,7 @@ def rank(values: Mapping[T, Mapping[int, float]], better: str | None) -> dict[T,
 
     Args:
         values: row -> seed -> finite value.
-        better: ``higher`` or ``lower``; None: no row is marked.
+        better: ``higher`` or ``lower``; None to mark no row.
 
     Returns:
         Row -> mark, without the unmarked rows; empty if there is only one row.

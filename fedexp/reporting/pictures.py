@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 
 from fedexp.reporting.bars import bar_figures
-from fedexp.reporting.curves import curve_figures, metric_panels
+from fedexp.reporting.curves import AXES, curve_figures, metric_panels
 from fedexp.reporting.drawing import Drawing, file_name
 from fedexp.reporting.hyperparameter import hyperparameter_figure, varied_number
 from fedexp.reporting.labels import short_texts
@@ -74,8 +74,8 @@ class Pictures(NamedTuple):
     Attributes:
         drawn: the pictures in order.
         left_out: the names of pictures that were not asked for.
-        problems: a line for each picture that cannot be drawn, and for each file with saved numbers
-            that a picture leaves out.
+        problems: a line for each picture that cannot be drawn, and for each file of saved numbers
+            that a picture does not show.
     """
 
     drawn: list[Picture]
@@ -88,8 +88,8 @@ def pictures(report: Report, every: bool = False, with_pdf: bool = False) -> Pic
 
     Args:
         report: the runs.
-        every: whether to draw all pictures. Otherwise pictures with ``Drawing.is_extra``, such as
-            second pages, are left out: drawing takes most of a report's time.
+        every: whether to draw all pictures. If false, pictures with ``Drawing.is_extra``, such as
+            second pages, are left out, because drawing takes most of a report's time.
         with_pdf: whether to draw each picture as PDF, too.
     """
     found = Pictures([], [], [])
@@ -116,8 +116,9 @@ def _drawings(report: Report, problems: list[str]) -> Iterator[Drawing]:
     several = any(len(runs) > 1 for runs in configurations.values())
     bands = "; bands: standard deviation over seeds" if several else ""
     for metric in report.curve_metrics:
-        pages = curve_figures(configurations, metric, smooth, report.targets)
-        title = f"{metric} over rounds{smoothed}{bands}"
+        against = report.measures.against
+        pages = curve_figures(configurations, metric, smooth, report.targets, against=against)
+        title = f"{metric} over {AXES[against]}{smoothed}{bands}"
         yield from _pages(f"curves_{file_name(metric)}", title, pages)
     pages = curve_figures(configurations, _LOSS, smooth, (), deviation=f"{_LOSS}_std")
     title = f"Cross-entropy of local training{smoothed}; bands: deviation over clients"
@@ -134,7 +135,7 @@ def _drawings(report: Report, problems: list[str]) -> Iterator[Drawing]:
 
 
 def _values(report: Report) -> Iterator[Drawing]:
-    """Each metric as bars, or plotted against the numeric key if one was varied."""
+    """Each metric as bars, and plotted against the numeric key if one was varied."""
     key, keys, results = varied_number(report.configurations), report.keys, report.results
     for metric in report.curve_metrics:
         rows = results[(results["metric"] == metric) & (results["statistic"] == report.statistic)]

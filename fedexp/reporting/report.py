@@ -76,19 +76,22 @@ class Report:
         targets: Sequence[float] = (),
         metrics: Sequence[str] = (),
         smooth: bool = False,
+        against: str = "round",
     ) -> Self:
         """Read runs and compare them.
 
         Args:
             paths: folders of runs or sweeps, or folders that contain such folders.
-            baseline: overrides of the runs to compare with, such as ``algorithm=fedavg``. Each run
-                then also counts its rounds to the baseline's best global accuracy.
+            baseline: overrides of the runs to compare with, such as ``algorithm=fedavg``. The
+                report then also has each run's rounds to the baseline's best global accuracy.
             statistic: the statistic in the tables: ``final``, ``best``, ``mean_last5`` or
                 ``at_best_validation``.
             targets: global accuracies to which rounds, bytes and seconds are counted.
-            metrics: the metrics in the tables; empty: the default of ``Report.metrics``.
+            metrics: the metrics in the tables; empty for the default of ``Report.metrics``.
             smooth: whether to smooth curves (Savitzky-Golay, window 13, order 3), and to count
                 rounds to targets on the smoothed curves, too.
+            against: the horizontal axis of the curves: ``round``, ``seconds`` (simulated) or
+                ``bytes``.
 
         Raises:
             InputError: no run could be read; no run, or every run, is a baseline; no run measured
@@ -100,11 +103,23 @@ class Report:
         runs, problems = read_runs(map(Path, given), cls.check_run)
         if not runs:
             raise InputError("\n".join(problems) or "no folder given")
+        measures = Measures(tuple(targets), tuple(metrics), smooth, against)
+        return cls.of(runs, problems, baseline, measures, statistic)
+
+    @classmethod
+    def of(
+        cls,
+        runs: Sequence[Run],
+        problems: Sequence[str],
+        baseline: str | None,
+        measures: Measures,
+        statistic: str = "final",
+    ) -> Self:
+        """Compare these runs; ``problems`` are lines for runs that are left out. See ``read``."""
         kept, repeated = _without_repeats(runs)
         labels = label_runs(kept)
         pairs = parse_baseline(baseline, kept, labels) if baseline else ()
         _, alone = find_baselines(labels, pairs)
-        measures = Measures(tuple(targets), tuple(metrics), smooth)
         made = cls(kept, [*problems, *repeated, *alone], pairs, measures, statistic)
         made._check_measured()
         return made
@@ -141,7 +156,7 @@ class Report:
 
     @classmethod
     def over(cls, runs: Sequence[Run]) -> Self:
-        """Make a report of these runs; of runs with equal label and seed the longest is kept."""
+        """Make a report of these runs; of several with equal label and seed, the longest counts."""
         kept, repeated = _without_repeats(runs)
         return cls(kept, repeated)
 
@@ -158,7 +173,7 @@ class Report:
 
     @cached_property
     def directions(self) -> dict[str, str]:
-        """Metric or pattern -> its better direction; ``better`` replaces equal names."""
+        """Metric or pattern -> its better direction; for a name in ``better``, that direction."""
         return {
             name: each for run in self.runs for name, each in run.directions.items()
         } | self.better
@@ -223,9 +238,10 @@ class Report:
     def metrics(self) -> list[str]:
         """The metrics in the tables: ``measures.metrics`` and the rounds to ``measures.targets``.
 
-        Without ``measures.metrics``: the global accuracy, the ``personal_metrics``, the headlines
-        of measures that are not on by default, and the rounds to targets and to the baseline's
-        best. If no run measured any of these metrics, the table shows the first measured metric.
+        If ``measures.metrics`` is empty, the tables show the global accuracy, the
+        ``personal_metrics``, the headlines of measures that are not on by default, and the rounds
+        to targets and to the baseline's best. If no run measured any of these metrics, the tables
+        show the first measured metric.
         """
         measured = list(self.values["metric"].unique())
         if self.measures.metrics:
@@ -258,12 +274,12 @@ class Report:
 
     @property
     def targets(self) -> list[float]:
-        """The target accuracies; for each one the rounds until it is reached are counted."""
+        """The target accuracies; the rounds until each one is reached are counted."""
         return targets_of(self.runs, self.measures)
 
     @property
     def personal_metrics(self) -> Set[str]:
-        """The personal accuracies to show; all measured ones if no run measured any of these."""
+        """The personal accuracies to show; if no run measured any, all measured ones are shown."""
         return frozenset()
 
     @property

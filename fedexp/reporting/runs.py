@@ -45,7 +45,7 @@ class Run:
         summary: the content of ``summary.json``; None if the run is not finished.
         wandb_id: the run's id in W&B.
         headlines: headline metric -> the better direction, ``higher`` or ``lower``.
-        directions: other metric, or pattern such as ``cost/*`` -> the better direction.
+        directions: any other metric, or a pattern such as ``cost/*`` -> the better direction.
     """
 
     folder: Path
@@ -98,7 +98,8 @@ def read_runs(
     """Read all runs in or below ``paths``.
 
     A path is the folder of a run or of a sweep, or a folder that contains such folders. The runs
-    below a path are in natural order (job 2 before job 10). A run that is found twice is read once.
+    below a path are in natural order (job 2 before job 10). A run that is found twice is read only
+    the first time.
 
     Args:
         paths: the folders.
@@ -190,7 +191,7 @@ def run_folders(path: Path) -> tuple[list[Path], list[Path]]:
             continue
         resolved = os.path.realpath(here)
         if resolved in seen or not os.access(here, os.R_OK | os.X_OK):
-            continue  # seen already, by a link; or not readable
+            continue  # reached before, by a link, or not readable
         seen.add(resolved)
         names = os.listdir(here)
         is_run = (here / ".hydra" / "overrides.yaml").exists() or _is_ours(here)
@@ -315,7 +316,7 @@ def _is_config(config: object) -> bool:
 
 
 def _launch(folder: Path, summary: Mapping[str, Any] | None) -> tuple[list[str], dict[str, Any]]:
-    """The overrides and choices of a run; those of an unfinished run are in Hydra's files only."""
+    """The overrides and choices of a run. For an unfinished run, they are only in Hydra's files."""
     if summary is not None:
         overrides, choices = summary["overrides"], summary["choices"]
     else:

@@ -46,7 +46,7 @@ def side_by_side(
             round is shown.
         check: raises ValueError if a file's arrays cannot be drawn.
         draw: draws one figure; returns None if there is nothing to draw.
-        problems: when a figure is drawn, gets a line for each file that is left out.
+        problems: a list, to which drawing a figure appends a line for each file that is left out.
     """
     paths: dict[str, Path] = {}
     for text, runs in zip(short_texts(list(configurations)), configurations.values(), strict=True):
@@ -80,13 +80,13 @@ def _read(
 
 
 def _last(run: Path, name: str) -> Path | None:
-    """The file of the last round; None without files. Links out of the run's folder are ignored."""
+    """The last round's file; None if there is no file. Ignores links out of the run's folder."""
     files = (path for kind in ("csv", "npz") for path in run.glob(f"figures/{name}_[0-9]*.{kind}"))
     return max((path for path in files if is_within(path, run)), default=None)
 
 
 def check_columns(*names: str) -> Callable[[Numbers], None]:
-    """A check that the named arrays are columns of equal length with finite numbers.
+    """Make a check that the named arrays are columns of equal length with finite numbers.
 
     An absent array passes.
     """
@@ -102,7 +102,10 @@ def check_columns(*names: str) -> Callable[[Numbers], None]:
 
 
 def check_square(name: str) -> Callable[[Numbers], None]:
-    """A check that the named array is a square matrix of finite numbers; an absent array passes."""
+    """Make a check that the named array is a square matrix of finite numbers.
+
+    An absent array passes.
+    """
 
     def check(arrays: Numbers) -> None:
         array = arrays.get(name, np.ones((1, 1)))

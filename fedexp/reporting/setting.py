@@ -10,7 +10,7 @@ from fedexp.reporting.runs import Run
 _DEGREES = ("partition.beta", "partition.alphas", "partition.classes_per_client")
 """Keys that say how much clients differ."""
 _MOST = 4
-"""Values of one key; of more only the number is shown."""
+"""Most values of a key that are shown; if there are more, only their number is shown."""
 
 
 def setting_of(runs: Sequence[Run]) -> str:

@@ -59,11 +59,13 @@ class Measures:
         targets: target global accuracies, in addition to ``measure.global.targets``.
         metrics: names of other metrics, such as ``geometry/classifier_angle``.
         smooth: whether to count rounds to targets on the smoothed curve, too.
+        against: the horizontal axis of the curves; see ``curves.AXES``.
     """
 
     targets: tuple[float, ...] = ()
     metrics: tuple[str, ...] = ()
     smooth: bool = False
+    against: str = "round"
 
 
 def run_statistics(run: Run, measures: Measures | None = None) -> dict[str, dict[str, float]]:
@@ -129,7 +131,7 @@ def smoothed_rounds_to(
 
 
 def smooth(values: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-    """Smooth ``values`` [rounds] by a Savitzky-Golay filter; a too short curve is not changed."""
+    """Smooth ``values`` [rounds] by a Savitzky-Golay filter; return a too short curve unchanged."""
     from scipy.signal import savgol_filter  # slow to import
 
     if len(values) < SMOOTHING[0]:
@@ -175,10 +177,10 @@ def per_run(
 def over_seeds(lines: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     """Statistics over seeds of the values of ``per_run``, in one row for each label and metric.
 
-    ``mean`` and ``std`` (with n - 1; NaN for one seed) are over ``n`` values. ``seeds`` is the
-    number of runs with this label. If ``n`` is smaller than ``seeds``, some runs did not reach a
-    target or did not measure the metric. Mean and deviation are then NaN, since a mean over the
-    successful runs would look too good. Mean and deviation are also NaN if a run diverged.
+    ``mean`` and ``std`` (divided by n - 1; NaN for one seed) are taken over ``n`` values. ``seeds``
+    is the number of runs with this label. If ``n`` is smaller than ``seeds``, some runs did not
+    reach a target or did not measure the metric. Mean and deviation are then NaN, since a mean over
+    the successful runs would look too good. Mean and deviation are also NaN if a run diverged.
     """
     if lines.empty:
         return pd.DataFrame(columns=[*keys, "metric", "statistic", "mean", "std", "n", "seeds"])
@@ -201,8 +203,8 @@ def paired_difference(ours: Mapping[int, float], baseline: Mapping[int, float]) 
     """The mean of ``ours - baseline`` over the n common seeds; None without common seeds.
 
     Runs with the same seed share partition, cohorts and batches, so their differences form pairs.
-    The 95 % interval is mean ± t s / sqrt(n): s is the standard deviation of the differences, t the
-    quantile of Student's t-distribution with n - 1 degrees of freedom.
+    The 95 % interval is mean ± t s / sqrt(n), where s is the standard deviation of the differences
+    and t the quantile of Student's t-distribution with n - 1 degrees of freedom.
     """
     seeds = ours.keys() & baseline.keys()
     values = np.array([ours[seed] - baseline[seed] for seed in sorted(seeds)])
@@ -257,7 +259,7 @@ def differences(lines: pd.DataFrame, keys: Sequence[str], baselines: Baselines) 
 
 
 def statistic_shown(metric: str, statistic: str) -> str:
-    """``statistic``, or ``final`` for a cost of reaching a target, which has no other statistic."""
+    """``statistic``, but ``final`` for a cost of reaching a target, which has only this one."""
     return "final" if metric.startswith(COSTS_TO) else statistic
 
 

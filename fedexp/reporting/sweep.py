@@ -29,10 +29,11 @@ def report_sweep(
         folder: the sweep's folder.
         log_name: the name of a job's log file, to which the line about a failed job points.
         kind: the class of the report; a subclass of ``Report`` may have more tables.
-        objective: for a search, the only metric in the printed table; None: the headlines.
+        objective: for a search, the only metric in the printed table; None for the default of
+            ``Report.metrics``.
 
     Returns:
-        Whether no job failed.
+        Whether all jobs finished.
     """
     finished, failed = jobs(folder)
     console = Console(highlight=False, markup=False, soft_wrap=True)

@@ -96,7 +96,7 @@ def order_metrics(metrics: Sequence[str]) -> list[str]:
 
 
 def number(value: float, metric: str) -> str:
-    """A value as text in the metric's format: accuracies 0.1234, rounds 12, bytes 1.2 MB."""
+    """A value in the metric's format, such as 0.1234 (accuracy), 12 (rounds) or 1.2 MB (bytes)."""
     if not math.isfinite(value):
         return "diverged"
     if metric.startswith((ROUNDS_TO, SMOOTHED_ROUNDS_TO)):
@@ -139,7 +139,7 @@ def _cells(
 
 
 def _text(row: Values | None, metric: str) -> str:
-    """``0.9123 ± 0.0040``; ``2 of 3`` if not every seed has a value."""
+    """A row as ``0.9123 ± 0.0040``, or as ``2 of 3`` if only 2 of 3 seeds have a value."""
     if row is None:
         return ""
     if row["n"] < row["seeds"]:

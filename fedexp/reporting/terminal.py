@@ -32,8 +32,8 @@ def print_table(table: Table, console: Console) -> None:
 def _fitting(table: Table, console: Console) -> list[int]:
     """The columns that fit the width.
 
-    Optional columns are left out first, then columns from the right. The keys and one more column
-    always stay.
+    If not all columns fit, optional columns are left out first, then columns from the right. The
+    keys and one more column always remain.
     """
     boundless = console.options.update(width=10_000)
     kept = list(range(len(table.columns)))
@@ -58,7 +58,7 @@ def _with_columns(table: Table, kept: Sequence[int]) -> Table:
 
 
 def _draw(table: Table) -> Drawn:
-    # The title is left out of the measure: it may wrap.
+    # A long title does not widen the table, because it may wrap.
     drawn = Drawn(title=Text(table.title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for number, name in enumerate(table.columns):
         is_key = number < table.keys

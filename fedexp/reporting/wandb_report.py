@@ -1,4 +1,4 @@
-"""The report as a page in W&B (Weights & Biases), with panels of the runs recorded there.
+"""The report as a page in W&B (Weights & Biases), with panels of the runs that W&B has.
 
 Needs ``wandb-workspaces``, which ``pip install 'fedexp[wandb-report]'`` installs.
 """
@@ -33,8 +33,8 @@ class Section:
 
     Attributes:
         title: the heading.
-        metrics: the metrics that are plotted over rounds, a panel for each; the band is the
-            deviation over the runs of a group.
+        metrics: the metrics to plot over rounds, a panel for each. The band is the deviation over
+            the runs of a group.
         pictures: W&B's names of the pictures in one gallery.
     """
 
@@ -79,7 +79,7 @@ def build(report: Report, entity: str, project: str) -> Any:
     *tables, _ = report.tables()
     blocks: list[Any] = [v2.MarkdownBlock(markdown(table)) for table in tables]
     for section in sections(report):
-        runs = v2.Runset(  # of the page's own project, for which W&B need not be asked
+        runs = v2.Runset(  # of the page's project, so W&B need not be asked
             name=text(tuple((key, "*") for key in report.keys)),
             filters=[expr.Metric("ID").isin([run.wandb_id for run in report.runs])],
             groupby=grouping(report),
@@ -110,7 +110,7 @@ def save(report: Report, entity: str, project: str) -> str:
     page = build(report, entity, project)
     try:
         return str(page.save().url)
-    except Exception as error:  # of several packages, without a common class
+    except Exception as error:  # from several packages, whose errors have no common class
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise InputError(f"--wandb {entity}/{project}: not saved ({reason})") from error
 

@@ -38,10 +38,10 @@ from fedexp.faults.quarantine import Quarantine
 from fedexp.federation import Federation
 from fedexp.measures.measures import Measures, remembers
 from fedexp.measures.scoring.overlap import Overlap
-from fedexp.measures.scoring.scoring import Scoring
 from fedexp.models.shape import training_flops, trains_on_one
 from fedexp.runtime.plan import ENGINE_SUPPLIED, Plan
 from fedexp.runtime.plan import plan as make_plan
+from fedexp.runtime.population import SIMULATED, Population
 from fedexp.state.client_store import ClientStore
 from fedexp.state.ram_and_disk import ServerTensors
 from fedexp.tracking.tracker import Tracker
@@ -53,6 +53,7 @@ def assemble(
     data: FederatedData,
     tracker: Tracker,
     client_folder: Path | None = None,
+    population: Population = SIMULATED,
 ) -> Federation:
     """Build the federation.
 
@@ -63,6 +64,7 @@ def assemble(
         tracker: gets the record of every round.
         client_folder: folder for client states and server tensors that exceed the RAM bound; None
             uses temporary folders.
+        population: where the clients are.
     """
     _check_last_batches(plan, data)
     if fabric.device.type == "cpu":
@@ -70,13 +72,14 @@ def assemble(
     config, ranks = plan.config, ranks_of(fabric)
     module = resident_module(plan)
     setting = _setting(plan, data, module, partial(_store, config, client_folder))
+    setting = population.known(setting)
     _set_up(plan, module, setting, fabric.device)
     resources = _resources(plan, fabric, data, module, client_folder)
-    engine = _engine(config.engine, resources)
+    engine = population.engine(resources, partial(_engine, config.engine))
     for measure in plan.measures.values():
         measure.setup(setting, resources)
     overlap = _overlap(config, fabric, data) if config.evaluation.overlap else None
-    measures = Measures(plan.measures, config.rounds, Scoring(engine), ranks, overlap)
+    measures = Measures(plan.measures, config.rounds, population.scoring(engine), ranks, overlap)
     by_time = config.engine.balance == "time"
     return Federation(
         _server(plan, resources),
@@ -87,6 +90,7 @@ def assemble(
         tracker,
         ranks,
         Placement(ranks, data.sizes.numpy(), resources.store, by_time),
+        plan.coordination,
     )
 
 
@@ -169,6 +173,7 @@ def _set_up(plan: Plan, module: ClientModule, setting: Setting, device: torch.de
     for socket, part in plan.sockets.by_name().items():
         part.setup(invited if socket == "sampler" else setting)
     plan.faults.setup(setting)
+    plan.coordination.setup(setting, plan.system)
     module.finish_setup()
     config = plan.config.engine
     prefers = prefers_channels_last(module.backbone, device, config.precision)

@@ -61,5 +61,5 @@ def described_source(config: Config) -> Describer:
     build_compressors(config)
     source: Describer = build("data", config.data.node, Describer)
     source.describe()
-    build_optimizer(config)  # last, because PyTorch now imports its compiler, which takes seconds
+    build_optimizer(config)  # last: it makes PyTorch import its compiler, which takes seconds
     return source

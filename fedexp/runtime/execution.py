@@ -28,6 +28,7 @@ from fedexp.runtime.assembly import assemble
 from fedexp.runtime.limits import Clock
 from fedexp.runtime.open_run import OpenRun, open_run
 from fedexp.runtime.plan import plan
+from fedexp.runtime.population import SIMULATED, Population
 from fedexp.runtime.result import RunResult
 from fedexp.runtime.training import train
 from fedexp.state.atomic import sync
@@ -39,20 +40,25 @@ from fedexp.tracking.tracker import Tracker
 
 
 def execute(
-    config: Config, folder: Path, launch: Launch, source: Describer | None = None
+    config: Config,
+    folder: Path,
+    launch: Launch,
+    source: Describer | None = None,
+    population: Population = SIMULATED,
 ) -> RunResult:
     """Run the experiment, or resume it, and write all results to ``folder``.
 
     The run ends early, with the results so far, at ``limits.minutes``, SIGTERM, SIGUSR1 or SIGUSR2.
-    If the run has several processes, this function starts them. If torchrun or SLURM has started
-    them, each process calls this function, and all return the first process's result and
-    ``folder``.
+    If the run has several processes, this function starts them. But if torchrun or SLURM has
+    started the processes, each process calls this function. All of them then work in the first
+    process's ``folder`` and return its result.
 
     Args:
         config: the checked config.
         folder: the run's own folder; created if absent.
         launch: how the run was started.
         source: the reader of the data; None to build the reader here.
+        population: where the clients are; elsewhere only with one process.
 
     Raises:
         InputError: the config is invalid, ``folder`` has another run, its disk is full, or a
@@ -61,11 +67,15 @@ def execute(
     """
     if launcher.must_spawn(config.engine):
         return _run_in_processes(config, folder, launch, source)
-    return _run(config, folder, launch, source)[0]
+    return _run(config, folder, launch, source, population)[0]
 
 
 def _run(
-    config: Config, folder: Path, launch: Launch, source: Describer | None
+    config: Config,
+    folder: Path,
+    launch: Launch,
+    source: Describer | None,
+    population: Population = SIMULATED,
 ) -> tuple[RunResult, Message]:
     """Run in this process, alone or as a rank; return its result and the final global model."""
     clock = Clock(config.limits.minutes)
@@ -75,7 +85,7 @@ def _run(
     fabric = make_fabric(config.engine)
     ranks = ranks_of(fabric)
     with fabric.rank_zero_first(local=True):  # the first rank fills the caches for the others
-        data = load_data(config, planned.source, fabric.device)
+        data = population.load(config, planned.source, fabric.device)
     main, others = headlines(planned.measures), directions(planned.measures)
     with restored_threads(), open_run(folder, config, launch, ranks, main, others) as run:
         if ranks.is_first:
@@ -83,7 +93,7 @@ def _run(
             write_description(run.folder, data.description, data.preparation)
         shape = planned.description.input_shape
         set_threads(config, planned.backbone, shape, fabric.device, ranks)
-        federation = assemble(planned, fabric, data, run.tracker, run.clients)
+        federation = assemble(planned, fabric, data, run.tracker, run.clients, population)
         last, stopped = train(federation, config, run, clock)
         if ranks.is_first and run.has_folder():
             _save_chosen(federation, run.folder)
@@ -110,7 +120,7 @@ def _run(
 
 
 def _save_chosen(federation: Federation, folder: Path) -> None:
-    """Write the global models that measures chose to keep."""
+    """Write the global models that measures chose (``Measure.chosen``)."""
     for name, message in federation.measures.chosen.items():
         model = federation.engine.resources.load_global(message)
         save_weights(saved_state(model), folder, name)

@@ -18,16 +18,17 @@ NOTICE = b"\nfedexp: stopping when this round is done and saved; a second time s
 
 
 class Interrupts:
-    """A context manager that defers the first SIGINT, SIGTERM, SIGUSR1 or SIGUSR2 in its block.
+    """A context manager that holds back the first SIGINT, SIGTERM, SIGUSR1 or SIGUSR2.
 
-    A second SIGINT or SIGTERM acts as it does outside the block. A second SIGUSR1 or SIGUSR2 does
-    nothing. Outside the main thread, where Python allows no signal handlers, nothing is deferred.
+    The block stores this signal in ``received`` and goes on. A second SIGINT or SIGTERM acts as it
+    does outside the block. A second SIGUSR1 or SIGUSR2 does nothing. Outside the main thread, where
+    Python allows no signal handlers, no signal is held back.
 
     Args:
         announce: whether to print a notice at the first signal.
 
     Attributes:
-        received: the deferred signal; None if there was none.
+        received: the signal that was held back; None if there was none.
     """
 
     received: signal.Signals | None = None

@@ -33,7 +33,8 @@ class Clock:
     """The time of a run, from the creation of the clock on.
 
     Args:
-        minutes: the time limit of this launch, or of the whole sweep; None for no limit.
+        minutes: the time limit, counted from the creation of the clock; None for no limit. For a
+            job of a sweep the time limit of the sweep counts instead.
     """
 
     def __init__(self, minutes: float | None) -> None:
@@ -41,12 +42,12 @@ class Clock:
         self._start, self._earlier = time.monotonic(), 0.0
 
     def add(self, seconds: float) -> None:
-        """Add the time of earlier launches, which the limit does not count."""
+        """Add the run's time before it was resumed, which does not count for the limit."""
         self._earlier += seconds
 
     @property
     def seconds(self) -> float:
-        """Time of all launches of the run so far, in seconds."""
+        """The run's time so far in seconds, including its time before it was resumed."""
         return self._earlier + time.monotonic() - self._start
 
     def reason_to_stop(self) -> str | None:
@@ -102,11 +103,11 @@ def stop_sweep(reason: str) -> None:
 
 
 def end_job_or_sweep(reason: str) -> None:
-    """After a job of a sweep has stopped, end the sweep, or only this job in a cluster's queue.
+    """End the sweep whose job has stopped; in a cluster's queue it may end only this job.
 
     In a cluster's queue each job has its own time limit. If only this job got a signal there, the
-    signal was deferred until the round was saved. It now goes to submitit, which queues the job
-    again and exits.
+    signal was held back until the round was saved. Now it is raised again for submitit, which
+    queues the job again and exits.
     """
     alone = reason in signal.Signals.__members__ and reason_to_stop_sweep() is None
     if alone and "SUBMITIT_EXECUTOR" in os.environ:

@@ -50,7 +50,7 @@ class OpenRun:
         checkpoint: the checkpoint to resume from; with None the run begins at round 1.
         history: the metrics of every round so far.
         tracker: writes each round to the history and to ``recorder``.
-        recorder: the trackers of the config; at the end it gets the summary.
+        recorder: the trackers of the config, which get the summary at the end.
         identity: the content of ``run.json``; None in ranks other than the first.
     """
 
@@ -71,10 +71,10 @@ class OpenRun:
         return b"".join(self.history.lines)
 
     def has_folder(self) -> bool:
-        """Whether the run's folder can be written; call it in the first rank, before writing.
+        """Whether the run's folder can be written; the first rank calls this before it writes.
 
         If the folder was deleted or moved, it is made again, with ``run.json`` and the metrics so
-        far. The first time gives a warning.
+        far. A warning is logged the first time that this happens.
         """
         assert self.identity is not None
         consequence = ""
@@ -116,7 +116,7 @@ def open_run(
     """Lock the folder, find the checkpoint to resume from, and start the trackers.
 
     Args:
-        folder: the folder given to this process; all processes work in the first one's folder.
+        folder: this process's folder; all processes work in the folder of the first process.
         config: the run's config.
         launch: how the run was started.
         ranks: the processes; all of them must call this function.

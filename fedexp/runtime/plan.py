@@ -11,12 +11,19 @@ from torch import nn
 
 from fedexp.compatibility.declaration import Declaration, check, declared, needed
 from fedexp.compatibility.settings import declared_data_settings, declared_settings
-from fedexp.compatibility.traits import OTHER_START, SIMULATED_TIME, Need
+from fedexp.compatibility.traits import (
+    EXPECTS_CURRENT,
+    OTHER_START,
+    SIMULATED_TIME,
+    TAKES_STALE,
+    Need,
+)
 from fedexp.compression.compressor import Compressor
 from fedexp.config.build import build
 from fedexp.config.schema import Config
+from fedexp.coordination.base import Coordination
 from fedexp.core.description import Description
-from fedexp.core.part import Part
+from fedexp.core.part import Part, has_server_half
 from fedexp.core.randomness import seeded
 from fedexp.core.sockets import (
     Aggregator,
@@ -89,6 +96,7 @@ class Plan:
         system: simulated devices and time.
         upload: compresses what clients send.
         download: compresses what the server sends.
+        coordination: decides when clients start and which updates a server step takes.
         measures: name -> measure.
     """
 
@@ -104,6 +112,7 @@ class Plan:
     system: System
     upload: Compressor
     download: Compressor
+    coordination: Coordination
     measures: dict[str, Measure]
 
 
@@ -120,6 +129,8 @@ def plan(config: Config, source: Describer | None = None) -> Plan:
     faults: Faults = build("faults", config.faults, Faults)
     system = _system(config)
     upload, download = build_compressors(config)
+    coordination = build("coordination", config.coordination, Coordination)
+    coordination.check(config.clients.per_round, system)
     measures = build_measures(config.measure)
     engine = build("engine", config.engine.node, Engine, supplied=ENGINE_SUPPLIED)
     partition = build("partition", config.partition.node, list, supplied=PARTITION_SUPPLIED)
@@ -154,6 +165,7 @@ def plan(config: Config, source: Describer | None = None) -> Plan:
         system,
         upload,
         download,
+        coordination,
         measures,
     )
     backbone = outline(model, about.input_shape)
@@ -167,6 +179,7 @@ def plan(config: Config, source: Describer | None = None) -> Plan:
         declared("faults", faults),
         declared("system", system),
         *_of_download(download),
+        declared("coordination", coordination),
         declared("model", backbone),
         *declared_layers(backbone, planned.sockets.by_name()),
         declared("optimizer", optimizer),
@@ -207,6 +220,8 @@ def _of_parts(sockets: Sockets, dataset: str) -> Iterator[Declaration]:
         yield declared(socket, part)
         if _starts_elsewhere(part):
             yield Declaration(socket, frozenset({OTHER_START}))
+        if has_server_half(part) and TAKES_STALE not in part.traits:
+            yield Declaration(socket, frozenset({EXPECTS_CURRENT}))
         if not part.takes_tokens:
             subject, advice = f"{socket} ({type(part).__name__})", f"take another {socket}"
             yield Declaration(socket, needs=needed(subject, Need.CLASS_LABELS, dataset, advice))

@@ -25,7 +25,7 @@ _MASKS = hasattr(signal, "pthread_sigmask")  # a POSIX system
 
 
 class _State:
-    """The interrupts of this process; Hydra copies its callbacks, so they cannot count interrupts.
+    """The interrupts of this process, counted here because Hydra works with copies of callbacks.
 
     Attributes:
         interrupts: in the parent, the number of Ctrl-Cs.
@@ -58,7 +58,7 @@ def end_interrupted_sweep(folder: Path) -> None:
 
 
 def _count_interrupts() -> None:
-    """Receive the signals that are blocked in the main thread."""
+    """Receive and count the signals that are blocked in the main thread."""
     while True:
         received = signal.sigwait(_BLOCKED)
         if received in STOPPING:
@@ -73,10 +73,10 @@ def _count_interrupts() -> None:
 
 @contextmanager
 def unblock_interrupts() -> Iterator[None]:
-    """Let Ctrl-C interrupt the with-block; an earlier, blocked Ctrl-C interrupts its start.
+    """Let Ctrl-C interrupt the with-block; a Ctrl-C that was blocked before interrupts it at once.
 
-    In a worker, SIGTERM also interrupts, and so does ``ORPHANED``, the signal of the parent's end.
-    A worker without a job ends at once with its parent.
+    In a worker, SIGTERM also interrupts the block, and so does ``ORPHANED``, the signal that the
+    parent has ended. A worker without a job ends together with its parent.
     """
     if not _MASKS:
         yield
@@ -103,7 +103,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def record_interrupt() -> None:
-    """Record that a job of this worker was interrupted."""
+    """Note that a job of this worker was interrupted."""
     _State.interrupted = True
 
 

@@ -49,7 +49,7 @@ def _restore(federation: Federation, checkpoint: Checkpoint) -> None:
     checkpoint.restore(
         federation.server,
         federation.measures,
-        federation.system,
+        federation.coordination,
         federation.store,
         federation.module.device,
         federation.placement.local_clients,
@@ -85,7 +85,7 @@ class _SaveOrStop:
         self.stopped: str | None = None
 
     def __call__(self, round: int) -> bool:
-        """Whether training ends after this round.
+        """Save if a checkpoint is due, and return whether training ends after this round.
 
         Raises:
             Interrupted: Ctrl-C.
@@ -131,7 +131,7 @@ class _SaveOrStop:
             self._clock.seconds,
             federation.server,
             federation.measures,
-            federation.system,
+            federation.coordination,
             ranks.iterate_gathered(store.states()),
             self._run.lines,
             write=ranks.is_first and self._run.has_folder(),

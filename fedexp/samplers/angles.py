@@ -6,8 +6,9 @@ from fedexp.core.cosines import cosines
 
 
 def angles_between(rows: Tensor, columns: Tensor) -> Tensor:
-    """[N, M] angles of ``rows`` [N, D] with ``columns`` [M, D]: radians in [0, pi], float64.
+    """The angle [N, M] between each of ``rows`` [N, D] and each of ``columns`` [M, D].
 
-    A zero vector has a right angle with every vector, also with another zero vector.
+    Angles are in radians from 0 to pi, float64. A zero vector has a right angle with every vector,
+    even with another zero vector.
     """
     return cosines(rows, columns).acos_()

@@ -13,6 +13,7 @@ from fedexp.core.client_protocol import Client
 from fedexp.core.description import Description
 from fedexp.core.messages import PartUpdate, Tensors
 from fedexp.core.part import Memory, Part, Setting
+from fedexp.core.randomness import numpy_generator
 from fedexp.drawing.shown_clients import ALL_CLIENTS, evenly_spaced
 from fedexp.samplers.heterogeneity import label_entropy
 from fedexp.samplers.times_chosen_figure import times_chosen_bars
@@ -26,7 +27,7 @@ MOST_SHOWN = 500
 
 
 class Sampler(Part):
-    """Chooses the cohort of a round; it may learn from the updates in ``aggregate``.
+    """Chooses the cohort of a round. It may learn from the updates in ``aggregate``.
 
     Clients without data are never chosen, and in a round only clients that are available when it
     starts. If fewer than K clients can be chosen, K is their number. A
@@ -42,8 +43,8 @@ class Sampler(Part):
         eligible: [n] int64, the clients that can be chosen in this round, in order.
         sizes: [n] int64, the number of training samples of each eligible client.
         cohort_size: min(K, n).
-        trains_candidates: whether a candidate trains like a client of the cohort before it answers.
-            The results of this training are dropped.
+        trains_candidates: whether a probed client trains like a client of the cohort before it
+            answers. Only the answer uses this training; the rest of its results is discarded.
     """
 
     trains_candidates: bool = False
@@ -59,31 +60,49 @@ class Sampler(Part):
         self.most_chosen = min(setting.clients_per_round, len(self.with_data))
         self.limit_to(None)
 
-    def limit_to(self, available: np.ndarray | None) -> None:
-        """Server: allow only some of the clients with data; called before every round.
+    def limit_to(
+        self, available: np.ndarray | None, places: int | None = None, selection: int = 0
+    ) -> None:
+        """Server: allow only some of the clients with data; called before every selection.
 
         Sets ``available``, ``eligible``, ``sizes`` and ``cohort_size``.
 
         Args:
             available: [m] bool; None allows all clients with data.
+            places: the largest number of clients to choose; None: K.
+            selection: number of the selection in its round, from 0.
         """
         if available is None:
             available = np.ones(len(self.with_data), dtype=bool)
         self.available = available
         self.eligible: np.ndarray = self.with_data[available]
         self.sizes: np.ndarray = self._sizes_with_data[available]
-        self.cohort_size = min(self.most_chosen, len(self.eligible))
+        most = self.most_chosen if places is None else min(places, self.most_chosen)
+        self.cohort_size = min(most, len(self.eligible))
+        self._selection = selection
+
+    def draws(self, purpose: str, round: int) -> np.random.Generator:
+        """The generator of a selection's random draws."""
+        later = [self._selection] if self._selection else []
+        return numpy_generator(self.seed, purpose, round, *later)
 
     def candidates(self, round: int) -> Sequence[int]:
-        """Server: the clients to probe before choosing; none by default."""
+        """Server: the clients to probe before choosing. By default there are none."""
         return ()
 
     def answer(self, client: Client) -> Tensors:
-        """Client: the answer to a probe; ``client`` has the global model, or the trained model."""
+        """Client: the answer to a probe.
+
+        ``client`` has the global model, or the trained model if ``trains_candidates`` is true.
+        """
         raise NotImplementedError
 
     def observe(self, answers: Mapping[int, Tensors]) -> None:
-        """Server: gets candidate -> answer; called before every ``select``."""
+        """Server: receive the answers of the probed clients. It is called before every ``select``.
+
+        Args:
+            answers: client -> its answer.
+        """
 
     def observe_seconds(self, seconds: Mapping[int, float]) -> None:
         """Server: gets client -> simulated seconds of its turn, for each update that arrived.
@@ -109,9 +128,10 @@ class Sampler(Part):
         self.times_chosen = state["times_chosen"].clone()
 
     def figures(self, memories: Mapping[int, Memory], about: Description) -> dict[str, Figure]:
-        """How often each client was chosen; the figure's numbers also have the label entropies.
+        """A figure of how often each client was chosen.
 
-        In a large population the figure shows only clients that were chosen.
+        The data that are saved with the figure also have the label entropies. In a large population
+        the figure shows only clients that were chosen.
         """
         shown = self._shown_of_many()
         clients = torch.arange(len(self.times_chosen)) if shown is None else shown
@@ -120,7 +140,7 @@ class Sampler(Part):
         return {"sampler/times_chosen": bars}
 
     def _shown_of_many(self) -> Tensor | None:
-        """Evenly spaced chosen clients; None if all clients are shown."""
+        """The clients in the figure: some of those that were chosen, or None for all clients."""
         counted = self._setting.class_counts is not None
         if counted and len(self.times_chosen) <= ALL_CLIENTS:
             return None

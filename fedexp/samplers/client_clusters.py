@@ -21,24 +21,24 @@ from fedexp.samplers.ward_groups import ward_beside_equals
 LOGGER = logging.getLogger(__name__)
 
 _BLOCK = 4096
-"""Clients assigned to clusters at a time: bounds the memory of a large population."""
+"""How many clients are assigned to clusters at a time. It limits the memory that this needs."""
 
 
 @dataclass(frozen=True)
 class ClientClusters:
-    """Clusters by Ward's method on the distances of HiCS-FL Eq. 9.
+    """Clusters clients by Ward's method on the distances of HiCS-FL Eq. 9.
 
-    With more than ``exact_up_to`` clients only a random sample is clustered, the landmarks. Every
-    other client joins the cluster with the smallest mean distance to its landmarks. In a large
-    population one point replaces all unknown clients, which have not sent an update yet: they have
-    equal profiles, so the result does not change (``ward_beside_equals``), and the cost of a round
-    depends only on the known clients.
+    If there are more than ``exact_up_to`` clients, only a random sample is clustered, the
+    landmarks. Every other client joins the cluster whose landmarks have the smallest mean distance
+    to the client. In a large population one point replaces all unknown clients, which have not sent
+    an update yet. Their profiles are equal, so the result does not change (``ward_beside_equals``).
+    The cost of a round then depends only on the known clients.
 
     Attributes:
         clusters: M, the largest number of clusters.
         lam: weight of the angle in the distance.
         linkage_on: see ``ward``.
-        exact_up_to: the largest population that is clustered as a whole.
+        exact_up_to: the largest number of clients that are clustered without landmarks.
         landmarks: number of landmarks in a larger population.
     """
 
@@ -49,7 +49,11 @@ class ClientClusters:
     landmarks: int
 
     def check(self, clients: int) -> None:
-        """Warn if the population needs landmarks; raise InputError for too few landmarks."""
+        """Warn if so many clients need landmarks. Raise InputError if there are too few landmarks.
+
+        Args:
+            clients: the number of clients with data.
+        """
         if clients <= self.exact_up_to:
             return
         if self.landmarks < self.clusters:
@@ -67,7 +71,9 @@ class ClientClusters:
         )
 
     def __call__(self, profiles: Profiles, generator: np.random.Generator) -> Tensor:
-        """[n] int64 cluster of each client, numbered by mean entropy, lowest first.
+        """Find the cluster of each client, [n] int64.
+
+        Cluster 0 has the lowest mean entropy, cluster 1 the next lowest, and so on.
 
         Args:
             profiles: profiles of the n clients.
@@ -82,13 +88,16 @@ class ClientClusters:
     def beside_unknown(
         self, known: Profiles, unknown: Profiles, number: int, generator: np.random.Generator
     ) -> Tensor:
-        """[n + 1] int64: the cluster of each known client, then the cluster of all others.
+        """Find the cluster of each known client, and one cluster for all unknown clients.
 
         Args:
             known: profiles of n clients; n may be 0.
             unknown: profile of one unknown client, whose update is zero.
             number: number of unknown clients, at least 1.
             generator: draws the landmarks, if more than ``exact_up_to`` clients are known.
+
+        Returns:
+            [n + 1] int64; the last entry is the cluster of the unknown clients.
         """
         chosen = torch.arange(len(known))
         if len(known) > self.exact_up_to:
@@ -138,7 +147,7 @@ class ClientClusters:
         labels: Tensor,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """[n] int64: ``nearest_clusters``, computed for a block of clients at a time."""
+        """Compute ``nearest_clusters`` [n] int64 for a block of clients at a time."""
         blocks = (
             distances_between(profiles[start : start + _BLOCK], landmarks, self.lam)
             for start in range(0, len(profiles), _BLOCK)

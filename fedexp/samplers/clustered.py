@@ -11,7 +11,6 @@ from scipy.cluster.hierarchy import fcluster
 from torch import Tensor
 
 from fedexp.compatibility.traits import DRAWS_BY_SIZE, DRAWS_REPEATEDLY
-from fedexp.core.randomness import numpy_generator
 from fedexp.samplers.angles import angles_between
 from fedexp.samplers.clusters import LinkageOn, ward_tree
 from fedexp.samplers.last_updates import LastUpdates
@@ -22,12 +21,13 @@ def sampling_distributions(
 ) -> np.ndarray:
     """K distributions over the clients; similar clients share a distribution (Algorithm 2).
 
-    Client k has K n_k units, and each distribution has room for n units. A client with n_k > n / K
-    first fills whole distributions alone. Ward's method then clusters the clients: its tree is cut
-    into the largest clusters whose remaining units are at most n. Each of the largest clusters gets
-    its own distribution. Clients of the other clusters fill the remaining room, largest cluster
-    first, beginning with the distribution that has the most room. So few clusters are split. (The
-    released code takes the smallest cluster first, and the clients of a cluster in random order.)
+    Client k has n_k samples, and all clients together have n. Client k gets K n_k units, and each
+    distribution has room for n units. A client with n_k > n / K first fills whole distributions
+    alone. Ward's method then clusters the clients: its tree is cut into the largest clusters whose
+    remaining units are at most n. Each of the largest clusters gets a distribution to itself.
+    Clients of the other clusters fill the remaining room, largest cluster first. They begin with
+    the distribution that has the most room. So few clusters are split. (The released code starts
+    with the smallest cluster, and puts the clients of a cluster in random order.)
 
     Args:
         distances: [N, N] symmetric, zero on the diagonal.
@@ -37,7 +37,7 @@ def sampling_distributions(
 
     Returns:
         r [K, N] int64: draw j is client k with probability r_jk / n. Each row sums to
-        n = sum_k n_k, and column k sums to K n_k: the expected number of draws of k is K n_k / n.
+        n = sum_k n_k, and column k sums to K n_k. So client k is drawn K n_k / n times on average.
     """
     total = int(sizes.sum())
     whole, rest = np.divmod(num_draws * sizes, total)
@@ -71,7 +71,7 @@ def bounded_clusters(
         linkage_on: see ``Clustered``.
 
     Returns:
-        The members of each cluster, in order.
+        For each cluster the indices of its points, in increasing order.
     """
     tree = ward_tree(distances, linkage_on)
     sums = units.tolist()
@@ -85,7 +85,11 @@ def bounded_clusters(
 
 
 def fill_in_order(room: np.ndarray, units: np.ndarray) -> np.ndarray:
-    """Assign ``units`` [N] one after another to K places with ``room`` [K]; both have one sum.
+    """Assign the units of N clients, one client after another, to K places until each is full.
+
+    Args:
+        room: [K] how many units each place has room for.
+        units: [N] number of units of each client; their sum equals the sum of ``room``.
 
     Returns:
         [K, N] int64: the number of each client's units at each place.
@@ -97,7 +101,10 @@ def fill_in_order(room: np.ndarray, units: np.ndarray) -> np.ndarray:
 
 
 def draw(distributions: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """[K]: draw one column for each row of [K, N] int64; odds are proportional to the entries."""
+    """Draw one column for each row of ``distributions`` [K, N] int64.
+
+    The odds are proportional to the entries. The result has the drawn columns [K].
+    """
     ends = distributions.cumsum(axis=1)
     tickets = generator.integers(ends[:, -1])
     drawn: np.ndarray = (ends <= tickets[:, None]).sum(axis=1)
@@ -108,22 +115,24 @@ class Clustered(LastUpdates):
     """Draws one client from each of K distributions; similar clients share a distribution.
 
     A client that is drawn several times counts several times in the cohort. The expected number of
-    draws of client k is K n_k / n, n the number of all samples. So average the cohort uniformly:
-    ``aggregator=uniform``. If fewer than K clients have data, K is their number; some clients may
-    then be drawn twice and others not at all.
+    draws of client k is K n_k / n, where n is the number of all samples. Large clients are
+    therefore drawn more often, so average the cohort uniformly: ``aggregator=uniform``. If fewer
+    than K clients have data, K is their number. Some clients may then be drawn twice and others not
+    at all.
 
-    The distance of two clients is the angle between their updates (arccos of the cosine). Memory:
-    see ``LastUpdates``.
+    The distance of two clients is the angle between their updates (arccos of the cosine).
+    ``LastUpdates`` describes the memory that this takes.
 
     Args:
-        linkage_on: the input of Ward's method. ``condensed``: the angles are the distances of the
-            points. ``rows`` (released code): the rows of the matrix of angles are the coordinates
-            of the points, so that clients are close if their angles to all others are similar.
-        untrained: the angle between a client that has not trained yet and every other client.
-            ``right``: a right angle, so that in the first round no two clients are similar.
-            ``zero`` (released code): 0, so that it is similar to every client.
-        rounds_by_size: in this number of first rounds, each draw is among all clients, with odds
-            proportional to n_k; 10 in HiCS-FL's copy of this sampler.
+        linkage_on: the input of Ward's method. With ``condensed`` the angles are the distances of
+            the points. With ``rows`` (released code) the rows of the matrix of angles are the
+            coordinates of the points. Two clients are then close if their angles to all others are
+            similar.
+        untrained: the angle between a client that has not trained yet and every other client. With
+            ``right`` it is a right angle, so that in the first round no two clients are similar.
+            With ``zero`` (released code) it is 0, so that such a client is similar to every client.
+        rounds_by_size: the number of rounds at the start in which each draw is among all clients,
+            with odds proportional to n_k. It is 10 in HiCS-FL's copy of this sampler.
     """
 
     traits = frozenset({DRAWS_BY_SIZE, DRAWS_REPEATEDLY})
@@ -138,7 +147,7 @@ class Clustered(LastUpdates):
         self.rounds_by_size = rounds_by_size
 
     def distance(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """The angle."""
+        """The angle between the updates of two clients."""
         angles = angles_between(rows, columns)
         if self.untrained == "right":
             return angles
@@ -147,7 +156,7 @@ class Clustered(LastUpdates):
 
     def select(self, round: int) -> list[int]:
         """One draw from each distribution; the draws depend on the seed and the round."""
-        generator = numpy_generator(self.seed, "sampler", round)
+        generator = self.draws("sampler", round)
         return sorted(self.eligible[draw(self.distributions(round), generator)].tolist())
 
     def distributions(self, round: int) -> np.ndarray:

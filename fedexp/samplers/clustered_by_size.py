@@ -3,7 +3,6 @@
 import numpy as np
 
 from fedexp.compatibility.traits import DRAWS_BY_SIZE, DRAWS_REPEATEDLY
-from fedexp.core.randomness import numpy_generator
 from fedexp.samplers.base import Sampler
 from fedexp.samplers.clustered import draw, fill_in_order
 
@@ -11,8 +10,9 @@ from fedexp.samplers.clustered import draw, fill_in_order
 def distributions_by_size(sizes: np.ndarray, num_draws: int) -> np.ndarray:
     """K distributions over the clients; each has clients of similar size (Algorithm 1).
 
-    Client k has K n_k units, and each distribution has room for n units. The clients, largest
-    first, fill one distribution after another; of equal clients the lower number comes first.
+    Client k has n_k samples, and all clients together have n. Client k gets K n_k units, and each
+    distribution has room for n units. The clients, largest first, fill one distribution after
+    another. Among clients of equal size, the lower number comes first.
 
     Args:
         sizes: n_k [N] int64, positive.
@@ -32,17 +32,18 @@ def distributions_by_size(sizes: np.ndarray, num_draws: int) -> np.ndarray:
 class ClusteredBySize(Sampler):
     """Draws a client from each of K distributions; clients of similar size share a distribution.
 
-    The expected number of draws of client k is K n_k / n, n the number of all samples. So average
-    the cohort uniformly: ``aggregator=uniform``. A client that is drawn several times counts
-    several times. Compared with K draws with replacement, the number of draws of a client varies
-    less. Clients send nothing besides their weights.
+    The expected number of draws of client k is K n_k / n, where n is the number of all samples.
+    Large clients are therefore drawn more often, so average the cohort uniformly:
+    ``aggregator=uniform``. A client that is drawn several times counts several times. Compared with
+    K draws with replacement, the number of draws of a client varies less. Clients send nothing
+    besides their weights.
     """
 
     takes_tokens = True
     traits = frozenset({DRAWS_BY_SIZE, DRAWS_REPEATEDLY})
 
     def select(self, round: int) -> list[int]:
-        """One draw from each distribution; the draws depend on the seed and the round."""
+        """Draw one client from each distribution. The draws depend on the seed and the round."""
         distributions = distributions_by_size(self.sizes, self.cohort_size)
-        generator = numpy_generator(self.seed, "sampler", round)
+        generator = self.draws("sampler", round)
         return sorted(self.eligible[draw(distributions, generator)].tolist())

@@ -14,14 +14,14 @@ LinkageOn = Literal["rows", "condensed"]
 def ward(distances: Tensor, clusters: int, linkage_on: LinkageOn) -> Tensor:
     """Cut the tree of Ward's method (Ward, 1963) into at most ``clusters`` clusters.
 
-    Points at distance 0 stay together, so there can be fewer.
+    Points with distance 0 are always in the same cluster, so there can be fewer clusters.
 
     Args:
         distances: [N, N] symmetric, zero on the diagonal.
         clusters: the largest number of clusters; with N <= clusters each point is a cluster.
         linkage_on: ``condensed`` uses ``distances`` as the distances of the points. ``rows`` uses
-            the rows of the matrix as the coordinates of the points, so that two points are close
-            if their distances to all others are similar.
+            the rows of the matrix ``distances`` as the coordinates of the points. Two points are
+            then close if their distances to all others are similar.
 
     Returns:
         [N] int64 labels 0, 1, ...
@@ -42,12 +42,15 @@ def ward_tree(distances: np.ndarray, linkage_on: LinkageOn) -> np.ndarray:
 
 
 def nearest_clusters(distances: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
-    """[n] int64: the cluster with the smallest mean distance of its members to each point.
+    """Find for each of n points the nearest cluster, [n] int64.
+
+    The nearest cluster is the one whose members have the smallest mean distance to the point.
 
     Args:
-        distances: [n, L] of n points to L clustered points.
-        labels: [L] int64 cluster of each clustered point, 0 to M-1, none empty.
-        weights: [L] float64, the number of points that each clustered point represents; None: 1.
+        distances: [n, L] distances of the n points to L clustered points.
+        labels: [L] int64 cluster of each clustered point, 0 to M-1. Each cluster has a point.
+        weights: [L] float64, the number of points that each clustered point represents. If None,
+            each clustered point represents only itself.
     """
     members = torch.nn.functional.one_hot(labels).to(distances)
     if weights is not None:

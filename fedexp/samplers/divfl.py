@@ -14,7 +14,6 @@ from torch import Tensor
 from fedexp.core.client_protocol import Client
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Memory
-from fedexp.core.randomness import numpy_generator
 from fedexp.core.token_rows import scored_rows
 from fedexp.samplers.last_updates import LastUpdates
 
@@ -24,19 +23,20 @@ def facility_location(
 ) -> list[int]:
     """Choose k of N points greedily: each point should be near one of the chosen points.
 
-    The cost of a set S is sum_i min_{j in S} d_ij. Each step adds the point that lowers the cost
-    most; if costs agree to nine digits, the lowest number wins. Take the cost with all distances at
-    their maximum as the start: greedy reduces it by at least 1 - 1/e of the largest reduction that
-    k points can give (Nemhauser et al., 1978).
+    The cost of a set S of points is sum_i min_{j in S} d_ij. Each step adds the point that lowers
+    the cost most. If costs agree to nine digits, the point with the lowest number is added. Compare
+    the cost with its value when all distances are at their maximum. The greedy choice lowers it by
+    at least 1 - 1/e of the largest reduction that k points can give (Nemhauser et al., 1978).
 
     Args:
         distances: [N, N], d_ij from point i to point j.
-        k: at most N.
-        generator: if given, greedy is stochastic: each step considers max(k, N // 10) points, drawn
-            without replacement from the points not yet chosen; if fewer are left, all of them.
+        k: the number of points to choose, at most N.
+        generator: draws the points that a step considers: max(k, N // 10) of the points that are
+            not chosen yet, or all of these points if there are fewer. If None, each step considers
+            all points.
 
     Returns:
-        k numbers below N, in the order chosen.
+        The k chosen indices, in the order of the choice.
     """
     matrix = distances.cpu().numpy()
     nearest = np.full(len(matrix), np.inf)
@@ -57,31 +57,34 @@ def facility_location(
 
 
 class DivFL(LastUpdates):
-    """The K clients whose gradients lie nearest to all clients' gradients, by Euclidean distance.
+    """Chooses K clients so that every client's gradient is near the gradient of a chosen client.
 
-    In the paper's bound the weight of a chosen client is the number of clients that it represents.
-    DivFL's released code averages by samples (``aggregator=sample_weighted``), the copy of DivFL in
-    HiCS-FL's released code uniformly (``aggregator=uniform``).
+    Nearness is measured by Euclidean distance. In the paper's bound the weight of a chosen client
+    is the number of clients that it represents. DivFL's released code averages by samples
+    (``aggregator=sample_weighted``). The copy of DivFL in HiCS-FL's released code averages
+    uniformly (``aggregator=uniform``).
 
     A gradient is the gradient of a client's mean cross-entropy on all its training data, in eval
     mode, with respect to the shared parameters. For sequences the cross-entropy is summed over the
-    tokens of a sequence. Memory: see ``LastUpdates``; with ``ideal`` and ``all_updates`` vectors
-    are needed only while they are compared.
+    tokens of a sequence. ``LastUpdates`` describes the memory that this takes. With ``ideal`` and
+    ``all_updates`` the vectors are deleted after they are compared.
 
     Args:
-        signal: the vectors that are compared. ``ideal``: the gradients at the global model; in each
-            round every client with data computes and uploads its gradient. ``gradient`` (DivFL's
-            released code): the gradients at the models that clients received last. In the first
-            round every client with data uploads its gradient; later each client of the cohort does,
-            before its training. ``last_update``: the last update of each client, initially zero; it
-            costs nothing. Clients that have not trained yet are equal: one of them represents all.
-            So after the first round, as a rule, each cohort has one such client. ``all_updates``
-            (HiCS-FL's copy): in each round every client with data trains and sends its update,
-            which the choice of the next round uses; the global model gets only the cohort's
-            training.
-        greedy: ``plain`` (DivFL's released code): each step considers all clients. ``stochastic``
-            (HiCS-FL's copy): each step considers max(K, N // 10) random clients, N the number of
-            clients with data.
+        signal: the vectors that are compared.
+            With ``ideal`` they are the gradients at the global model. In each round every client
+            with data computes and uploads its gradient.
+            With ``gradient`` (DivFL's released code) they are the gradients at the models that the
+            clients received last. In the first round every client with data uploads its gradient.
+            Later each client of the cohort does, before its training.
+            With ``last_update`` the vector is a client's last update, initially zero. It costs no
+            traffic. Clients that have not trained yet are equal: one of them represents all. So
+            after the first round, as a rule, each cohort has one such client.
+            With ``all_updates`` (HiCS-FL's copy) every client with data trains and sends its update
+            in each round. The choice of the next round uses these updates. Only the cohort's
+            training changes the global model.
+        greedy: with ``plain`` (DivFL's released code) each step considers all clients. With
+            ``stochastic`` (HiCS-FL's copy) each step considers max(K, N // 10) random clients,
+            where N is the number of clients with data.
     """
 
     def __init__(
@@ -94,35 +97,38 @@ class DivFL(LastUpdates):
         self._answers: dict[int, Tensor] = {}
 
     def distance(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """Euclidean distances."""
+        """The Euclidean distances of the clients' vectors."""
         # torch.cdist uses matrix products, with which equal updates would not have distance 0.
         return torch.from_numpy(cdist(rows.numpy(), columns.numpy()))
 
     def candidates(self, round: int) -> list[int]:
-        """The clients to ask before the choice: all clients with data, or none.
+        """The clients to probe before the choice: all clients with data, or none.
 
-        All are asked for the signals ``ideal`` and ``all_updates`` in every round, and for the
-        signal ``gradient`` until the sampler has updates.
+        With the signals ``ideal`` and ``all_updates`` all of them are probed in every round. With
+        the signal ``gradient`` they are probed until the sampler has gradients.
         """
         asks_all = self.signal in ("ideal", "all_updates")
         asks_all |= self.signal == "gradient" and not self.updates
         return self.eligible.tolist() if asks_all else []
 
     def answer(self, client: Client) -> Tensors:
-        """``update`` [D] float32: the gradient; with ``all_updates`` the change of the weights."""
+        """The client's vector ``update``, [D] float32, which is compared with other clients'.
+
+        It is the gradient, or with ``all_updates`` the change of the weights.
+        """
         if self.signal != "all_updates":
             return {"update": self._gradient(client)}
         weights = client.weights
         return {"update": self.flatten({n: weights[n] - self._received[n] for n in self.names})}
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """With ``gradient``: compute the gradient at the received model."""
+        """If the signal is ``gradient``, compute the gradient at the received model."""
         self._received = message.weights
         if self.signal == "gradient":
             memory["gradient"] = self._gradient(client)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """With ``gradient``: the gradient."""
+        """Send the gradient, if the signal is ``gradient``."""
         return {"update": memory.pop("gradient")} if self.signal == "gradient" else {}
 
     def _gradient(self, client: Client) -> Tensor:
@@ -139,7 +145,7 @@ class DivFL(LastUpdates):
         return self.flatten(total)
 
     def observe(self, answers: Mapping[int, Tensors]) -> None:
-        """Compute the distances of the answers; with ``all_updates`` only after the round."""
+        """Compute the distances of the answers. With ``all_updates`` wait until the round ends."""
         self._answers = {client: answer["update"] for client, answer in answers.items()}
         if self.signal != "all_updates":
             self._compare_answers()
@@ -150,7 +156,7 @@ class DivFL(LastUpdates):
         self._compare_answers()
 
     def _compare_answers(self) -> None:
-        """Compute the distances of the answers, and keep only vectors that are needed again."""
+        """Compute the distances of the answers, then delete the vectors that no round needs."""
         if self._answers:
             self.replace(self._answers)
             self._answers = {}
@@ -163,10 +169,10 @@ class DivFL(LastUpdates):
         Random draws depend on the seed and the round.
         """
         stochastic = self.greedy == "stochastic"
-        generator = numpy_generator(self.seed, "sampler", round) if stochastic else None
+        generator = self.draws("sampler", round) if stochastic else None
         chosen = facility_location(self.distances_now, self.cohort_size, generator)
         return sorted(self.eligible[chosen].tolist())
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
-        """With ``last_update``: the update."""
+        """The client's update, if the signal is ``last_update``."""
         return super().extract(weights, current) if self.signal == "last_update" else {}

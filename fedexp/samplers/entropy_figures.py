@@ -24,12 +24,12 @@ from fedexp.samplers.correlation import spearman
 
 
 def entropy_scatter(clients: Tensor, true: Tensor, estimated: Tensor) -> Figure:
-    """Estimated against true label entropy; one point for each client.
+    """A scatter plot of estimated against true label entropy, with one point for each client.
 
     Args:
-        clients: [n] their numbers.
+        clients: [n] the numbers of the clients.
         true: [n] entropy of each client's labels in nats.
-        estimated: [n] HiCS-FL's estimate of it.
+        estimated: [n] HiCS-FL's estimate of this entropy.
     """
     rho = spearman(true, estimated)
     data = columns(client=clients, true_nats=true, estimated_nats=estimated)
@@ -44,12 +44,12 @@ def entropy_scatter(clients: Tensor, true: Tensor, estimated: Tensor) -> Figure:
 
 
 def entropy_bars(clients: Tensor, true: Tensor, estimated: Tensor) -> Figure:
-    """True and estimated label entropy of each client, side by side (HiCS-FL, Figs. 9-12).
+    """Bars of the true and estimated label entropy of each client (HiCS-FL, Figs. 9-12).
 
     Args:
-        clients: [n] their numbers.
+        clients: [n] the numbers of the clients.
         true: [n] entropy of each client's labels in nats.
-        estimated: [n] HiCS-FL's estimate of it.
+        estimated: [n] HiCS-FL's estimate of this entropy.
     """
     data = columns(client=clients, true_nats=true, estimated_nats=estimated)
     figure = DataFigure(data, (width(len(clients)), 3.4))
@@ -65,12 +65,12 @@ def entropy_bars(clients: Tensor, true: Tensor, estimated: Tensor) -> Figure:
 
 
 def membership_heatmap(memberships: Mapping[int, Tensor], clients: Tensor) -> Figure:
-    """The cluster of each client in each round; blank for rounds without clusters.
+    """A heatmap of the cluster of each client in each round; blank for rounds without clusters.
 
     Args:
-        memberships: round -> [n] cluster of each client, numbered by mean estimated entropy, lowest
-            first; negative for none.
-        clients: [n] their numbers.
+        memberships: round -> [n] cluster of each client, or a negative number for a client without
+            cluster. Cluster 0 has the lowest mean estimated entropy, cluster 1 the next lowest.
+        clients: [n] the numbers of the clients.
     """
     rounds = range(min(memberships), max(memberships) + 1)
     table = np.full((len(clients), len(rounds)), -1)

@@ -16,14 +16,17 @@ Scale = Literal["fixed", "client"]
 
 
 def estimated_entropy(bias_updates: Tensor, temperature: float, scale: Scale = "fixed") -> Tensor:
-    """H_k = entropy(softmax(delta_b_k / temperature)) (HiCS-FL Eq. 7), in nats.
+    """Estimate the label entropy H_k of each client from its update of the output layer's bias.
+
+    delta_b_k is this update. H_k = entropy(softmax(delta_b_k / temperature)) (HiCS-FL Eq. 7), in
+    nats.
 
     Args:
         bias_updates: delta_b [N, C].
         temperature: positive; a smaller temperature gives lower estimates.
-        scale: ``fixed``: as in the paper. ``client``: each delta_b_k is first divided by its
-            length, so that the estimate depends on its direction alone. A delta_b_k of zero stays
-            zero, and its entropy is ln C.
+        scale: with ``fixed`` delta_b_k is used as in the paper. With ``client`` each delta_b_k is
+            first divided by its norm, so that the estimate depends on its direction alone. If
+            delta_b_k is zero, it stays zero, and its entropy is ln C.
 
     Returns:
         [N] float64, 0 to ln C.
@@ -35,7 +38,7 @@ def estimated_entropy(bias_updates: Tensor, temperature: float, scale: Scale = "
 
 
 def label_entropy(class_counts: Tensor) -> Tensor:
-    """[N] float64: the entropy of each client's labels in nats, given [N, C] counts."""
+    """The entropy in nats of each client's labels, [N] float64, from class counts [N, C]."""
     counts = class_counts.to(torch.float64)
     return _entropy(counts / counts.sum(dim=1, keepdim=True).clamp(min=1))
 
@@ -45,8 +48,8 @@ class Profiles:
     """The quantities of n clients that HiCS-FL compares.
 
     Attributes:
-        entropies: H [n] float64, estimated.
-        updates: [n, D] vectors for the angles; delta_b in the paper.
+        entropies: [n] float64 estimated label entropies H.
+        updates: [n, D] the vectors whose angles are compared, in the paper delta_b.
     """
 
     entropies: Tensor
@@ -60,31 +63,43 @@ class Profiles:
 
 
 def distances_between(rows: Profiles, columns: Profiles, lam: float) -> Tensor:
-    """lam * angle + (1 - lam) * |H_u - H_k| (HiCS-FL Eq. 9) between n ``rows`` and m ``columns``.
+    """The distance of each client in ``rows`` from each client in ``columns`` (HiCS-FL Eq. 9).
+
+    The distance of clients u and k is lam * angle + (1 - lam) * |H_u - H_k|.
 
     Returns:
-        [n, m] float64.
+        [n, m] float64, for n rows and m columns.
     """
     gaps = (rows.entropies.unsqueeze(1) - columns.entropies).abs_()
     return angles_between(rows.updates, columns.updates).mul_(lam).add_(gaps, alpha=1 - lam)
 
 
 def distances_within(profiles: Profiles, lam: float) -> Tensor:
-    """[n, n] float64 ``distances_between`` n clients, symmetric, zero on the diagonal."""
+    """The distances [n, n] float64 among n clients, symmetric and zero on the diagonal."""
     distances = distances_between(profiles, profiles, lam)
     return ((distances + distances.T) / 2).fill_diagonal_(0)
 
 
 def cluster_means(entropies: Tensor, clusters: Tensor) -> Tensor:
-    """[M] float64: the mean of ``entropies`` [N] in each of the ``clusters`` [N], 0 to M-1."""
+    """The mean entropy of each of M clusters, [M] float64.
+
+    Args:
+        entropies: [N] entropy of each client.
+        clusters: [N] cluster of each client, 0 to M-1.
+    """
     means: Tensor = clusters.bincount(entropies.to(torch.float64)) / clusters.bincount()
     return means
 
 
 def by_mean_entropy(entropies: Tensor, clusters: Tensor) -> Tensor:
-    """Renumber ``clusters`` [N] from 0 to M-1 by their mean ``entropies`` [N], lowest first.
+    """Renumber the clusters by their mean entropy, lowest first.
 
-    The result is int64 [N].
+    Args:
+        entropies: [N] entropy of each client.
+        clusters: [N] cluster of each client, 0 to M-1.
+
+    Returns:
+        [N] int64, the new number of each client's cluster, 0 to M-1.
     """
     ranks = cluster_means(entropies, clusters).argsort(stable=True).argsort()
     return ranks[clusters]
@@ -98,22 +113,22 @@ def draw_cohort(
     cohort_size: int,
     generator: np.random.Generator,
 ) -> list[int]:
-    """Draw K different clients: for each, first a cluster, then a client of this cluster.
+    """Draw K different clients: for each one first a cluster, then a client of this cluster.
 
     The probability of cluster m is proportional to exp(gamma * mean H in cluster m) (HiCS-FL Eq.
     10). Within a cluster the odds are proportional to n_k. A cluster without remaining clients is
     not drawn.
 
     Args:
-        entropies: H [N].
-        clusters: [N] int64 labels 0 to M-1, none empty.
+        entropies: [N] label entropies H.
+        clusters: [N] int64 labels 0 to M-1. Each cluster has a client.
         sizes: n_k [N], positive.
         gamma: with 0 all clusters have the same probability.
         cohort_size: K, at most N.
-        generator: decides the draw.
+        generator: makes the random draws.
 
     Returns:
-        K numbers below N, in the order drawn.
+        The indices of the K drawn clients, in the order of the draws.
     """
     # Exponential variables with rates n_k sort the clients of a cluster like draws without
     # replacement with odds proportional to n_k.
@@ -134,9 +149,10 @@ def draw_cohort(
 
 
 def _smallest(keys: np.ndarray, clusters: np.ndarray, most: int) -> np.ndarray:
-    """The positions of the ``most`` smallest keys [N] in each of the ``clusters`` [N], 0 to M-1.
+    """The positions of the ``most`` smallest ``keys`` [N] of each cluster.
 
-    Only these keys are sorted later; in a large population they are few.
+    ``clusters`` [N] has the cluster of each key, 0 to M-1. Only the smallest keys are sorted later;
+    in a large population they are few.
     """
     # Sorting integers of 16 bits takes time proportional to their number.
     small = clusters.astype(np.uint16) if clusters.max() < 2**16 else clusters
@@ -150,6 +166,6 @@ def _smallest(keys: np.ndarray, clusters: np.ndarray, most: int) -> np.ndarray:
 
 
 def _entropy(shares: Tensor) -> Tensor:
-    """[N] entropy in nats of each row of ``shares`` [N, C]; a share of 0 adds nothing."""
+    """The entropy [N] in nats of each row of ``shares`` [N, C]; a share of 0 adds nothing."""
     entropies: Tensor = torch.special.entr(shares).sum(dim=1)
     return entropies

@@ -1,9 +1,9 @@
 """HiCS-FL (Chen and Vikalo, arXiv 2310.00198): cohorts from clusters of similar clients.
 
 Local training updates the bias of the output layer. The update shows how balanced a client's
-labels are: with unbalanced labels few entries grow, and the entropy of their softmax is low.
-Clients with similar updates are similar. In early rounds, clusters with high entropy are drawn more
-often.
+labels are: with unbalanced labels few entries grow, and the entropy of the update's softmax is low.
+Clients with similar updates are in the same cluster. In early rounds, clusters with high entropy
+are drawn more often.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from fedexp.compatibility.traits import DRAWS_BY_SIZE
+from fedexp.compatibility.traits import DRAWS_BY_SIZE, SHORTENS_STEPS, TAKES_STALE
 from fedexp.core.client_protocol import Client
 from fedexp.core.description import Description
 from fedexp.core.forward import Forward
@@ -44,55 +44,71 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+_SHORTENED = (
+    "sampler=hics: staleness shortens the updates that tell the clients' entropies, so that late "
+    "clients look balanced; use sampler.scale=client or coordination.staleness=constant"
+)
+
+
 class HiCS(Sampler):
-    """Clusters of clients with similar updates, drawn by their estimated label entropy.
+    """Clusters clients with similar updates, and prefers clusters with high label entropy.
 
-    Warm-up: the first ceil(N / K) rounds select every client once. N is the number of clients with
-    data; if K does not divide N, the last of these rounds has a smaller cohort. After that, each
-    round clusters all clients by their latest signals. A client whose update never arrived has a
-    zero signal, whose entropy is the largest possible: it is likely to be selected soon. A signal
-    that is not finite is ignored.
+    The first ceil(N / K) rounds are the warm-up: they select every client one time. N is the number
+    of clients with data. If K does not divide N, the last of these rounds has a smaller cohort.
+    After the warm-up, each round clusters all clients by their latest signals. A client whose
+    update never arrived has a zero signal. The entropy of a zero signal is the largest possible, so
+    such a client is likely to be selected soon. A signal that is not finite is ignored.
 
-    In a large population ``warm_up_rounds`` should end the warm-up earlier. The clients that were
-    not selected in it have zero signals. They are equal, so they are in one cluster. They cost a
-    few passes over N numbers in each round. The remaining time of a round grows with the number n
-    of known clients: with n^3 up to ``exact_up_to`` clients, then with n times ``landmarks``.
+    In a large population ``warm_up_rounds`` should end the warm-up earlier. The clients that the
+    warm-up did not select have zero signals. These signals are equal, so these clients are in one
+    cluster. They cost a few passes over N numbers in each round. The remaining time of a round
+    grows with the number n of known clients: with n^3 up to ``exact_up_to`` clients, then with n
+    times ``landmarks``.
 
-    Memory at the server: N C numbers; with ``angle_on=head`` also N D, with D the head's size.
+    The server needs memory for N C numbers. With ``angle_on=head`` it needs N D numbers more, where
+    D is the size of the head.
 
     Args:
-        signal: the substitute for delta_b, the update of the output layer's bias. ``bias``: the
-            update itself, from the sent weights. ``virtual_bias``: the update that plain SGD would
-            give a bias, measured during local training; it works with every head and adds C numbers
-            to the upload. ``weight_rowmean``: the row means of the update of the head's weight
-            matrix, from the sent weights (released code). ``auto``: ``bias`` if the head has a
-            trained and shared bias, else ``class_counts``. ``class_counts``: clients send their
-            class counts, C numbers, as FedNH's and FedSC's clients do anyway; the entropy is exact.
-            ``labels``: an oracle that knows the class counts of all clients before they send
+        signal: the client's signal: delta_b, the update of the output layer's bias, or a
+            substitute.
+            ``bias`` is the update itself, from the sent weights.
+            ``virtual_bias`` is the update that plain SGD would give a bias, measured during local
+            training. It works with every head and adds C numbers to the upload.
+            ``weight_rowmean`` has the row means of the update of the head's weight matrix, from the
+            sent weights (released code).
+            ``class_counts`` means that clients send their class counts, C numbers, as FedNH's and
+            FedSC's clients do anyway. The entropy is then exact.
+            ``auto`` means ``bias`` if the head has a trained and shared bias, else
+            ``class_counts``.
+            ``labels`` is an oracle that knows the class counts of all clients before they send
             anything. Cohorts then depend on training only with ``angle_on=head``.
-        temperature: temperature of the softmax in the entropy; it should be as large as typical
-            entries of the updates. Unused with ``class_counts`` and ``labels``.
-        scale: ``fixed`` (paper): one temperature for all updates; when updates become short, all
-            clients look balanced. ``client``: each update is first divided by its length, so its
-            length does not matter; see ``estimated_entropy``.
+        temperature: temperature of the softmax in the entropy. It should be as large as typical
+            entries of the updates. It is not used with ``class_counts`` and ``labels``.
+        scale: with ``fixed``, as in the paper, all updates have the same temperature. When the
+            norms of the updates become small, all clients look balanced. With ``client`` each
+            update is first divided by its norm, so the norm does not matter; see
+            ``estimated_entropy``.
         lam: weight of the angle in the distance; the entropy has weight 1 - lam.
-        gamma_0: initial preference for high entropy; gamma_t = gamma_0 (1 - t/T).
-        clusters: M, the number of clusters; None: K.
+        gamma_0: initial preference for high entropy. In round t of T it is gamma_0 (1 - t/T).
+        clusters: M, the number of clusters, or None for K clusters.
         linkage_on: see ``ward``; the released code uses ``rows``.
-        exact_up_to: with more clients than this, only ``landmarks`` of them are clustered, drawn
-            anew in each round; every other client joins the nearest cluster.
+        exact_up_to: the largest number of clients that are all clustered. If there are more,
+            ``landmarks`` of them are drawn anew in each round and clustered. Every other client
+            joins the nearest cluster.
         landmarks: number of landmarks; at least M.
-        warm_up_rounds: limit on the warm-up rounds; None: ceil(N / K), as in the paper.
-        refresh: when to replace a client's signal. ``always``: with each update of the client (Alg.
-            1, line 18). ``warm_up``: only with its first update, which comes in the warm-up unless
-            it was lost (released code).
-        warm_up_order: order of the clients in the warm-up: ``random``, or ``client`` by number
-            (released code).
-        angle_on: the vectors whose angles are in the distance. ``signal``: the signals. ``head``:
-            the updates of the head's weight matrix and bias together (released code).
+        warm_up_rounds: limit on the warm-up rounds. If None, the warm-up has ceil(N / K) rounds, as
+            in the paper.
+        refresh: when to replace a client's signal. With ``always`` each update of the client
+            replaces it (Alg. 1, line 18). With ``warm_up`` (released code) only the client's first
+            update does. The first update comes in the warm-up unless it was lost.
+        warm_up_order: order of the clients in the warm-up. It is ``random``, or by number with
+            ``client`` (released code).
+        angle_on: the vectors whose angles are in the distance. With ``signal`` they are the
+            signals. With ``head`` (released code) they are the updates of the head's weight matrix
+            and bias together.
     """
 
-    traits = frozenset({DRAWS_BY_SIZE})
+    traits = frozenset({DRAWS_BY_SIZE, TAKES_STALE})
 
     def __init__(
         self,
@@ -116,9 +132,15 @@ class HiCS(Sampler):
         self.scale = scale
         self.refresh, self.warm_up_order, self.angle_on = refresh, warm_up_order, angle_on
         self.most_warm_up_rounds = warm_up_rounds
+        if scale == "fixed" and signal in ("auto", "bias", "weight_rowmean"):
+            self.discourages = {SHORTENS_STEPS: _SHORTENED}
 
     def setup(self, setting: Setting) -> None:
-        """Find the signal in this head. Raises InputError: it has none, or too few landmarks."""
+        """Find the signal in this head.
+
+        Raises:
+            InputError: the head has no such signal, or there are too few landmarks.
+        """
         super().setup(setting)
         self.rounds = setting.rounds
         self.classes_of = setting.classes_of
@@ -143,7 +165,7 @@ class HiCS(Sampler):
         if self.signal == "labels":
             self.signals = setting.all_class_counts("sampler.signal=labels").float()
         self.head_updates = torch.zeros(setting.num_clients, head_size)
-        # The clients in the figures; clusters are recorded for these clients only.
+        # The clients in the figures. The clusters of other clients are not stored.
         self.shown = evenly_spaced(torch.arange(setting.num_clients), MOST_SHOWN)
         self.memberships: dict[int, Tensor] = {}
         self._clusters_found: int | None = None
@@ -151,7 +173,7 @@ class HiCS(Sampler):
     # The server's half.
 
     def select(self, round: int) -> list[int]:
-        """In the warm-up the next clients of a fixed order, then a draw by clusters.
+        """Select the next clients of a fixed order in the warm-up; later draw by clusters.
 
         The draw depends only on the clusters, the seed and the round.
         """
@@ -160,7 +182,7 @@ class HiCS(Sampler):
             return self._warm_up(round)
         if self.cohort_size == len(self.eligible) < len(self.with_data):
             return sorted(self.eligible.tolist())
-        entropies, clusters = self._clustered(numpy_generator(self.seed, "landmarks", round))
+        entropies, clusters = self._clustered(self.draws("landmarks", round))
         self._record_clusters(round, clusters)
         cohort = draw_cohort(
             entropies,
@@ -168,16 +190,16 @@ class HiCS(Sampler):
             torch.from_numpy(self.sizes),
             self.gamma(round),
             self.cohort_size,
-            numpy_generator(self.seed, "sampler", round),
+            self.draws("sampler", round),
         )
         return sorted(self.eligible[cohort].tolist())
 
     def gamma(self, round: int) -> float:
-        """gamma_t = gamma_0 (1 - t/T), never negative."""
+        """The preference for high entropy in round t: gamma_0 (1 - t/T), never negative."""
         return self.gamma_0 * max(0.0, 1 - round / self.rounds)
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
-        """From the weights: the signal, and the head's update if the angles need it."""
+        """Compute the signal from the weights, and the head's update if the angles need it."""
         found = self.source.extract(weights, current)
         if self.head_names:
             found["head_update"] = flat_update(weights, current, self.head_names)
@@ -190,7 +212,7 @@ class HiCS(Sampler):
             self._store(update.client, update.extras)
 
     def metrics(self) -> dict[str, float]:
-        """The number of clusters, and how well the estimated entropies rank the clients.
+        """The number of clusters, and the quality of the estimated entropies.
 
         ``sampler/entropy_spearman`` is the rank correlation with the true label entropies, which a
         real server would not know.
@@ -216,7 +238,7 @@ class HiCS(Sampler):
             self.head_updates = state["head_updates"].clone()
 
     def figures(self, memories: Mapping[int, Memory], about: Description) -> dict[str, Figure]:
-        """Also the estimated and true entropies, and the cluster of each client in each round."""
+        """Add figures of the estimated and true entropies, and of the clusters in each round."""
         figures = super().figures(memories, about)
         chosen = self.times_chosen > 0
         known = chosen.nonzero().flatten()
@@ -238,7 +260,7 @@ class HiCS(Sampler):
     def report(self, client: Client, memory: Memory) -> Tensors:
         """The client's signal [C], from which the server estimates its label entropy.
 
-        Empty if the server computes the signal from the sent weights or knows it.
+        The report is empty if the server knows the signal or computes it from the sent weights.
         """
         return self.source.report(client, client.measured(self))
 
@@ -247,17 +269,17 @@ class HiCS(Sampler):
         start = (round - 1) * self.most_chosen
         following = np.roll(self.order, -start)
         present = following[np.isin(following, self.eligible)]
-        most = min(self.most_chosen, len(self.order) - start)
+        most = min(self.cohort_size, len(self.order) - start)
         return sorted(present[:most].tolist())
 
     def _warm_up_order(self) -> np.ndarray:
-        """[n] all clients with data, in the order of their first selection."""
+        """All clients with data [n], in the order in which the warm-up selects them."""
         if self.warm_up_order == "client":
             return self.with_data
         return numpy_generator(self.seed, "warm_up").permutation(self.with_data)
 
     def _clustered(self, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """Estimated entropy [n] and cluster [n] of the clients with data."""
+        """The estimated entropy [n] and the cluster [n] of each client with data."""
         known = torch.ones(len(self.eligible), dtype=torch.bool)
         if len(known) > self.exact_up_to:
             known = self.signals.any(dim=1)[self.eligible]
@@ -277,14 +299,14 @@ class HiCS(Sampler):
         return entropies, by_mean_entropy(entropies, clusters)
 
     def _profiles(self, clients: np.ndarray | None = None) -> Profiles:
-        """The profiles of these clients [n]; None: of all clients with data."""
+        """The profiles of ``clients`` [n], or of all clients with data if it is None."""
         clients = self.eligible if clients is None else clients
         signals = self.signals[clients]
         updates = self.head_updates[clients] if self.head_names else signals
         return Profiles(self._estimates(signals), updates)
 
     def _estimates(self, signals: Tensor) -> Tensor:
-        """[n] estimated label entropies from signals [n, C]; exact if they are class counts."""
+        """Estimate label entropies [n] from signals [n, C]; class counts give exact entropies."""
         if self.source.counts_labels:
             unknown = signals.sum(dim=1, keepdim=True) == 0
             return label_entropy(signals + unknown)
@@ -303,14 +325,14 @@ class HiCS(Sampler):
             self.head_updates[client] = extracted["head_update"].cpu()
 
     def _record_clusters(self, round: int, clusters: Tensor) -> None:
-        """Keep the clusters for the figure; -1 marks a client without data."""
+        """Store the clusters of this round for the figure; -1 marks a client without data."""
         everyone = torch.full((len(self.signals),), -1, dtype=torch.int32)
         everyone[self.eligible] = clusters.to(torch.int32)
         self.memberships[round] = everyone[self.shown]
         self._clusters_found = int(clusters.max()) + 1
 
     def _entropies(self, clients: Tensor) -> tuple[Tensor, Tensor]:
-        """True and estimated label entropies of these clients, a mask [N] or numbers [n]."""
+        """The true and the estimated label entropies of ``clients``: a mask [N] or numbers [n]."""
         true = self.true_entropies[clients]
         if true.isnan().any():  # a client whose classes have not been counted yet
             numbers = clients.nonzero().flatten() if clients.dtype == torch.bool else clients

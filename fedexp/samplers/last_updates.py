@@ -18,20 +18,21 @@ _MOST_CLIENTS = 20_000
 """Largest number of clients; the distances of all pairs take 3 GiB."""
 
 _BLOCK = 16
-"""Number of clients compared at a time: bounds the memory."""
+"""How many clients are compared at a time. It limits the memory that this needs."""
 
 
 class LastUpdates(Sampler):
-    """Keeps each client's last update w_k - w^t, and the distances between these updates.
+    """Stores each client's last update w_k - w^t, and the distances between these updates.
 
     An update is one float32 vector [D] of the shared parameters, without buffers, on the CPU. So
-    the server and each checkpoint hold N D numbers once all clients have trained. A client that has
-    not trained yet has the update zero. An update that is not finite is ignored. A round recomputes
-    only the distances from its cohort: about K N D operations.
+    the server and each checkpoint hold N D numbers when all clients have trained. The update of a
+    client that has not trained yet is zero. An update that is not finite is ignored. A round
+    recomputes only the distances of its cohort to all clients, in about K N D operations.
 
     Attributes:
-        updates: client -> [D], for clients that have trained.
-        distances: [n, n] float64, zero on the diagonal, between the n clients with data, in order.
+        updates: client -> its last update [D], for clients that have trained.
+        distances: [n, n] float64, the distances between the n clients with data, in the order of
+            their numbers; zero on the diagonal.
     """
 
     takes_tokens = True
@@ -39,11 +40,15 @@ class LastUpdates(Sampler):
     distances: Tensor
 
     def distance(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """[n, m] float64 distances of each of ``rows`` [n, D] and each of ``columns`` [m, D]."""
+        """Distance [n, m] float64 of each of ``rows`` [n, D] from each of ``columns`` [m, D]."""
         raise NotImplementedError
 
     def setup(self, setting: Setting) -> None:
-        """Set all updates to zero. Raises InputError: too many clients, or nothing is shared."""
+        """Set all updates to zero.
+
+        Raises:
+            InputError: too many clients have data, or no parameter is shared.
+        """
         super().setup(setting)
         if (clients := len(self.with_data)) > _MOST_CLIENTS:
             raise InputError(
@@ -63,7 +68,7 @@ class LastUpdates(Sampler):
         self.distances = self.distance(zeros, zeros).fill_diagonal_(0)
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
-        """The update, [D]."""
+        """The client's update as one vector [D]."""
         return {"update": self.flatten({n: weights[n] - current[n] for n in self.names})}
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
@@ -78,11 +83,15 @@ class LastUpdates(Sampler):
         return self.distances[places][:, places]
 
     def flatten(self, tensors: Tensors) -> Tensor:
-        """One tensor for each shared parameter as one vector [D], float32."""
+        """Join the tensors of the shared parameters into one vector [D], float32."""
         return torch.cat([tensors[name].flatten().float() for name in self.names])
 
     def replace(self, vectors: Mapping[int, Tensor]) -> None:
-        """Replace these clients' updates by ``vectors`` [D], and recompute their distances."""
+        """Replace the updates of some clients and recompute the distances of these clients.
+
+        Args:
+            vectors: client -> its new update [D].
+        """
         if not vectors:
             return
         self.updates |= {c: v.cpu() for c, v in sorted(vectors.items()) if v.isfinite().all()}
@@ -96,7 +105,7 @@ class LastUpdates(Sampler):
         self.distances.fill_diagonal_(0)
 
     def server_state(self) -> dict[str, Any]:
-        """Also the updates and the distances."""
+        """The state of ``Sampler``, and the updates and the distances."""
         state = {"updates": dict(self.updates), "distances": self.distances.clone()}
         return super().server_state() | state
 
@@ -106,7 +115,7 @@ class LastUpdates(Sampler):
         self.updates, self.distances = dict(state["updates"]), state["distances"].clone()
 
     def _vectors(self, places: Tensor) -> Tensor:
-        """[n, D] last updates; ``places`` [n] are positions in the list of clients with data."""
+        """Last updates [n, D]; ``places`` [n] are positions in the list of clients with data."""
         zero = torch.zeros(self.width)
         clients = self.with_data[places.numpy()].tolist()
         return torch.stack([self.updates.get(client, zero) for client in clients])

@@ -17,7 +17,6 @@ from fedexp.core.client_protocol import Client
 from fedexp.core.forward import Forward
 from fedexp.core.messages import PartUpdate, Tensors
 from fedexp.core.part import Memory, Setting
-from fedexp.core.randomness import numpy_generator
 from fedexp.samplers.base import Sampler
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -151,7 +150,7 @@ class Oort(Sampler):
     def select(self, round: int) -> list[int]:
         """Draws that depend on the seed and the round."""
         self._round = round
-        generator = numpy_generator(self.seed, "sampler", round)
+        generator = self.draws("sampler", round)
         known = ~np.isnan(self.utilities[self.eligible])
         new, trained = self.eligible[~known], self._within_limit(self.eligible[known])
         wanted = math.floor((1 - self.epsilon(round)) * self.cohort_size + 0.5)

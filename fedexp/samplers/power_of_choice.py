@@ -11,7 +11,6 @@ from fedexp.compatibility.traits import DRAWS_BY_SIZE
 from fedexp.core.client_protocol import Client
 from fedexp.core.messages import Tensors
 from fedexp.core.part import Setting
-from fedexp.core.randomness import numpy_generator
 from fedexp.core.training_loss import training_loss
 from fedexp.errors import InputError
 from fedexp.samplers.base import Sampler
@@ -20,13 +19,15 @@ from fedexp.samplers.base import Sampler
 class PowerOfChoice(Sampler):
     """Draws d candidates with odds proportional to n_k; the K with the largest loss take part.
 
-    The loss is the mean cross-entropy of the global model over all training data of a candidate, in
-    eval mode. This is the paper's strategy pi_pow-d; with d = N it always finds the largest losses.
-    Of equal losses the lowest client number wins (in the paper a random client). A client whose
-    loss is NaN comes last. The paper averages the cohort uniformly (``aggregator=uniform``).
+    n_k is the number of samples of client k. The loss is the mean cross-entropy of the global model
+    over all training data of a candidate, in eval mode. This is the paper's strategy pi_pow-d. With
+    d = N it always finds the largest losses. Among candidates with equal losses, the lowest client
+    number is chosen (in the paper a random client). A client whose loss is NaN comes last. The
+    paper averages the cohort uniformly (``aggregator=uniform``).
 
     Args:
-        candidates: d, at least K; at most the number of clients with data. None: 2 K.
+        candidates: d, at least K. If None, d = 2 K. If fewer than d clients have data, all of them
+            are candidates.
     """
 
     takes_tokens = True
@@ -37,7 +38,7 @@ class PowerOfChoice(Sampler):
         self.losses: dict[int, float] = {}
 
     def setup(self, setting: Setting) -> None:
-        """Find d. Raises InputError: d < K."""
+        """Find d. Raises InputError if d < K."""
         super().setup(setting)
         cohort = setting.clients_per_round
         wanted = 2 * cohort if self.wanted is None else self.wanted
@@ -49,15 +50,15 @@ class PowerOfChoice(Sampler):
         self.most_asked = wanted
 
     def candidates(self, round: int) -> list[int]:
-        """A draw without replacement that depends on the seed and the round."""
+        """Draw d clients without replacement. The draw depends on the seed and the round."""
         odds = self.sizes / self.sizes.sum()
-        generator = numpy_generator(self.seed, "sampler", round)
+        generator = self.draws("sampler", round)
         asked = min(self.most_asked, len(self.eligible))
         drawn = generator.choice(self.eligible, asked, replace=False, p=odds)
         return sorted(drawn.tolist())
 
     def answer(self, client: Client) -> Tensors:
-        """``loss``, a float32 scalar."""
+        """The client's ``loss``, a float32 scalar."""
         return {"loss": training_loss(client)}
 
     def observe(self, answers: Mapping[int, Tensors]) -> None:

@@ -2,8 +2,7 @@
 
 from typing import Literal
 
-from fedexp.compatibility.traits import DRAWS_BY_SIZE, UNIFORM_COHORTS
-from fedexp.core.randomness import numpy_generator
+from fedexp.compatibility.traits import DRAWS_BY_SIZE, TAKES_STALE, UNIFORM_COHORTS
 from fedexp.samplers.base import Sampler
 
 
@@ -11,18 +10,20 @@ class Random(Sampler):
     """K different clients, drawn without replacement.
 
     Args:
-        weighting: ``uniform``, or ``samples``: with odds proportional to n_k.
+        weighting: with ``uniform`` all clients have the same odds; with ``samples`` the odds are
+            proportional to the number of samples n_k.
     """
 
     takes_tokens = True
 
     def __init__(self, weighting: Literal["uniform", "samples"]) -> None:
         self.weighting = weighting
-        self.traits = frozenset({UNIFORM_COHORTS if weighting == "uniform" else DRAWS_BY_SIZE})
+        odds = UNIFORM_COHORTS if weighting == "uniform" else DRAWS_BY_SIZE
+        self.traits = frozenset({odds, TAKES_STALE})
 
     def select(self, round: int) -> list[int]:
-        """A draw without replacement that depends on the seed and the round."""
+        """Draw the cohort without replacement. The draw depends on the seed and the round."""
         odds = None if self.weighting == "uniform" else self.sizes / self.sizes.sum()
-        draw = numpy_generator(self.seed, "sampler", round)
+        draw = self.draws("sampler", round)
         cohort = draw.choice(self.eligible, self.cohort_size, replace=False, p=odds)
         return sorted(cohort.tolist())

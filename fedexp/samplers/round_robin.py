@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from fedexp.compatibility.traits import TAKES_STALE
 from fedexp.samplers.base import Sampler
 
 
@@ -12,6 +13,7 @@ class RoundRobin(Sampler):
     """
 
     takes_tokens = True
+    traits = frozenset({TAKES_STALE})
 
     def select(self, round: int) -> list[int]:
         """The next K clients."""

@@ -16,19 +16,20 @@ SignalName = Literal["auto", "bias", "virtual_bias", "weight_rowmean", "class_co
 
 
 class Signal:
-    """C numbers that describe a client's local training.
+    """A client's signal: C numbers that describe its local training.
 
-    A subclass either reads the numbers from the weights or measures and reports them. This base
-    class has no signal.
+    A subclass either computes the numbers from the sent weights at the server, or measures them at
+    the client and sends them. This base class has no signal.
 
     Attributes:
-        counts_labels: whether the numbers are the client's class counts; the entropy is then exact.
+        counts_labels: whether the numbers are the client's class counts. If so, the entropy is
+            exact.
     """
 
     counts_labels: ClassVar[bool] = False
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
-        """Server: ``signal`` [C], if it is computed from the sent weights."""
+        """Server: the ``signal`` [C], if the server computes it from the sent weights."""
         return {}
 
     def measure(self, batch: Forward) -> Tensors:
@@ -36,24 +37,29 @@ class Signal:
         return {}
 
     def report(self, client: Client, measured: Tensors) -> Tensors:
-        """Client: ``signal`` [C], if it must be sent, from the sums of the measured tensors."""
+        """Client: the ``signal`` [C], if it must be sent.
+
+        Args:
+            client: the client.
+            measured: the sums of the tensors of ``measure`` over the steps.
+        """
         return {}
 
 
 class WeightUpdate(Signal):
-    """Local minus global of one weight: a bias [C], or the row means of a matrix [C, d]."""
+    """The update (local minus global) of a bias [C], or its row means for a matrix [C, d]."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
-        """The update of the weight; for a matrix its row means."""
+        """The update of a bias, or the row means of the update of a matrix."""
         step = _step(weights, current, self.name)
         return {"signal": step if step.dim() == 1 else step.mean(dim=1)}
 
 
 class VirtualBias(Signal):
-    """The update that plain SGD would give a bias; the head need not have a bias."""
+    """The update that plain SGD would give a bias. It works for heads without a bias, too."""
 
     def measure(self, batch: Forward) -> Tensors:
         """``residual`` [C]: minus the cross-entropy's gradient with respect to a bias."""
@@ -68,8 +74,8 @@ class VirtualBias(Signal):
 class ClassCounts(Signal):
     """The client's class counts, for heads without a trained bias.
 
-    FedNH's and FedSC's clients send them anyway. The server then knows every label distribution
-    exactly; the update of a bias gives only an estimate.
+    FedNH's and FedSC's clients send their class counts anyway. The server then knows every label
+    distribution exactly; the update of a bias gives only an estimate.
     """
 
     counts_labels = True
@@ -80,20 +86,20 @@ class ClassCounts(Signal):
 
 
 class Labels(Signal):
-    """The oracle: the class counts of all clients, without a message."""
+    """An oracle: the server knows the class counts of all clients without any message."""
 
     counts_labels = True
 
 
 def find_signal(name: SignalName, setting: Setting) -> Signal:
-    """The source of the signal ``name`` for this head.
+    """Find the source of the signal ``name`` for this head.
 
-    ``auto``: the update of a trained and shared bias; without such a bias the class counts. With
-    scaled cosines or a fixed classifier, ``virtual_bias`` and ``weight_rowmean`` do not order
-    clients by their label entropy.
+    ``auto`` is the update of a trained and shared bias, or the class counts if the head has no such
+    bias. If the head uses scaled cosines or a fixed classifier, ``virtual_bias`` and
+    ``weight_rowmean`` do not order clients by their label entropy.
 
     Raises:
-        InputError: the head has no such weight.
+        InputError: the head has no weight from which the signal can be computed.
     """
     if name == "labels":
         return Labels()
@@ -126,7 +132,7 @@ def head_weights(setting: Setting) -> list[str]:
 
 
 def flat_update(weights: Tensors, current: Tensors, names: list[str]) -> Tensor:
-    """Local minus global of the weights ``names`` as one vector, float32."""
+    """The update (local minus global) of the weights ``names`` as one vector, float32."""
     return torch.cat([_step(weights, current, name).flatten() for name in names])
 
 

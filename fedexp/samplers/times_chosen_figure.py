@@ -12,12 +12,13 @@ from fedexp.drawing.style import BAR, legend_above, open_frame, whole_numbers
 def times_chosen_bars(
     times_chosen: Tensor, entropies: Tensor, shown: Tensor | None = None
 ) -> Figure:
-    """How often each client was chosen, and a line at the mean over all clients.
+    """A bar chart of how often each client was chosen, with a line at the mean over all clients.
 
     Args:
-        times_chosen: [N].
+        times_chosen: [N] how often each client was chosen.
         entropies: [n] label entropy of each shown client in nats; saved with the figure.
-        shown: [n] the numbers of the shown clients, all of them chosen at least once; None: all N.
+        shown: [n] the numbers of the shown clients, which were all chosen at least one time. If
+            None, all N clients are shown.
     """
     times = times_chosen.cpu().numpy()
     everyone = torch.arange(len(times))

@@ -1,4 +1,4 @@
-"""Ward's method with one point in place of many equal clients."""
+"""Ward's method with one point that represents many equal clients."""
 
 import numpy as np
 from scipy.cluster.hierarchy import DisjointSet, fcluster
@@ -15,13 +15,14 @@ def ward_beside_equals(
     clusters: int,
     linkage_on: LinkageOn,
 ) -> np.ndarray:
-    """The result of ``ward`` for m points and n equal points, without their [m + n, m + n] matrix.
+    """Cluster m points and n equal points by ``ward``, without a matrix [m + n, m + n].
 
-    The equal points have the distance ``apart`` from each other and D >= ``apart`` from another
-    point; D depends only on the other point. By the Lance-Williams formula, a cluster with distance
-    >= ``apart`` to two equal points also has distance >= ``apart`` to their union. So Ward's tree
-    joins all equal points before one of them joins another point. They enter the tree as one
-    cluster of n points. The square of this cluster's Ward distance from another point is
+    Any two equal points have the distance ``apart``. An equal point has the distance D >= ``apart``
+    from each of the m other points; D depends only on the other point. By the Lance-Williams
+    formula, a cluster with distance >= ``apart`` to two equal points also has distance >= ``apart``
+    to their union. So Ward's tree joins all equal points before one of them joins another point.
+    This function puts the equal points into the tree as one cluster of n points. The square of this
+    cluster's Ward distance from another point is
 
         2 n / (n + 1) * (D^2 - apart^2 (n - 1) / (2 n)).
 
@@ -29,14 +30,14 @@ def ward_beside_equals(
         distances: [m, m] symmetric, zero on the diagonal.
         to_equals: D [m], at least ``apart``.
         apart: distance between two equal points.
-        number: n, at least 1.
+        number: n, the number of equal points, at least 1.
         clusters: the largest number of clusters.
         linkage_on: see ``ward``. With ``rows`` the equal points have n equal columns, too.
 
     Returns:
         [m + 1] int64 labels 0, 1, ...; the last label is for the equal points. If a cut into
         ``clusters`` clusters would divide the equal points, there are fewer clusters. (``ward``
-        would divide them arbitrarily: they all join at one height, and rounding decides.)
+        would divide them arbitrarily: they all join at the same height, so rounding decides.)
     """
     if not len(to_equals):
         return np.zeros(1, dtype=np.int64)
@@ -58,9 +59,10 @@ def _squares(
     number: int,
     linkage_on: LinkageOn,
 ) -> tuple[np.ndarray, float]:
-    """[m + 1, m + 1] squares of Ward's distances, and the height at which the equal points join.
+    """The squares of Ward's distances, and the height at which the equal points join.
 
-    ``ward_beside_equals`` explains the arguments. The last row is for the equal points.
+    ``ward_beside_equals`` explains the arguments. The squares are [m + 1, m + 1]; the last row and
+    the last column are for the equal points.
     """
     if linkage_on == "rows":
         columns = np.column_stack([distances, np.sqrt(number) * to_equals])
@@ -79,13 +81,15 @@ def _squares(
 
 
 def group_tree(squares: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Ward's tree that starts from clusters, as scipy's [n - 1, 4] linkage matrix.
+    """Build Ward's tree over clusters instead of points, as scipy's [n - 1, 4] linkage matrix.
 
-    Nearest-neighbour chain (Murtagh, The Computer Journal 1983) with the Lance-Williams formula;
-    time O(n^2). The last column counts clusters, not points.
+    The algorithm is the nearest-neighbour chain (Murtagh, The Computer Journal 1983) with the
+    Lance-Williams formula; it takes O(n^2) time. The matrix's last column counts the given
+    clusters, not their points.
 
     Args:
-        squares: [n, n] the squares of Ward's distances between the clusters; overwritten.
+        squares: [n, n] the squares of Ward's distances between the clusters. This function
+            overwrites them.
         sizes: [n] number of points in each cluster.
     """
     np.fill_diagonal(squares, np.inf)
@@ -118,7 +122,11 @@ def group_tree(squares: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 
 
 def _in_order(merges: list[tuple[int, int, float]]) -> np.ndarray:
-    """scipy's linkage matrix of merges; a merge names one point of each of its two clusters."""
+    """Turn merges into scipy's linkage matrix.
+
+    Args:
+        merges: triples (one point of the first cluster, one point of the second cluster, height).
+    """
     count = len(merges) + 1
     clusters = DisjointSet(range(count))
     number = list(range(count))  # of each cluster, at the place of the point that represents it

@@ -37,7 +37,7 @@ def try_lock(file: BinaryIO) -> bool | None:
 
 
 def hold(folder: Path) -> BinaryIO:
-    """Lock a temporary folder; while the returned file is open, nobody removes it as abandoned."""
+    """Lock a temporary folder: it is not removed as abandoned while the returned file is open."""
     file = (folder / LOCK).open("wb")
     try_lock(file)
     return file

@@ -4,7 +4,7 @@ A checkpoint is a folder, ``checkpoints/round_0010``:
 
 * ``server.pt``: the global weights and the state of the parts' server halves;
 * ``measures.pt``: the state of the measures, if they have any;
-* ``system.pt``: the simulated time, if there is any;
+* ``system.pt``: the simulated time and the clients in flight, if there are any;
 * ``clients/<number>.pt``: each client's state;
 * ``fixed/<socket>/<name>.pt``: server tensors of a part that never change, if it has any; all
   checkpoints share one file through hard links, if the disk allows them;
@@ -89,7 +89,7 @@ class Checkpoint:
         self,
         server: Server,
         measures: Stateful,
-        system: Stateful,
+        coordination: Stateful,
         store: ClientStore,
         device: torch.device,
         local_clients: Callable[[Sequence[int]], Iterable[int]],
@@ -99,9 +99,9 @@ class Checkpoint:
         Args:
             server: receives its weights and the parts' state.
             measures: receive their state, if they had any.
-            system: receives its state, if it had any.
+            coordination: receives its state, if it had any.
             store: receives the states of this rank's clients.
-            device: for the tensors of measures and clients.
+            device: for the tensors of measures, coordination and clients.
             local_clients: selects this rank's clients from the given ones.
         """
         server.load_state_dict(load(self.folder / SERVER, torch.device("cpu")))
@@ -111,7 +111,7 @@ class Checkpoint:
         if MEASURES in self.files:
             measures.load_state_dict(load(self.folder / MEASURES, device))
         if SYSTEM in self.files:
-            system.load_state_dict(load(self.folder / SYSTEM, torch.device("cpu")))
+            coordination.load_state_dict(load(self.folder / SYSTEM, device))
         paths = [self.folder / name for name in self.files if name.startswith(f"{CLIENTS}/")]
         files = {int(path.stem): path for path in paths}
         for client in local_clients(sorted(files)):

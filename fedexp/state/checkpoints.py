@@ -56,7 +56,7 @@ class Checkpoints:
         seconds: float,
         server: Server,
         measures: Stateful,
-        system: Stateful,
+        coordination: Stateful,
         states: Iterable[tuple[int, ClientState]],
         lines: bytes = b"",
         write: bool = True,
@@ -68,7 +68,7 @@ class Checkpoints:
             seconds: the run's time so far.
             server: its weights and the parts' state are saved.
             measures: their state is saved, if there is any.
-            system: its state is saved, if there is any.
+            coordination: its state is saved, if there is any.
             states: (client, state), one at a time, so that they need not all fit into RAM.
             lines: the content of ``metrics.jsonl``.
             write: whether this rank writes; all other ranks only iterate over ``states``.
@@ -86,7 +86,7 @@ class Checkpoints:
             (unfinished / CLIENTS).mkdir(parents=True)
             digests = {
                 name: write_file(unfinished / name, content)
-                for name, content in self._contents(server, measures, system, states, lines)
+                for name, content in self._contents(server, measures, coordination, states, lines)
             }
             digests |= self._write_fixed(unfinished, server)
             manifest = Manifest(round=round, seconds=seconds, files=digests)
@@ -133,7 +133,7 @@ class Checkpoints:
         self,
         server: Server,
         measures: Stateful,
-        system: Stateful,
+        coordination: Stateful,
         states: Iterable[tuple[int, ClientState]],
         lines: bytes,
     ) -> Iterator[tuple[str, bytes]]:
@@ -143,7 +143,7 @@ class Checkpoints:
         yield SERVER, dump(server.state_dict())
         if state := measures.state_dict():
             yield MEASURES, dump(state)
-        if state := system.state_dict():
+        if state := coordination.state_dict():
             yield SYSTEM, dump(state)
         for client, client_state in states:
             yield f"{CLIENTS}/{client}.pt", dump(vars(client_state))
@@ -176,7 +176,7 @@ class Checkpoints:
         )
 
     def _discard(self, path: Path) -> None:
-        """Delete a checkpoint; after an interrupted deletion the rest does not look complete."""
+        """Delete a checkpoint; if this is interrupted, the rest does not count as a checkpoint."""
         renamed = path.with_suffix(_UNFINISHED)
         os.replace(path, renamed)
         sync(self._folder)

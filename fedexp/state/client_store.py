@@ -33,7 +33,7 @@ class ClientStore:
     """
 
     def __init__(self, remember: Remember, ram_bytes: float, folder: Path | None = None) -> None:
-        self._remember = remember
+        self.remember = remember
         self._open: dict[int, ClientState] = {}
         self._states: RamAndDisk[int, dict[str, Any]] = RamAndDisk(ram_bytes, folder)
         # Client -> names of its non-empty memories and fields, to avoid reading states from disk.
@@ -43,11 +43,11 @@ class ClientStore:
     @property
     def keeps_models(self) -> bool:
         """Whether any local models are kept for personal evaluation."""
-        return self._remember != "off"
+        return self.remember != "off"
 
     def begin_round(self) -> None:
         """Forget the last cohort's models if only the current cohort's models are kept."""
-        if self._remember != "cohort":
+        if self.remember != "cohort":
             return
         for client in self.clients_with_model:
             self._contents[client] -= {_MODEL}
@@ -77,7 +77,7 @@ class ClientStore:
 
     def put(self, client: int, state: ClientState) -> None:
         """Store the state of a client that has no state here yet."""
-        if self._remember == "off":
+        if self.remember == "off":
             state.personal_model = {}
         fields = dict(vars(state))
         contents = frozenset(name for name, held in (fields | state.memories).items() if held)

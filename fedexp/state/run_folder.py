@@ -31,7 +31,10 @@ LOGGER = logging.getLogger(__name__)
 
 FILE_NAME = "run.json"
 IDENTITY = "identity.json"
-"""Name of the copy of ``run.json`` in a checkpoint; it differs, as a checkpoint is not a run."""
+"""Name of the copy of ``run.json`` in a checkpoint.
+
+It is another name, so that a checkpoint's folder is not taken for a run's folder.
+"""
 DATA = "data.json"
 """File with the facts about the data that the trained model needs."""
 PARTITION = "partition.csv"
@@ -52,11 +55,11 @@ class Identity:
     """The content of ``run.json``.
 
     Attributes:
-        config: the checked config of the latest launch.
-        wandb_id: the run's id in W&B; all launches share it.
+        config: the checked config of the run's latest start.
+        wandb_id: the run's id in W&B; a resumed run keeps it.
         headlines: headline -> ``higher`` or ``lower``, whichever is better.
         directions: name or pattern of other metrics -> ``higher`` or ``lower``.
-        known: whether an earlier launch wrote this file.
+        known: whether the file is from an earlier start of the run.
     """
 
     config: Mapping[str, Any]
@@ -210,8 +213,8 @@ def objective(summary: Mapping[str, Any], metric: str) -> float:
 def find_unfinished(root: Path, config: Config) -> Path | None:
     """The newest run of this config with rounds left to train, two levels below ``root``.
 
-    Skips runs that another process uses, and finished runs without a checkpoint. Also skips each
-    ``run.json`` that cannot be read or is no run's, with a warning.
+    Runs that another process uses are skipped, and so are finished runs without a checkpoint. A
+    ``run.json`` that cannot be read or is not fedexp's is skipped with a warning.
     """
     values = config.model_dump(mode="json")
     for path in sorted(root.glob(f"*/*/{FILE_NAME}"), reverse=True):
@@ -268,7 +271,7 @@ def parse_identity(content: bytes) -> Identity | None:
 
 
 def _is_foreign(path: Path) -> bool:
-    """Whether ``run.json`` is another program's: it is no file, or JSON but not fedexp's."""
+    """Whether ``run.json`` is another program's: not a file, or JSON that fedexp never writes."""
     if path.exists() and not path.is_file():
         return True
     content = _json(path)

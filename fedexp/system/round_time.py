@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fedexp.errors import InputError
 from fedexp.system.devices import Devices
 from fedexp.system.turns import TurnRecord
 
@@ -45,7 +46,15 @@ def round_time(
         deadline: seconds after the start of training at which the round ended for late clients;
             unused if no turn is late.
         start: when the round started, in seconds since the start of the run.
+
+    Raises:
+        InputError: the turns are of an asynchronous run.
     """
+    if any(turn.outcome in ("started", "buffered") for turn in turns):
+        raise InputError(
+            "turns: rows with the outcome started or buffered are of an asynchronous run "
+            "(coordination=buffered), whose times do not follow from the turns of one round"
+        )
     pairs = list(zip(turns, devices.seconds_of(turns), strict=True))
     asked = {turn.client: seconds for turn, seconds in pairs if turn.outcome == "asked"}
     arrived = {turn.client: s for turn, s in pairs if turn.outcome in ("sent", "refused")}

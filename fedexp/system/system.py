@@ -1,6 +1,6 @@
 """The simulated time of a run: the clients' devices, and a clock that adds up the rounds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,19 +83,31 @@ class System:
             self.devices = self._source.draw(num_clients, seed, flops_of_sample)
         self._availability.setup(num_clients, seed)
 
-    def available(self, clients: np.ndarray) -> np.ndarray | None:
+    def available(
+        self, clients: np.ndarray, busy: Collection[int] = (), waits: bool = True
+    ) -> np.ndarray | None:
         """[n] bool: which of ``clients`` [n] can be chosen now; None: all of them.
 
-        If there is none, the clock first advances to the next arrival. Raises InputError if none
-        ever arrives.
+        If there is none, the clock first advances to the next arrival.
+
+        Args:
+            clients: the clients with data.
+            busy: clients that cannot be chosen.
+            waits: whether the clock may advance.
+
+        Raises:
+            InputError: no client ever arrives.
         """
-        if self._availability.is_always:
+        if self._availability.is_always and not busy:
             return None
+        free: np.ndarray = ~np.isin(clients, list(busy))
+        if self._availability.is_always:
+            return free
         for _ in range(_MOST_ARRIVALS):
-            present: np.ndarray = self._availability.present(self.now)[clients]
-            if present.any():
+            present: np.ndarray = self._availability.present(self.now)[clients] & free
+            if present.any() or not waits or not free.any():
                 return present
-            self.now = self._availability.next_arrival(self.now, clients)
+            self.now = self._availability.next_arrival(self.now, clients[free])
         raise InputError(
             f"availability: no client with data became available up to {self.now:g} seconds of "
             "simulated time; make clients available more often"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Outcome = Literal["asked", "sent", "refused", "dropped", "late", "surplus"]
+Outcome = Literal["asked", "sent", "refused", "dropped", "late", "surplus", "started", "buffered"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,10 @@ class TurnRecord:
             cohort ended: ``sent``: its update was accepted; ``refused``: its update was not finite;
             ``dropped``: it dropped out after the download, before training; ``late``: it missed the
             deadline; ``surplus``: enough others were faster. A ``late`` or ``surplus`` client has
-            the samples and steps that it was given.
+            the samples and steps that it was given. If updates may arrive in a later round, a turn
+            has two rows: ``started``: the download, in the round of its start; ``buffered`` or
+            ``refused``: the rest, in the round in which the server takes the update. The seconds
+            of such a round do not follow from its rows.
     """
 
     client: int

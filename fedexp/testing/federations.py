@@ -13,6 +13,7 @@ import torch
 from lightning.fabric import Fabric
 from omegaconf import open_dict
 
+from fedexp.cli.compose import compose
 from fedexp.config.composed import to_dict
 from fedexp.config.keys import flatten, override_key
 from fedexp.config.schema import Config, validate
@@ -23,7 +24,6 @@ from fedexp.runtime.assembly import assemble
 from fedexp.runtime.plan import plan
 from fedexp.state.checkpoints import Checkpoints
 from fedexp.tracking.tracker import Tracker
-from fedexp.train import compose
 
 _T = TypeVar("_T")
 
@@ -60,12 +60,16 @@ def resumed(config: Config, first: Federation) -> Iterator[Federation]:
     """A new federation, restored from a checkpoint of ``first`` after its first round."""
     with tempfile.TemporaryDirectory() as folder, federation_of(config) as second:
         checkpoints = Checkpoints(Path(folder), keep=1)
-        checkpoints.save(1, 0.0, first.server, first.measures, first.system, first.store.states())
+        checkpoints.save(
+            1, 0.0, first.server, first.measures, first.coordination, first.store.states()
+        )
         saved = checkpoints.latest()
         assert saved is not None
         device = second.engine.resources.fabric.device
         clients = second.placement.local_clients
-        saved.restore(second.server, second.measures, second.system, second.store, device, clients)
+        saved.restore(
+            second.server, second.measures, second.coordination, second.store, device, clients
+        )
         second.placement.synchronize()
         yield second
 

@@ -1,7 +1,7 @@
-"""Serial training in which a client's begin and training are interrupted, as in a stack.
+"""Serial training in which another client begins between a client's ``begin`` and its training.
 
-A stack holds clients that train at once, with ``engine=vectorized``: all of them begin before any
-of them trains."""
+It imitates a stack of ``engine=vectorized``, in which all clients begin before any of them trains.
+"""
 
 from collections.abc import Callable
 
@@ -17,10 +17,10 @@ from fedexp.testing.federations import sent
 
 
 class Interrupted(Serial):
-    """Trains one client after another; begins another client between a client's begin and training.
+    """Trains one client after another, but begins some other client just before each training.
 
-    Afterwards it restores the client's parameters and buffers: a stack keeps nothing else of a
-    client.
+    Then it restores the parameters and buffers of the client to train, because a stack stores
+    nothing else of a client.
     """
 
     def begin(self, client: int, message: Message, state: ClientState) -> ClientModule:

@@ -23,7 +23,7 @@ from fedexp.tracking.tracker import Record, Tracker
 
 _CPU = torch.device("cpu")
 _MEASURED_ROUNDS = "rounds=3"
-"""So that a measure's first, middle and last round differ."""
+"""Three rounds, so that the first, a middle and the last round differ."""
 
 
 def check_measure(*overrides: str, config_dir: str | Path | None = None) -> None:
@@ -31,8 +31,8 @@ def check_measure(*overrides: str, config_dir: str | Path | None = None) -> None
 
     The rules, in this order:
 
-    1. Two runs with the same seed record the same metrics, tables and figures: every random draw
-       has a key. Metrics ``time/*`` may differ.
+    1. Two runs with the same seed have the same metrics, tables and figures: every random draw has
+       a key. Metrics ``time/*`` may differ.
     2. Training is the same to the bit with and without the measure.
     3. A run that is resumed after its first round has the records of an uninterrupted run: the
        state that later rounds need is in ``state_dict``.

@@ -30,8 +30,8 @@ def check_part(
     2. The server's half and the clients' half share only the tensors that they send, so that all
        bytes are counted: the result does not change if the halves are different objects.
     3. A client's update does not depend on the client that trained before.
-    4. A run that is resumed after a round ends with the bits of an uninterrupted run: the server's
-       state is in ``server_state``, a client's state in its memory.
+    4. A run that is resumed after a round gives the result of an uninterrupted run, to the bit: the
+       server's state is in ``server_state``, a client's state in its memory.
     5. A client's local training reads nothing that ``begin`` of another client overwrites: every
        value that differs between clients is a parameter or a registered buffer. This rule is not
        checked if ``engine=vectorized`` refuses the part.

@@ -1,1 +1,1 @@
-"""Tracking: records a run's numbers and pictures, in files and in dashboards."""
+"""Tracking: writes a run's numbers and pictures to files and dashboards."""

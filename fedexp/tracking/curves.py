@@ -13,7 +13,7 @@ from fedexp.tracking.failed_figures import leaving_out
 from fedexp.tracking.tracker import Record, RunInfo, Tracker
 
 _PANELS = {"accuracy": "higher", "loss": "lower"}
-"""What a panel shows: the headlines with this word in their name -> the better direction."""
+"""Word -> the better direction. Each panel has the headlines with one such word in their names."""
 
 
 class Curves(Tracker):

@@ -13,7 +13,7 @@ _REPORTED: WeakSet[Figure] = WeakSet()
 
 @contextmanager
 def leaving_out(name: str, figure: Figure) -> Iterator[None]:
-    """Leave out a figure that cannot be drawn: the first tracker that tries reports it.
+    """In this block, leave out a figure that cannot be drawn; one warning names the figure.
 
     A file that cannot be written is an error of the tracker, not of the figure.
     """

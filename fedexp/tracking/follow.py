@@ -44,8 +44,8 @@ def follow(
         config: the checked config.
         folder: the run's folder.
         launch: how the run was started.
-        run: the content of ``run.json``. None in a process that does not record the run: its
-            tracker does nothing.
+        run: the content of ``run.json``. If None, as in ranks other than the first, the tracker
+            does nothing.
         past: the earlier rounds of a resumed run.
     """
     if run is None:
@@ -74,9 +74,9 @@ def follow(
 
 
 class Guarded(Tracker):
-    """A tracker whose first error becomes a warning and ends its records.
+    """A tracker whose first error becomes a warning; afterwards it gets no more records.
 
-    ``finish`` is called in any case, so that files and connections are closed.
+    ``finish`` is called even after an error, so that files and connections are closed.
     """
 
     def __init__(self, name: str, tracker: Tracker) -> None:

@@ -86,7 +86,7 @@ def parse_metrics(lines: bytes) -> list[dict[str, float]]:
     """The metrics in ``lines`` of a ``metrics.jsonl``, without class accuracies."""
     rounds = []
     for line in lines.splitlines():
-        # Class accuracies, at the end, make up most of a line and are slow to decode: cut off.
+        # Class accuracies make up most of a line and are slow to decode. They are at the end.
         own, _, per_class = line.partition(_BEFORE_CLASSES)
         text = own + b"}" if per_class else line
         metrics = json.loads(text, object_hook=_null_to_nan if b"null" in text else None)

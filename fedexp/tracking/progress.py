@@ -22,9 +22,9 @@ _SHOWN = {
 
 
 class Progress(Tracker):
-    """A bar with rounds, time taken, the latest accuracies and time left.
+    """A progress bar with the round, the elapsed and remaining time, and the latest accuracies.
 
-    The bar is drawn only if standard error is a terminal. In a sweep there is no bar, since jobs
+    The bar is drawn only if standard error is a terminal. In a sweep there is no bar, because jobs
     would overwrite each other's bars.
     """
 
@@ -50,7 +50,7 @@ class Progress(Tracker):
         self._bar.start()
 
     def log(self, record: Record) -> None:
-        """Move the bar; an accuracy that this round did not measure keeps its last value."""
+        """Move the bar; if the round did not measure an accuracy, the bar shows its last value."""
         self._latest |= {name: record.metrics[name] for name in _SHOWN if name in record.metrics}
         self._bar.update(self._task, completed=record.round, latest=_accuracies(self._latest))
 
@@ -70,7 +70,8 @@ def print_report(
     """Print a run's results and folder as a table, or if ``brief`` as one line.
 
     Jobs of a sweep print one line. For a trial of a search, ``objective`` is the only metric in the
-    line: settings are chosen without a look at the test split. None: the line has the accuracies.
+    line, so that nobody chooses settings by the test split. If it is None, the line has the
+    accuracies.
     """
     if brief:
         finals = {name: values["final"] for name, values in summary["metrics"].items()}

@@ -28,10 +28,10 @@ def run_name(run: RunInfo) -> str | None:
 
 
 def columns(run: RunInfo) -> dict[str, str]:
-    """Config group -> its option, under keys that ``run.config`` does not use.
+    """Key -> the chosen option of a config group, for keys that ``run.config`` does not use.
 
-    ``algorithm`` keeps its name. ``data`` becomes ``data_option``, since the config has a key
-    ``data``.
+    The key of the group ``algorithm`` is ``algorithm``. The key of ``data`` is ``data_option``,
+    because the config has a key ``data``.
     """
     return {
         f"{group}_option" if group in run.config else group: option
@@ -56,7 +56,7 @@ def _changes(run: RunInfo) -> Iterator[str]:
 
 
 def _text(value: object) -> str:
-    """A number in its shortest form: 0.30000000000000004 is 0.3; other values as text."""
+    """The value as text; numbers are shortened, so that 0.30000000000000004 becomes 0.3."""
     try:
         return f"{float(str(value)):g}"
     except ValueError:

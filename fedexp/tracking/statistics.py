@@ -10,16 +10,17 @@ _SELECTORS = ("validation/accuracy", "validation/personal_accuracy")
 def headline_statistics(
     history: Sequence[Mapping[str, float]], headlines: Mapping[str, str]
 ) -> dict[str, dict[str, float]]:
-    """``final``, ``best`` and ``mean_last5`` of each headline metric, and ``at_best_validation``.
+    """Headline metric -> its statistics over the rounds (name -> value).
 
     Only rounds that measured a metric count; a metric that was never measured is absent.
 
-    * ``final``: the last value, NaN if it was not finite.
-    * ``best``: over the finite values.
-    * ``mean_last5``: over the last five rounds; absent if none of them measured the metric.
-    * ``at_best_validation``: the value in ``best_round``; absent if that round did not measure it,
-      or without validation data.
-    * ``standard_error``: the standard error of ``final``, for accuracies that are estimates.
+    * ``final`` is the last value, NaN if it was not finite.
+    * ``best`` is the best finite value.
+    * ``mean_last5`` is the mean over the last five rounds. It is absent if none of these rounds
+      measured the metric.
+    * ``at_best_validation`` is the value in ``best_round``. It is absent if that round did not
+      measure the metric, or if there are no validation data.
+    * ``standard_error`` is the standard error of ``final``, for accuracies that are estimates.
 
     Args:
         history: the metrics of every round, in order.
@@ -54,10 +55,10 @@ def best_of(better: str) -> Callable[..., float]:
 
 
 def best_round(history: Sequence[Mapping[str, float]]) -> int | None:
-    """The round, from 1, with the largest ``validation/accuracy``; the first of equal rounds.
+    """The first round, from 1, with the largest ``validation/accuracy``.
 
-    Without a global model ``validation/personal_accuracy`` counts instead. None if neither metric
-    was measured.
+    If that metric was not measured, because there is no global model, it is the first round with
+    the largest ``validation/personal_accuracy``. None if neither metric was measured.
     """
     for name in _SELECTORS:
         measured = {n: row[name] for n, row in enumerate(history, start=1) if name in row}
@@ -102,8 +103,8 @@ def rounds_to_best_of(
 ) -> int | None:
     """Rounds until a run reaches the best value of a baseline run (FedGELA, Table 9).
 
-    For the baseline itself this is the round of its best value; FedGELA's table prints the number
-    of all rounds instead.
+    For the baseline itself the result is the round of its best value. FedGELA's table instead
+    prints the total number of rounds there.
 
     Args:
         baseline: the metrics of every round of the baseline run, in order.
@@ -111,7 +112,8 @@ def rounds_to_best_of(
         metric: a metric in which higher values are better.
 
     Returns:
-        None if the value was never reached, or the baseline never measured a finite one.
+        The round, from 1; None if the run never reaches that value, or if the baseline has no
+        finite value.
     """
     measured = (row[metric] for row in baseline if math.isfinite(row.get(metric, math.nan)))
     return first_round_with(history, max(measured, default=math.inf), metric)

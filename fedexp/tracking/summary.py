@@ -76,7 +76,7 @@ def summarize(
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
-    """SHA-256 of the config without the keys for records, which cannot change results."""
+    """SHA-256 of the config without the keys in ``RECORDS``, which cannot change results."""
     relevant = {key: value for key, value in config.items() if key not in RECORDS}
     canonical = json.dumps(relevant, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(canonical.encode()).hexdigest()

@@ -12,7 +12,7 @@ LOGGER = logging.getLogger(__name__)
 
 
 class TableFiles(Tracker):
-    """Appends each table and log to ``<name>.csv`` in the run's folder; first column: the round.
+    """Appends each table and log to ``<name>.csv`` in the run's folder, after a column ``round``.
 
     NaN is an empty cell. When a run is resumed, rows of the rounds that are trained again are
     deleted.
@@ -42,7 +42,7 @@ def _write(path: Path, mode: str, rows: Iterable[Iterable[Any]]) -> None:
 def _delete_rounds_after(round: int, path: Path) -> None:
     """Delete the rows of later rounds from a table that ``TableFiles`` wrote.
 
-    A file that is no table, perhaps after a power loss, is renamed with a warning.
+    A file that is not such a table, perhaps after a power loss, is renamed with a warning.
     """
     try:
         with path.open(newline="", encoding="utf-8") as file:

@@ -38,12 +38,12 @@ class Record:
     """The results of one round.
 
     Attributes:
-        round: 1 to T; 0 is before training (the partition heatmap).
+        round: 1 to T, or 0 for results before training, such as the heatmap of the partition.
         metrics: name -> value, for example ``global/accuracy``; unmeasured metrics are absent.
         per_class: class name -> accuracy of the global model; empty when not measured.
         figures: name -> figure, for example ``heatmap/partition``.
         tables: name -> table, for example ``clients``: column name -> values.
-        logs: like ``tables``, for files alone.
+        logs: like ``tables``, but written to files only.
     """
 
     round: int
@@ -56,7 +56,7 @@ class Record:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """The run, as the constructor of a tracker gets it.
+    """The facts about a run that the constructor of a tracker gets.
 
     Attributes:
         folder: the run's folder; it exists.
@@ -102,10 +102,10 @@ class Tracker:
     closes_round: bool = False
 
     def log(self, record: Record) -> None:
-        """Record one round. Training waits until it returns."""
+        """Store the results of one round. Training waits until this method returns."""
 
     def finish(self, summary: Mapping[str, Any] | None) -> None:
-        """End the record. ``summary``: the content of ``summary.json``; None if the run failed."""
+        """Called at the end, with the content of ``summary.json``, or None if the run failed."""
 
 
 class Trackers(Tracker):

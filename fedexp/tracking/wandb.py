@@ -56,10 +56,10 @@ class WandbTracker(Tracker):
     Any other failure turns this tracker off. Each failure is reported in one warning.
 
     Args:
-        run: ``run.config`` becomes the W&B config. ``run.choices`` are added under ``choices``, and
-            as columns, by which dashboards group (``run_name.columns``). Unless ``settings`` has a
-            group and a name, they are the sweep's name and ``run_name``.
-        settings: mode, project, names and so on.
+        run: the run's config and choices become the W&B config. Each choice is also a config key of
+            its own, so that dashboards can group runs by it (see ``run_name.columns``).
+        settings: mode, project, names and so on. Without a group, the name of the sweep is the
+            group. Without a name, ``run_name`` makes the name.
     """
 
     closes_round = True
@@ -86,7 +86,7 @@ class WandbTracker(Tracker):
         self._log(record.round, lambda: _row(record))
 
     def finish(self, summary: Mapping[str, Any] | None) -> None:
-        """Add the summary and close the run: as failed when there is no summary."""
+        """Add the summary and close the run; without a summary, W&B marks the run as failed."""
         if self._run is None:
             return
         with self._guard("finishing failed, its last numbers may be missing"):
@@ -196,15 +196,15 @@ def save_report(
 ) -> None:
     """Save the files of a report as the artifact ``report``.
 
-    A W&B run of the job type ``report`` makes it; its inputs are the artifacts of the compared
-    runs' models.
+    A new W&B run of the job type ``report`` saves the artifact. The inputs of this W&B run are the
+    model artifacts of the compared runs.
 
     Args:
         folder: the folder with the report's files.
         entity: W&B user or team.
         project: the project of the compared runs.
         run_ids: W&B's ids of the compared runs.
-        mode: ``offline``: the artifact waits for ``wandb sync`` and has no inputs.
+        mode: if ``offline``, the artifact waits for ``wandb sync``, and the W&B run has no inputs.
 
     Raises:
         InputError: W&B cannot be reached, or the files cannot be read.
@@ -245,8 +245,9 @@ def _stop_service() -> None:
 def _row(record: Record, saved: Mapping[str, Path] = MappingProxyType({})) -> dict[str, Any]:
     """The record of a round in W&B's types.
 
-    Class accuracies become a table. W&B stores each table as a file, so they are logged only in
-    rounds with figures. ``saved`` are figures that an earlier launch drew: name -> file.
+    Class accuracies become a table. W&B stores each table as a file, so class accuracies are logged
+    only in rounds with figures. ``saved`` (name -> file) are the figures that were drawn before the
+    run was resumed.
     """
     import wandb
 

@@ -1,4 +1,4 @@
-"""``fedexp --help``: every table in a line of its own, and no more than two screens of 44 lines."""
+"""``fedexp --help``: every table in a line of its own, and no more than two screens of 46 lines."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def test_it_is_short(template: str) -> None:
     groups, listed = config_groups(SOURCES, ["hydra", "method"]), paper_tables(SOURCES)
     text = template.partition("template: |-\n")[2].partition("footer:")[0]
     lines = len(text.splitlines()) - 2 + len((groups + "\n" + listed).splitlines())
-    assert lines <= 88
+    assert lines <= 92
 
 
 def test_groups_without_a_choice_are_left_out() -> None:

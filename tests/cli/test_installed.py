@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import fedexp
+from fedexp.cli.compose import compose
 from fedexp.cli.help import config_groups
 from fedexp.cli.installed import config_folders
 from fedexp.errors import InputError
-from fedexp.train import compose
 
 ROOT = Path(__file__).parents[2]
 TEMPLATE = ROOT / "docs/template/my_method"

@@ -122,7 +122,7 @@ def test_a_target_of_another_kind_is_not_called(target: str, supplied: tuple[str
             "compression",
             "download",
         ),
-        *("engine", "partition", "model", "data", "optimizer", "schedule"),
+        *("coordination", "engine", "partition", "model", "data", "optimizer", "schedule"),
     ],
 )
 @pytest.mark.parametrize("target", ["subprocess.getoutput", "subprocess.Popen"])

@@ -74,3 +74,9 @@ def test_the_final_runs_of_a_budget_have_its_choice() -> None:
     assert chosen(results, 3)["accuracy"].tolist() == [0.8]
     failed = results[results["trial"] != 2]  # a budget counts the trial that failed
     assert chosen(failed, 2)["accuracy"].tolist() == [0.6]
+
+
+def test_a_cell_with_few_methods_has_no_part_in_the_mean_ranks() -> None:
+    rows = [["small", "b", 1.0], ["large", "a", 1.0], ["large", "b", 2.0], ["large", "c", 3.0]]
+    ranks = by_mean_rank(pd.DataFrame(rows, columns=["cell", "method", "rank"]))
+    assert ranks.to_dict() == {"a": 1.0, "b": 2.0, "c": 3.0}

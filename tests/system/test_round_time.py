@@ -3,6 +3,7 @@
 import pytest
 from three_devices import THREE
 
+from fedexp.errors import InputError
 from fedexp.system.round_time import round_time
 from fedexp.system.turns import Outcome, TurnRecord
 
@@ -63,3 +64,10 @@ def test_surplus_clients_are_not_waited_for() -> None:
 def test_a_round_without_clients_takes_no_time() -> None:
     found = round_time([], THREE, start=3.0)
     assert (found.seconds, found.end, found.idle_share) == (0.0, 3.0, None)
+
+
+def test_turns_of_an_asynchronous_run_are_refused() -> None:
+    turns = [TurnRecord(0, 0, 0, 1000, 0, "started"), TurnRecord(1, 5, 1, 0, 100, "buffered")]
+    for turn in turns:
+        with pytest.raises(InputError, match=r"^turns: .*coordination=buffered"):
+            round_time([turn], THREE)

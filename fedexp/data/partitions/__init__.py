@@ -1,8 +1,8 @@
 """Partitions: which client gets which training samples.
 
-A partition is a pure function of its arguments: any of ``labels`` [n] (class of each sample),
-``users`` [n] (user of each sample), ``num_clients`` N and ``seed``, and its own options. It returns
-a sorted int64 index array for each client. Every sample goes to exactly one client; only
+A partition is a pure function. Its arguments are some of ``labels`` [n] (class of each sample),
+``users`` [n] (user of each sample), ``num_clients`` N and ``seed``, and options of the partition.
+It returns a sorted int64 index array for each client. Every sample goes to exactly one client; only
 ``natural`` may leave out users. A client may be empty.
 """
 

@@ -32,7 +32,7 @@ def dirichlet(
         num_clients: N.
         beta: concentration; the smaller, the more unequal the shares.
         seed: seed of shares and samples.
-        balance: a client that already has n/N samples gets no samples of later classes.
+        balance: if true, a client that already has n/N samples gets no samples of later classes.
         min_size: draw again until every client has at least this many samples.
         min_classes: draw again until every client has at least this many classes.
         max_tries: largest number of draws.

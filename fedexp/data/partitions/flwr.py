@@ -41,15 +41,15 @@ def flwr(
     """Partition the samples with any class of ``flwr_datasets.partitioner``.
 
     The partitioner receives a dataset with the columns ``label`` and, if users are known, ``user``.
-    The rows are shuffled, as in Flower. The partitioner's argument ``num_partitions`` is N. If the
-    config does not set ``partition_by`` and ``seed``, these are ``label`` and a seed of the run.
+    The rows are shuffled, as in Flower. The partitioner's argument ``num_partitions`` is N. By
+    default, ``partition_by`` is ``label``, and ``seed`` follows from the run's seed.
 
     Args:
         labels: [n] class of each sample.
         users: [n] user of each sample, None if unknown.
         num_clients: N; the partitioner must make N partitions.
         seed: seed of the run; gives the order of the rows and the partitioner's seed.
-        partitioner: config node with ``_target_`` and the partitioner's own arguments.
+        partitioner: config node with ``_target_`` and the partitioner's arguments.
 
     Raises:
         InputError: flwr-datasets is not installed, or the partitioner fails, makes another number
@@ -78,7 +78,7 @@ def flwr(
 def _indices(
     partitioner: Any, labels: np.ndarray, users: np.ndarray | None, order: np.ndarray
 ) -> list[np.ndarray]:
-    """For each partition, its sorted indices into ``labels``."""
+    """Run the partitioner; for each partition, return its sorted indices into ``labels``."""
     from datasets import Dataset
 
     columns = {_INDEX: order, _LABEL: labels[order]}
@@ -113,14 +113,17 @@ def _constructor(node: Node) -> Any:
 
 @contextmanager
 def _captured() -> Iterator[list[warnings.WarningMessage]]:
-    """Capture a partitioner's warnings and hide its progress bars, which have no switch."""
+    """Capture a partitioner's warnings; hide its progress bars, which cannot be switched off."""
     with warnings.catch_warnings(record=True) as caught, redirect_stderr(StringIO()):
         warnings.simplefilter("always")
         yield caught
 
 
 def _report(node: Node, caught: list[warnings.WarningMessage]) -> None:
-    """Log each of the partitioner's warnings in one line; once if only the numbers differ."""
+    """Log each of the partitioner's warnings in one line.
+
+    Of warnings that differ only in their numbers, one is logged.
+    """
     texts = [str(each.message) for each in caught if each.category is UserWarning]
     for text in {re.sub(r"\d+", "", text): text for text in texts}.values():
         LOGGER.warning("%s: %s", _name(node), shorten(text, 200, placeholder=" ..."))

@@ -1,4 +1,4 @@
-"""Long-tailed class sizes, made before any partition."""
+"""Give the classes long-tailed sizes before the partition."""
 
 from typing import Annotated
 
@@ -12,8 +12,9 @@ from fedexp.data.split import deal
 def long_tail(labels: np.ndarray, rho: Annotated[float, Field(ge=1)], seed: int) -> np.ndarray:
     """Remove samples so that the class sizes have a long tail (FedSC).
 
-    Class j (in label order) keeps n_max * rho^(-j/(C-1)) random samples, rounded down, at least one
-    and at most all of its samples. n_max is the size of the largest class.
+    Let n_max be the size of the largest of the C classes. Class j (from 0, in label order) keeps
+    n_max * rho^(-j/(C-1)) random samples. This number is rounded down, and it is at least one and
+    at most the size of the class.
 
     Args:
         labels: [n] class of each sample.
@@ -21,7 +22,7 @@ def long_tail(labels: np.ndarray, rho: Annotated[float, Field(ge=1)], seed: int)
         seed: seed of the choice of samples.
 
     Returns:
-        The sorted indices of the kept samples.
+        The sorted indices of the samples that remain.
     """
     sizes = np.bincount(labels)
     classes = np.flatnonzero(sizes)

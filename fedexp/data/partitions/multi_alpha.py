@@ -25,19 +25,20 @@ def multi_alpha(
     """Spread the samples over blocks of clients with different degrees of heterogeneity (HiCS-FL).
 
     The samples are cut into equal parts, one for each alpha. Part i goes to the i-th block of
-    consecutive clients; each class is spread in shares drawn from Dir(alpha_i). Block sizes differ
-    by at most one client. The published rule is ``parts="class_balanced"``, ``balance=True``,
-    ``min_share=0.2``.
+    consecutive clients: each class of the part is spread over the block's clients in shares drawn
+    from Dir(alpha_i). Block sizes differ by at most one client. The published rule is
+    ``parts="class_balanced"``, ``balance=True``, ``min_share=0.2``.
 
     Args:
         labels: [n] class of each sample.
         num_clients: N.
         alphas: Dirichlet concentration of each block.
         seed: seed of parts, shares and samples.
-        parts: ``random``: part sizes differ by at most one sample; ``class_balanced``: the parts'
-            numbers of samples of each class differ by at most one.
-        balance: a client that already has an equal share of its part gets none of the later
-            classes.
+        parts: how to cut the samples. With ``random`` the parts' sizes differ by at most one
+            sample. With ``class_balanced`` their numbers of samples of each class differ by at most
+            one.
+        balance: if true, a client that already has an equal share of its part gets no samples of
+            later classes.
         min_share: draw a block again until each client has this fraction of an equal share.
         max_tries: largest number of draws of a block.
 

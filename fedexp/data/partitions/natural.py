@@ -22,12 +22,12 @@ def natural(
         users: [n] user of each sample.
         num_clients: N.
         seed: seed of the choice of users and of the parts of a user.
-        take: the rule for more than N users. ``random``: N random users; ``first``: the first N in
-            the order of the samples; ``group``: all users, dealt at random into groups of equal
-            size, one group per client.
-        split_users: the rule for fewer than N users. ``none``: an error; ``even``: cut each user at
-            random into parts of equal size, one part per client. The number of a user's parts is in
-            proportion to its samples (largest remainder), at least one.
+        take: the rule for more than N users. ``random`` takes N random users, ``first`` the first N
+            in the order of the samples. ``group`` takes all users and deals them at random into
+            groups of equal size, one group per client.
+        split_users: the rule for fewer than N users. ``none`` raises an error. ``even`` cuts each
+            user's samples at random into parts of equal size, one part per client. A user's number
+            of parts is in proportion to its number of samples (largest remainder), at least one.
 
     Raises:
         InputError: the dataset has no user ids, or fewer users than clients.

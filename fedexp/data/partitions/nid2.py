@@ -25,10 +25,11 @@ def nid2(
         labels: [n] class of each sample.
         num_clients: N.
         seed: seed of the classes and samples of each client.
-        sharing: ``even``: all clients with a class get equally many of its samples, so the last
-            client is the largest. ``equal_sizes``: the last client gets 1/N of each class and the
-            biased clients share the rest; if biased clients have equally many classes, all clients
-            have n/N samples (FedDisco's NID2, which FedSC adopts).
+        sharing: the rule for the samples of a class. ``even`` gives equally many samples to all
+            clients with the class, so the last client is the largest. ``equal_sizes`` gives 1/N of
+            each class to the last client, and the rest to the biased clients with the class. All
+            clients then have n/N samples if the biased clients have equally many classes
+            (FedDisco's NID2, which FedSC adopts).
 
     Raises:
         InputError: there are fewer than two clients.
@@ -44,5 +45,5 @@ def nid2(
     if sharing == "even":
         return share_by_weight(labels, holds, generator)
     weights = holds * biased
-    weights[-1] = holds[:-1].sum(axis=0)  # h biased holders: a share of h / (h + h (N - 1)) = 1/N
+    weights[-1] = holds[:-1].sum(axis=0)  # share with h biased clients: h / (h + h (N - 1)) = 1/N
     return share_by_weight(labels, weights, generator)

@@ -27,11 +27,11 @@ def shards(
         num_clients: N, the x of PxCy.
         classes_per_client: y.
         seed: seed of the classes and samples of each client.
-        holders: how many clients hold a class. ``even``: N*y/C, rounded down or up, drawn at
-            random. ``random``: all clients together have N*y places; the first C places take the
-            classes 0 to C-1, each later place takes a random class that its client lacks. So the
-            numbers of holders and the client sizes are uneven. This is FedGELA's released code; a
-            seed gives the holders that it gives there.
+        holders: how the clients that hold a class are drawn. With ``even`` each class has N*y/C
+            holders, rounded down or up. ``random`` is the rule of FedGELA's released code, with the
+            same result for the same seed: each client has y places, and the first C of all N*y
+            places get the classes 0 to C-1. Each later place gets a random class that its client
+            lacks. So the numbers of holders and the client sizes are uneven.
 
     Raises:
         InputError: y exceeds the number of classes, N*y is smaller than the number of classes, or a
@@ -56,7 +56,7 @@ def shards(
 def _even_holders(
     num_clients: int, num_classes: int, classes_per_client: int, generator: np.random.Generator
 ) -> np.ndarray:
-    """[N, C] bool: each client takes the classes with the fewest holders so far, ties at random."""
+    """Give each client the classes with the fewest holders so far, ties at random; [N, C] bool."""
     holds = np.zeros((num_clients, num_classes), dtype=bool)
     for client in range(num_clients):
         order = np.lexsort((generator.random(num_classes), holds.sum(axis=0)))

@@ -13,9 +13,10 @@ Tries = Annotated[int, Field(gt=0, le=1_000_000)]
 """Largest number of draws before an error."""
 
 Concentration = Annotated[float, Field(gt=0, le=1e100)]
-"""Parameter of a symmetric Dirichlet: near 0 one client gets a whole class; large: even shares.
+"""Parameter of a symmetric Dirichlet distribution.
 
-The upper bound is there because NumPy's shares are NaN at 1e306.
+Near 0, one client gets almost a whole class. A large value gives even shares. The upper bound is
+there because NumPy's shares are NaN at 1e306.
 """
 
 
@@ -31,9 +32,10 @@ def dirichlet_counts(
         sizes: [C] samples of each class.
         num_clients: N.
         beta: concentration.
-        balance: a client that already has n/N samples gets none of the later classes. Shares are
-            drawn for the other clients only; their distribution is that of renormalised shares of
-            all clients. While samples are left, some client has fewer than n/N.
+        balance: if true, a client that already has n/N samples gets no samples of later classes.
+            Shares are drawn for the other clients only. Their distribution is the same as if shares
+            were drawn for all clients and then renormalised. Until all samples are dealt, some
+            client has fewer than n/N.
         generator: draws the shares.
 
     Returns:
@@ -96,7 +98,8 @@ def draw_until(
         where: keys and values that the draws depend on, for the message.
 
     Raises:
-        InputError: no draw has enough; the message names the most that the smallest client had.
+        InputError: in every draw a client has too few samples or classes. The message has the
+            largest numbers of samples and classes that the smallest client had in any draw.
     """
     most_samples = most_classes = 0
     for _ in range(max_tries):

@@ -17,7 +17,7 @@ from fedexp.errors import InputError
 
 @dataclass(frozen=True)
 class Images(Preparation):
-    """Normalises uint8 pixels x: (x / 255 - mean) / std.
+    """Normalises uint8 pixels x to (x / 255 - mean) / std.
 
     Attributes:
         size: [channels, height, width].
@@ -48,7 +48,8 @@ class Images(Preparation):
     def read(self, raw: Any) -> Tensor:
         """Read pixels [n, C, H, W], [n, H, W, C] or (grey) [n, H, W], or a list of images.
 
-        An image is a file or a Pillow image; it gets the model's input size, as in training.
+        An image in a list is a file or a Pillow image. It is brought to the model's input size, as
+        in training.
         """
         if isinstance(raw, Sequence) and raw and isinstance(raw[0], str | Path | Image.Image):
             return torch.from_numpy(np.stack([self._decoded(each) for each in raw]))

@@ -43,7 +43,7 @@ class Numbers(Preparation):
         return f"numbers [n, {', '.join(map(str, self.size))}], {self.precision}"
 
     def read(self, raw: Any) -> Tensor:
-        """Read arrays, tables or nested lists; each row has an input's numbers in their order."""
+        """Read arrays, tables or nested lists; each row has the numbers of one input in order."""
         numbers = as_tensor(getattr(raw, "values", raw), self.form)
         if numbers.is_complex() or not numbers.dim():
             raise InputError(f"predict: takes {self.form}; this is a {numbers.dtype}")

@@ -23,7 +23,7 @@ class Preparation:
     numbers. ``prepare`` computes the model's inputs from this raw tensor. An exported model
     contains ``prepare``; its input is the raw tensor.
 
-    A subclass is a frozen dataclass; its fields are values of JSON.
+    A subclass is a frozen dataclass whose fields have values that JSON can store.
 
     Attributes:
         dtype: type of the raw tensor.
@@ -57,13 +57,13 @@ class Preparation:
 
 
 def from_node(node: Node) -> Preparation:
-    """The preparation that ``Preparation.node`` described. Raises InputError."""
+    """Make the preparation that ``node`` describes. Raises InputError if that is impossible."""
     made: Preparation = build("preparation", node, Preparation)
     return made
 
 
 def as_tensor(raw: Any, form: str) -> Tensor:
-    """Make a tensor of an array, a tensor or nested lists. Raises InputError with ``form``."""
+    """Make a tensor of an array, a tensor or nested lists. An InputError names the ``form``."""
     try:
         return torch.as_tensor(raw)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -72,7 +72,7 @@ def as_tensor(raw: Any, form: str) -> Tensor:
 
 
 def check_shape(raw: Tensor, shape: tuple[int, ...], form: str) -> Tensor:
-    """Return ``raw`` if its shape is [n, *shape]. Otherwise raises InputError with ``form``."""
+    """Return ``raw``. Raises InputError, which names ``form``, if its shape is not [n, *shape]."""
     if raw.shape[1:] != shape or not len(raw):
         raise InputError(f"predict: takes {form}; these are {list(raw.shape)}")
     return raw

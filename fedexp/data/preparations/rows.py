@@ -25,16 +25,19 @@ class Rows(Preparation):
     """Encodes rows with the statistics of the training rows.
 
     A number x becomes (x - mean) / std. A category is one-hot encoded; a missing category, or one
-    that no training row has, becomes all zeros. The raw tensor has the columns of numbers, then the
-    columns of categories. A missing number is NaN. A category is its place in the column's list of
-    categories, or -1 if it is not in the list.
+    that no training row has, becomes all zeros.
+
+    The raw tensor has the columns of numbers, then the columns of categories. In it, a missing
+    number is NaN. A category is represented by its position in the column's list of categories, or
+    by -1 if the list lacks it.
 
     Attributes:
         numbers: the columns of numbers.
         mean: mean of each column of numbers.
         std: standard deviation of each column of numbers.
         categories: column -> its categories in order.
-        missing: ``refuse`` missing values, or replace missing numbers by the training ``mean``.
+        missing: ``refuse`` raises an error for missing values. ``mean`` replaces missing numbers by
+            the training mean.
     """
 
     dtype = torch.float64
@@ -67,7 +70,7 @@ class Rows(Preparation):
         return len(self.numbers) + sum(map(len, self.categories.values()))
 
     def read(self, raw: Any) -> Tensor:
-        """Read a table or a dict with these columns, in any order; further columns are ignored."""
+        """Read a table or a dict with the ``columns`` in any order; further columns are ignored."""
         try:
             table = pd.DataFrame(raw)
         except (TypeError, ValueError) as error:
@@ -79,10 +82,11 @@ class Rows(Preparation):
         return self.encoded(table, "predict")
 
     def encoded(self, table: pd.DataFrame, place: str) -> Tensor:
-        """The raw tensor of a table with these columns; errors name its ``place``.
+        """The raw tensor of a table that has the ``columns``; errors name the ``place``.
 
         Raises:
-            InputError: a cell is no number, or missing values are refused.
+            InputError: a cell of a column of numbers is not a number, or missing values are
+                refused.
         """
         absent = table[self.columns].isna()
         if absent.any(axis=None):
@@ -118,7 +122,7 @@ class Rows(Preparation):
         return np.where(present, found, -1)
 
     def _report(self, absent: pd.DataFrame) -> None:
-        """Report columns with missing values: a warning, or with ``refuse`` an InputError."""
+        """Warn of columns with missing values; raise InputError if ``missing`` is ``refuse``."""
         where = ", ".join(
             f"{name} ({absent[name].sum()}, first in row {absent[name].idxmax()})"
             for name in absent
@@ -138,10 +142,10 @@ class Rows(Preparation):
 
 
 def numbers_of(table: pd.DataFrame, names: Sequence[str], key: str) -> np.ndarray:
-    """[n, m] float64: these columns of numbers; NaN for a missing number. Errors name ``key``.
+    """The m columns ``names`` as numbers, [n, m] float64. A missing number is NaN.
 
     Raises:
-        InputError: a cell is no number.
+        InputError: a cell is not a number. The message names ``key``.
     """
     values = np.empty((len(table), len(names)))
     for place, name in enumerate(names):

@@ -18,7 +18,7 @@ class Characters(Preparation):
     alphabet's last letter.
 
     Attributes:
-        alphabet: different characters.
+        alphabet: the characters, none of them twice.
         length: L, characters of a sequence.
     """
 

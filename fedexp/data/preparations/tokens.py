@@ -64,7 +64,7 @@ class Tokens(Preparation):
 
 
 def padded(sequences: Sequence[np.ndarray], length: int, padding: int) -> np.ndarray:
-    """[n, length] int32: shorter sequences are padded in front with ``padding``."""
+    """Pad shorter sequences in front with ``padding``; returns [n, length] int32."""
     rows = np.full((len(sequences), length), padding, dtype=np.int32)
     for row, ids in zip(rows, sequences, strict=True):
         row[length - len(ids) :] = ids

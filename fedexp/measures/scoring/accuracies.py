@@ -6,6 +6,7 @@ metrics of FedNH and FedGELA then follow by different weights of the classes.
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -18,10 +19,28 @@ KINDS = ("uniform", "local", "test_split", "whole")
 """The accuracies of ``personal_accuracies``."""
 
 
+@dataclass(frozen=True)
+class ClientScores:
+    """The scores of one client's personal model.
+
+    Attributes:
+        accuracies: kind -> accuracy, see ``personal_accuracies``.
+        others: further metrics; only their mean over clients is recorded.
+        correct: [s] bool: whether each sample of ``ScoredSamples.share`` was classified correctly;
+            empty if the whole test split is scored.
+    """
+
+    accuracies: Mapping[str, float]
+    others: Mapping[str, float]
+    correct: Tensor
+
+
 def weighted_accuracy(
     correct_per_class: Tensor, total_per_class: Tensor, weights: Tensor
 ) -> Tensor:
-    """acc_k = sum_c a_k(c) correct_c / sum_c a_k(c) total_c (FedNH, Dai et al., AAAI 2023).
+    """The accuracy of each model k with class weights a_k(c) (FedNH, Dai et al., AAAI 2023).
+
+    It is sum_c a_k(c) correct_c / sum_c a_k(c) total_c.
 
     Args:
         correct_per_class: [K, C] number of test samples of class c that model k classifies
@@ -41,7 +60,7 @@ def weighted_accuracy(
 
 
 def class_weights(kind: str, class_counts: Tensor) -> Tensor:
-    """[K, C] a_k(c) of an accuracy that weights classes, from each client's class counts [K, C]."""
+    """The weights a_k(c) [K, C] of the accuracy ``kind``, from clients' class counts [K, C]."""
     if kind == "uniform":
         return class_counts > 0
     if kind == "local":
@@ -138,8 +157,10 @@ def standard_errors(
     """``personal/standard_error_<kind>`` of each ``personal/accuracy_<kind>`` that is an estimate.
 
     All models are scored on the same samples, so their errors are not independent. The mean over
-    clients is therefore one stratified estimate. Its value for a sample of class c is the mean over
-    clients k of a_k(c) N_c / sum_c' a_k(c') N_c' if model k classifies it correctly, else of 0.
+    clients is therefore one stratified estimate. N_c is the number of test samples of class c, and
+    a_k(c) is the class's weight in the accuracy of client k. The estimate's value for a sample of
+    class c is the mean over clients k of a_k(c) N_c / sum_c' a_k(c') N_c' if model k classifies the
+    sample correctly, else of 0.
 
     Args:
         correct: [K, s] whether each model classified each sample of ``samples.share`` correctly.
@@ -162,15 +183,15 @@ def standard_errors(
 
 
 def stratified_error(values: Tensor, labels: Tensor, totals: Tensor) -> float:
-    """Standard error of the sum over classes of the mean of ``values``, a stratified sample.
+    """Standard error of a sum of class means, which a stratified sample ``values`` estimates.
 
-    sqrt(sum_c (1 - n_c / N_c) s_c^2 / n_c), s_c^2 the sample variance in class c. The sample is
-    drawn without replacement from a finite set (Cochran, Sampling Techniques, Eq. 5.7).
+    The sample has n_c of the N_c elements of class c, drawn without replacement. The error is
+    sqrt(sum_c (1 - n_c / N_c) s_c^2 / n_c), where s_c^2 is the sample variance in class c (Cochran,
+    Sampling Techniques, Eq. 5.7).
 
     Args:
         values: [s].
-        labels: [s] class of each value; n_c values are of class c, at least two unless N_c is 1
-            or 0.
+        labels: [s] class of each value; n_c is at least two, unless N_c is 1 or 0.
         totals: [C] N_c, the number of samples of class c in the finite set.
     """
     variance = 0.0

@@ -43,17 +43,17 @@ class Overlap:
     def __init__(self, engine: Engine, ram_bytes: float) -> None:
         self._engine, self._ram_bytes = engine, ram_bytes
         self._scoring = Scoring(engine)
-        weights = engine.resources.module.weights.values()  # later a stack may hold them
+        weights = engine.resources.module.weights.values()  # now: a stack may hold them later
         self._model_bytes = sum(weight.nbytes for weight in weights)
         threads = partial(torch.set_num_threads, torch.get_num_threads())
         self._thread = ThreadPoolExecutor(1, "evaluation", initializer=threads)
-        self._scoring.scorer.stack_size()  # first: it sets global warning filters
+        self._scoring.scorer.stack_size()  # before the thread: it sets global filters
 
     def keeps_models(self, store: ClientStore) -> bool:
         """Whether the store's personal models can be scored later.
 
-        They cannot if they exceed ``ram_bytes``, or if they must be tuned first: tuning draws
-        random numbers.
+        False if the models exceed ``ram_bytes`` or must be tuned first, because tuning draws random
+        numbers.
         """
         tuned = bool(self._engine.resources.personalization.tuning())
         return not tuned and self._model_bytes * len(store.clients_with_model) <= self._ram_bytes

@@ -53,7 +53,7 @@ class Predictions:
     head_correct: Tensor | None = None
 
     def metrics(self, names: str) -> dict[str, float]:
-        """Accuracy and loss; ``names`` such as ``global/{}`` gives ``global/accuracy``."""
+        """Accuracy and loss; with ``names`` = ``global/{}`` one key is ``global/accuracy``."""
         accuracy = self.correct.double().mean().item()
         return {names.format("accuracy"): accuracy, names.format("loss"): self.loss}
 
@@ -81,8 +81,8 @@ def score(
 ) -> Predictions:
     """Predictions of a model with this head from its z [n, d], logits [n, C] and ``labels`` [n].
 
-    ``score_head``: whether the head's own logits of z are scored, too. ``averaged``: see
-    ``Selection``; None: all samples.
+    If ``score_head``, the head's own logits of z are scored, too. ``Selection`` explains
+    ``averaged``; by default it is n.
     """
     of_head = {n: each[None] for n, each in outputs_of_head(head, z, score_head).items()}
     real = None if averaged is None else (torch.arange(len(z), device=z.device) < averaged)[None]
@@ -102,7 +102,7 @@ def score_rows(
     Args:
         z: [K, n, d].
         logits: [K, n, C].
-        of_head: ``outputs_of_head`` of z, stacked.
+        of_head: the models' ``outputs_of_head``, stacked.
         labels: [n], or [K, n] if the models are scored on different samples.
         real: [K, n] 1 for samples that count in the loss and the class vectors, 0 for others; None:
             all count. If none counts, the loss is NaN and there are no class vectors.

@@ -74,11 +74,12 @@ class ScoredSamples:
         return Selection(index.to(client.test_index.device), averaged)
 
     def hits(self, correct: Tensor, clients: Sequence[ClientData]) -> tuple[Tensor, Tensor]:
-        """(hits [K, C], totals [C] or [K, C]), float64: recall of a class = hits / totals.
+        """Hits [K, C] and totals, [C] or [K, C], of test samples of each class; both float64.
 
-        Hits are the numbers of test samples of each class that each model classified correctly. If
-        only a subset was scored, hits are estimates. With ``own``, hits are the recalls on the
-        client's own test split times the totals; totals are 0 for classes without a sample there.
+        Hits are the numbers of test samples of each class that each model classified correctly, so
+        hits / totals is the recall of a class. If only a subset was scored, hits are estimates.
+        With ``own``, hits are the recalls on the client's own test split times the totals, and
+        totals are 0 for classes without a sample in that split.
 
         Args:
             correct: [K, n] whether each model classified each test sample correctly.

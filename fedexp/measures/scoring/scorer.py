@@ -33,7 +33,7 @@ class Scorer:
 
     @torch.inference_mode()
     def predict(self, personal: bool, samples: Samples | Subset | None = None) -> Predictions:
-        """Predictions of the resident module on ``samples``; None: on the test split.
+        """Predictions of the resident module on ``samples``, by default on the test split.
 
         ``personal``: whether the module holds a personal model, not the global model.
         """

@@ -13,7 +13,9 @@ from fedexp.data.samples import Samples, Subset
 from fedexp.engines.base import Engine
 from fedexp.engines.resources import Resources
 from fedexp.engines.stack import Stack
+from fedexp.measures.scoring.accuracies import ClientScores
 from fedexp.measures.scoring.predictions import Predictions, Select, Selection
+from fedexp.measures.scoring.scored_samples import ScoredSamples
 from fedexp.measures.scoring.scorer import Scorer
 from fedexp.state.client_store import ClientStore
 
@@ -42,7 +44,7 @@ class Scoring:
     ) -> Predictions | None:
         """The global model's predictions on ``samples``; None without a global model.
 
-        Without ``samples`` on the test split.
+        By default the predictions are on the test split.
         """
         if not self.resources.personalization.has_global:
             return None
@@ -50,14 +52,26 @@ class Scoring:
         return self.scorer.predict(personal=False, samples=samples)
 
     def of_newcomers(self, clients: Mapping[int, ClientData]) -> "Scoring":
-        """A scoring of clients that have never taken part; they keep no state.
+        """A ``Scoring`` for clients that have never taken part and keep no state.
 
-        ``clients``: client -> its data; only these clients can be scored.
+        ``clients`` is client -> its data. Only these clients can be scored.
         """
         engine, data = copy(self.engine), copy(self.resources.data)
         data.clients = cast(Sequence[ClientData], clients)
         engine.resources = replace(self.resources, data=data, store=ClientStore("off", math.inf))
         return Scoring(engine)
+
+    def client_scores(
+        self, message: Message, samples: ScoredSamples, tune: bool
+    ) -> Iterator[tuple[int, ClientScores]] | None:
+        """(client, scores) of personal models that are elsewhere; None: the models are here.
+
+        Args:
+            message: a round's global model.
+            samples: the test samples for scoring.
+            tune: whether models are tuned first, if the method tunes.
+        """
+        return None
 
     def score_personal(
         self,

@@ -42,8 +42,8 @@ class StackedScores:
     def size(self) -> int:
         """Number of models that are scored at once; 1 if a stack does not work or is not faster.
 
-        The number is found at the first use, with the resident module, and kept. A model with
-        convolutions on a CPU gets 1: a stack of conv2cifar models takes three times as long there
+        The number is computed at the first use, with the resident module. For a model with
+        convolutions on a CPU it is 1: a stack of conv2cifar models takes three times as long there
         as one model after another.
         """
         if self._size is None:

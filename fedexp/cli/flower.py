@@ -1,0 +1,60 @@
+"""The ``fedexp-flower`` command: a config as an app for Flower."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedexp.errors import InputError
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The ``fedexp-flower`` command; exit code 1 if the config cannot run on Flower."""
+    options = _parse(arguments)
+    from omegaconf import open_dict
+
+    from fedexp.cli.compose import compose  # slow to import
+    from fedexp.config.composed import to_dict
+    from fedexp.config.schema import validate
+    from fedexp.flower.app import App
+    from fedexp.flower.bundle import write_bundle
+    from fedexp.flower.check import without_simulated_measures
+
+    overrides = list(options.overrides)
+    if options.own_data:
+        overrides.append("partition=iid")  # of one client: it gets all samples
+    try:
+        cfg = compose(overrides)
+        choices = {k: v for k, v in cfg.hydra.runtime.choices.items() if not k.startswith("hydra/")}
+        with open_dict(cfg):
+            del cfg["hydra"]
+        config, left_out = without_simulated_measures(validate(to_dict(cfg, overrides)))
+        write_bundle(options.to, App(config, options.own_data, choices, overrides), left_out)
+    except InputError as error:
+        raise SystemExit(f"fedexp-flower: {error}") from None
+    if left_out:
+        print(f"left out, because they look at clients directly: {', '.join(left_out)}")
+    print(f"{options.to}: {options.to / 'README.md'} has the commands that start it")
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="fedexp-flower",
+        description="Writes an app for Flower that runs a config of fedexp on the nodes of a "
+        "federation. It takes all overrides of fedexp.",
+    )
+    add = parser.add_argument
+    add("to", type=Path, metavar="DIR", help="the folder to write; its name is the app's name")
+    add("overrides", nargs="*", metavar="KEY=VALUE", help="overrides, as for fedexp")
+    add(
+        "--own-data",
+        action="store_true",
+        help="each node reads its own dataset; without it, each node has the whole dataset and "
+        "takes one client of the configured partition",
+    )
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    main()

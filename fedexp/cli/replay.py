@@ -1,0 +1,136 @@
+"""The ``fedexp-replay`` command: the simulated time of finished runs on other devices."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fedexp.cli.compose import composed
+from fedexp.cli.report import print_report, read_accuracies
+from fedexp.errors import InputError
+from fedexp.papers.report import PaperReport
+from fedexp.reporting.files import write
+from fedexp.reporting.runs import Run, read_runs
+from fedexp.reporting.statistics import Measures
+
+_SHOWN = ("global/accuracy", "clock/seconds")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The ``fedexp-replay`` command; exit code 1 if no run could be replayed."""
+    options = _parse(arguments)
+    targets = options.targets
+    try:
+        paths, systems = _systems(options.words)
+        runs, problems = _replayed(paths, systems, targets)
+        times = tuple(f"clock/time_to/{target:g}" for target in targets)
+        reached = tuple(n for n in times if any(n in run.history[-1] for run in runs))
+        measures = Measures(metrics=(*_SHOWN, *reached), against="seconds")
+        made = PaperReport.of(runs, problems, options.baseline, measures)
+        print_report(made)
+        if options.to is not None:
+            for path in write(made, options.to):
+                print(path)
+    except InputError as error:
+        raise SystemExit(f"fedexp-replay: {error}") from None
+    for problem in made.problems:
+        print(problem, file=sys.stderr)
+
+
+def _systems(words: Sequence[str]) -> tuple[list[Path], dict[str, dict[str, Any]]]:
+    """Divide the words into folders and devices.
+
+    Returns:
+        The folders, and option -> the ``system`` of a config with it.
+
+    Raises:
+        InputError: there is no folder, no ``system=``, or an override of another key.
+    """
+    overrides = [word for word in words if "=" in word and not Path(word).exists()]
+    paths = [Path(word) for word in words if word not in overrides]
+    if wrong := [each for each in overrides if each.partition("=")[0].split(".")[0] != "system"]:
+        raise InputError(f"{wrong[0]}: only system=OPTION,... and keys of system can be given")
+    chosen = [each for each in overrides if each.startswith("system=")]
+    if len(chosen) != 1 or not paths:
+        raise InputError("needs folders of runs and one system=OPTION,..., such as system=phones")
+    keys = [each for each in overrides if each not in chosen]
+    found = {}
+    for option in chosen[0].removeprefix("system=").split(","):
+        found[option] = composed([f"system={option}", *keys])["system"]
+    return paths, found
+
+
+def _replayed(
+    paths: Sequence[Path], systems: dict[str, dict[str, Any]], targets: Sequence[float]
+) -> tuple[list[Run], list[str]]:
+    """Each run on each system's devices, and a line for each run that cannot be replayed.
+
+    Raises InputError if no run can be replayed.
+    """
+    from fedexp.runtime.replay import replay  # Lightning is slow to import
+
+    runs, problems = read_runs(paths)
+    found = []
+    for run in runs:
+        try:
+            for option, system in systems.items():
+                history = replay(run.folder, run.config, system, run.history, targets)
+                found.append(_on(run, option, system, history, targets))
+        except InputError as error:
+            problems.append(str(error))
+    if not found:
+        raise InputError("\n".join(problems) or "no folder given")
+    return found, problems
+
+
+def _on(
+    run: Run,
+    option: str,
+    system: dict[str, Any],
+    history: list[dict[str, float]],
+    targets: Sequence[float],
+) -> Run:
+    """The run with these devices and metrics."""
+    others = tuple(each for each in run.overrides if not each.startswith("system"))
+    return replace(
+        run,
+        config={**run.config, "system": system},
+        choices={**run.choices, "system": option},
+        overrides=(*others, f"system={option}"),
+        history=history,
+        headlines={**run.headlines, **{f"clock/time_to/{each:g}": "lower" for each in targets}},
+        directions={**run.directions, "clock/*": "lower"},
+    )
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="fedexp-replay",
+        description="Finds the simulated time of finished runs on other devices, without training "
+        "again: fedexp-replay multirun/DATE/TIME system=phones,hospitals --targets 0.8,0.9",
+    )
+    add = parser.add_argument
+    add(
+        "words",
+        nargs="+",
+        metavar="PATH... system=OPTION,...",
+        help="runs, sweeps or folders of them; the devices; keys such as system.file=my.csv",
+    )
+    add("--to", type=Path, metavar="DIR", help="write a report and its figures to this folder")
+    add(
+        "--targets",
+        type=read_accuracies,
+        default=(),
+        metavar="0.8,0.9",
+        help="count the simulated seconds to these global accuracies",
+    )
+    add("--baseline", metavar="KEY=VALUE", help="compare with these runs: algorithm=fedavg")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    main()

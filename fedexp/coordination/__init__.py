@@ -1,0 +1,1 @@
+"""When clients get the global model, and when the server steps."""

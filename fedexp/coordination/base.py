@@ -1,0 +1,68 @@
+"""The contract of coordination; the base class is the synchronous round."""
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from fedexp.core.messages import Message, Update
+from fedexp.core.part import Setting
+from fedexp.engines.base import Engine
+from fedexp.measures.exchange import Exchange
+from fedexp.samplers.request import Request, Selected
+from fedexp.system.round_time import RoundTime
+from fedexp.system.system import System
+
+Select = Callable[[Message, Request], Selected]
+"""Chooses the clients that get the message."""
+
+
+class Coordination:
+    """Decides when clients get the global model, and which updates a server step takes.
+
+    The base class is ``coordination=synchronous``: a cohort gets the model, and the server steps
+    when its updates are in. A round is a server step in every subclass, too.
+
+    Attributes:
+        traits: see ``fedexp.compatibility``.
+        needs: trait -> the error if no other component has it.
+        forbids: trait -> the error if another component has it.
+        system: the simulated devices and the clock, after ``setup``.
+    """
+
+    traits: frozenset[str] = frozenset()
+    needs: Mapping[str, str] = MappingProxyType({})
+    forbids: Mapping[str, str] = MappingProxyType({})
+    system: System
+
+    def check(self, clients_per_round: int, system: System) -> None:
+        """Raise InputError if a key does not fit K or ``system``; called before data is read."""
+
+    def setup(self, setting: Setting, system: System) -> None:
+        """Called once, before the first round."""
+        self.system = system
+
+    def updates(self, exchange: Exchange, select: Select, engine: Engine) -> Iterable[Update]:
+        """The updates that the next server step takes.
+
+        Args:
+            exchange: the traffic of the round, with the message to the clients that start now.
+            select: chooses clients.
+            engine: trains clients.
+        """
+        return engine.train(select(exchange.message, Request()).training, exchange.message)
+
+    def advance(self, exchange: Exchange) -> RoundTime | None:
+        """Advance the clock to the server step; None without simulated time."""
+        return self.system.advance(exchange.turns)
+
+    def metrics(self) -> dict[str, float]:
+        """Metrics of the last round, for the log: name -> value."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The clock and all that a resumed run needs, for a checkpoint."""
+        return self.system.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of ``state_dict``; the tensors are on the run's device."""
+        self.system.load_state_dict(state)

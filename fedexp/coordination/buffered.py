@@ -1,0 +1,223 @@
+"""Asynchronous federated learning with a buffer of updates (FedBuff), or without one (FedAsync)."""
+
+from collections.abc import Iterator
+from itertools import count
+from types import MappingProxyType
+from typing import Any, Literal
+
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
+
+from fedexp.compatibility.traits import (
+    CHOOSES_BY_DEVICE,
+    DRAWS_REPEATEDLY,
+    EXPECTS_CURRENT,
+    SEVERAL_PROCESSES,
+    SHORTENS_STEPS,
+    SIMULATED_TIME,
+)
+from fedexp.coordination.base import Coordination, Select
+from fedexp.coordination.flights import Departure, Flight, Flights
+from fedexp.coordination.staleness import hinge, polynomial, rebased
+from fedexp.core.messages import Update
+from fedexp.core.part import Setting
+from fedexp.engines.base import Engine
+from fedexp.errors import InputError
+from fedexp.measures.exchange import Exchange
+from fedexp.samplers.request import Request
+from fedexp.system.round_time import RoundTime
+from fedexp.system.system import System
+
+
+class Buffered(Coordination):
+    """K clients are in flight; the server steps when M updates are in its buffer.
+
+    FedBuff (Nguyen et al., AISTATS 2022). At each instant of simulated time first the updates that
+    have ended arrive. When M are in, the server steps at once; further updates of this instant are
+    the first in the next buffer. Then new clients get the current model, so that again K are in
+    flight. A client that is in flight, or has an update in the buffer, is not chosen: a buffer has
+    one update of a client at most. If too few other clients are left, fewer than K are in flight.
+    If nobody is in flight any more, the server steps with fewer than M updates.
+
+    An update that started from w^tau and arrives at w^t is replaced by w^t + s (w_k - w^tau), with
+    the weight s of its staleness t - tau. So with ``aggregator=uniform`` the server's step is
+    (1/M) sum_k s_k (w_k - w^tau_k): FedBuff with the server's learning rate 1. With
+    ``aggregator=momentum``, ``aggregator.lr`` is the server's learning rate; its momentum may be 0.
+    An update that is not stale stays as it is. With equally fast clients and M = K the run equals
+    ``coordination=synchronous`` to the bit.
+
+    FedAsync (Xie et al., 2019) steps with every update, M = 1, and mixes models: with
+    ``step_from=current`` the update is w^t + s (w_k - w^t). The aggregator's learning rate is
+    then the paper's alpha.
+
+    Only the parameters are rebased; buffers stay as sent. Reports of parts are as the client sent
+    them, too: a part with a server half declares that it takes stale updates. An update that is
+    refused counts as one of the M.
+
+    The simulator trains a client before the server's next step, and keeps the update until it
+    arrives. So a client's memory and personal model change before the update arrives. A turn's
+    samples are known before its training, which gives the earliest time of arrival. The clients
+    that started are trained together when one of them could be the next to arrive, or at the step.
+
+    Args:
+        buffer: M, at most K.
+        staleness: s. ``polynomial``: (1 + t - tau)^-``exponent``. ``hinge``: 1 up to ``grace``,
+            then 1 / (``slope`` (t - tau - ``grace``) + 1). ``constant``: 1.
+        exponent: of ``polynomial``.
+        grace: of ``hinge``.
+        slope: of ``hinge``.
+        step_from: the weights from which a stale client's step counts: the ``received`` ones, w^tau
+            (FedBuff), or the ``current`` ones, w^t (FedAsync).
+    """
+
+    needs = MappingProxyType(
+        {
+            SIMULATED_TIME: "coordination=buffered: needs simulated time, to know which update "
+            "arrives first; choose devices, such as system=phones"
+        }
+    )
+    forbids = MappingProxyType(
+        {
+            SEVERAL_PROCESSES: "{other}: coordination=buffered trains in one process; should be 1",
+            EXPECTS_CURRENT: "coordination=buffered: the server half of this {other} may need "
+            "updates that start from the current global model; take another {other} or "
+            "coordination=synchronous",
+            DRAWS_REPEATEDLY: "coordination=buffered: {other} can draw a client several times at "
+            "once; use sampler=random",
+        }
+    )
+
+    def __init__(
+        self,
+        buffer: PositiveInt,
+        staleness: Literal["polynomial", "hinge", "constant"],
+        exponent: NonNegativeFloat,
+        grace: NonNegativeInt,
+        slope: NonNegativeFloat,
+        step_from: Literal["received", "current"],
+    ) -> None:
+        self.buffer, self.staleness, self.step_from = buffer, staleness, step_from
+        self.exponent, self.grace, self.slope = exponent, grace, slope
+        shortens = {SHORTENS_STEPS} if staleness != "constant" else set()
+        self.traits = frozenset({CHOOSES_BY_DEVICE, *shortens})
+        self.flights = Flights()
+        self._departed: list[Departure] = []
+        self._landed: list[Flight] = []
+        self._staleness: list[int] = []
+        self._start = 0.0
+
+    def check(self, clients_per_round: int, system: System) -> None:
+        """Raise InputError if M is larger than K, or if rounds have a deadline."""
+        if system.limits_turns:
+            raise InputError(
+                "coordination=buffered: the server waits for no client; system.deadline and "
+                "system.invite should be null"
+            )
+        if self.buffer > clients_per_round:
+            raise InputError(
+                f"coordination.buffer={self.buffer}: must be at most clients.per_round="
+                f"{clients_per_round}, the number of clients in flight"
+            )
+
+    def setup(self, setting: Setting, system: System) -> None:
+        """Find which weights are parameters."""
+        super().setup(setting, system)
+        self.places = setting.clients_per_round
+        self.parameters = frozenset(setting.parameter_shapes)
+
+    def weight(self, staleness: int) -> float:
+        """s."""
+        if self.staleness == "polynomial":
+            return polynomial(staleness, self.exponent)
+        return hinge(staleness, self.grace, self.slope) if self.staleness == "hinge" else 1.0
+
+    def updates(self, exchange: Exchange, select: Select, engine: Engine) -> Iterator[Update]:
+        """Move through simulated time until M updates have arrived; yield them.
+
+        The clock stands at the time of the server step when the last one was yielded.
+        """
+        self._start, self._landed, self._staleness = self.system.now, [], []
+        missing = self.buffer
+        for selection in count():
+            for flight in self.flights.land(self.system.now, missing):
+                self._landed.append(flight)
+                if flight.update is not None:
+                    missing -= 1
+                    yield self._arrived(flight, flight.update, exchange)
+            if not missing:
+                break
+            self._depart(exchange, selection, select, engine)
+            if any(each.earliest_end <= self.flights.next_end for each in self._departed):
+                self._train(exchange, engine)
+            if not len(self.flights):
+                break
+            self.system.now = self.flights.next_end
+        self._train(exchange, engine)
+
+    def advance(self, exchange: Exchange) -> RoundTime:
+        """The time since the last server step; clients never wait for others."""
+        arrived = [flight for flight in self._landed if flight.update is not None]
+        seconds = {flight.client: flight.end - flight.start for flight in arrived}
+        return RoundTime(self.system.now - self._start, self.system.now, None, seconds)
+
+    def metrics(self) -> dict[str, float]:
+        """The mean staleness of the updates that arrived, and the number of clients in flight."""
+        metrics = {"coordination/in_flight": float(len(self.flights))}
+        if self._staleness:
+            mean = sum(self._staleness) / len(self._staleness)
+            metrics["coordination/staleness"] = mean
+        return metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        """The clock and the flights."""
+        return super().state_dict() | self.flights.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of ``state_dict``."""
+        super().load_state_dict(state)
+        self.flights.load_state_dict(state)
+
+    def _depart(self, exchange: Exchange, selection: int, select: Select, engine: Engine) -> None:
+        """Send the current model to as many new clients as there are free places."""
+        message = exchange.message
+        flying = self.flights.clients | {each.client for each in self._departed}
+        landed = {flight.client for flight in self._landed}
+        request = Request(self.places - len(flying), flying | landed, selection, waits=not flying)
+        chosen = select(message, request)
+        now = self.system.now  # the clock may have waited for clients
+        for client in chosen.clients:
+            trains = client in chosen.training
+            turn = exchange.count_start(client, drops_out=not trains)
+            samples = engine.schedule.samples(client, message.round) if trains else 0
+            end = now + self._seconds(client, samples, turn.download_bytes, 0)
+            if trains:
+                self._departed.append(Departure(client, now, turn.download_bytes, end))
+            else:
+                flight = Flight(client, message.round, now, end, message.weights, None)
+                self.flights.begin(flight)
+
+    def _train(self, exchange: Exchange, engine: Engine) -> None:
+        """Train all clients that have departed, together; now it is known when each arrives."""
+        departed, self._departed = {each.client: each for each in self._departed}, []
+        message = exchange.message
+        for update in engine.train(list(departed), message):
+            start = departed[update.client]
+            sizes = update.samples, start.download_bytes, update.nbytes
+            end = start.time + self._seconds(update.client, *sizes)
+            flight = Flight(update.client, message.round, start.time, end, message.weights, update)
+            self.flights.begin(flight)
+
+    def _seconds(self, client: int, samples: int, download: int, upload: int) -> float:
+        """The seconds of a turn."""
+        assert self.system.devices is not None  # by ``needs``
+        return float(self.system.devices.seconds([client], [samples], [download], [upload])[0])
+
+    def _arrived(self, flight: Flight, update: Update, exchange: Exchange) -> Update:
+        """The update as one of the current round."""
+        message = exchange.message
+        staleness = message.round - flight.round
+        self._staleness.append(staleness)
+        if not staleness:
+            return update
+        base = flight.base if self.step_from == "received" else message.weights
+        weight = self.weight(staleness)
+        return rebased(update, base, message.weights, weight, self.parameters)

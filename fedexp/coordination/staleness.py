@@ -1,0 +1,42 @@
+"""Weights of updates that are stale: their clients started from an earlier global model.
+
+The staleness of an update is t - tau: its client started in round tau, and it arrives in round t. A
+round is a server step. An update that is not stale has weight 1.
+"""
+
+from dataclasses import replace
+
+from fedexp.core.messages import Tensors, Update
+
+
+def polynomial(staleness: int, exponent: float) -> float:
+    """(1 + staleness)^-exponent (Xie et al., 2019; FedBuff has the exponent 1/2)."""
+    return float((1 + staleness) ** -exponent)
+
+
+def hinge(staleness: int, grace: int, slope: float) -> float:
+    """1 up to a staleness of ``grace``, then 1 / (slope (staleness - grace) + 1) (Xie et al.)."""
+    return 1 / (slope * max(staleness - grace, 0) + 1)
+
+
+def rebased(
+    update: Update, base: Tensors, current: Tensors, weight: float, parameters: frozenset[str]
+) -> Update:
+    """The update with w^t + weight (w_k - w) in place of w_k: an update of the current round.
+
+    Buffers, such as BatchNorm's statistics, stay as the client sent them: a variance plus a step
+    could be negative.
+
+    Args:
+        update: the update, with w_k.
+        base: w, the weights that the client's step counts from.
+        current: w^t, the current global weights.
+        weight: factor of the step.
+        parameters: names of the weights that are parameters.
+    """
+    moved = {
+        name: current[name] + weight * (value - base[name])
+        for name, value in update.weights.items()
+        if name in parameters
+    }
+    return replace(update, weights=update.weights | moved)

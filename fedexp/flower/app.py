@@ -1,0 +1,50 @@
+"""The app that all nodes and the server run: one checked config, in one file."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+
+from fedexp.config.schema import Config, validate
+
+FILE = "app.json"
+"""The file in the app's module folder."""
+
+
+@dataclass(frozen=True)
+class App:
+    """A config, and the origin of the clients' data.
+
+    Attributes:
+        config: the checked config.
+        own_data: whether each node reads its own dataset. If not, all nodes have the whole dataset,
+            and each takes the samples of one client of the configured partition.
+        choices: config group -> option, for the record.
+        overrides: the overrides on the command line, for the record.
+    """
+
+    config: Config
+    own_data: bool
+    choices: dict[str, str | None]
+    overrides: list[str]
+
+    @cached_property
+    def version(self) -> str:
+        """A hash of the app and fedexp's version; equal at the server and at all nodes."""
+        content = f"{version('fedexp')} {self.content}"
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+    @property
+    def content(self) -> str:
+        """The content of ``FILE``."""
+        values = vars(self) | {"config": self.config.model_dump(mode="json")}
+        kept = {name: values[name] for name in ("config", "own_data", "choices", "overrides")}
+        return json.dumps(kept, indent=1, sort_keys=True) + "\n"
+
+
+def read_app(folder: Path) -> App:
+    """The app of this module folder."""
+    values = json.loads((folder / FILE).read_bytes())
+    return App(**values | {"config": validate(values["config"])})

@@ -1,0 +1,97 @@
+"""The engine of a server whose clients are on nodes."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from fedexp.core.messages import Message, Tensors, Update
+from fedexp.engines.base import Engine
+from fedexp.engines.resources import Resources
+from fedexp.flower.nodes import Nodes
+from fedexp.flower.refused import RefusedError
+from fedexp.flower.reply import lost_state, read_tensors, read_update
+from fedexp.flower.request import Request, pack_request
+
+_MEMORY = "last received"
+"""Name of the memory in the server's ``ClientStore``: the last round of a received update."""
+
+
+class NodesEngine(Engine):
+    """Sends the round's message to the node of each client and takes the replies.
+
+    Args:
+        resources: the store keeps the last round of each client whose update was received.
+        nodes: reaches the nodes.
+        app: ``App.version``.
+        run: the name of the run.
+        oldest_checkpoint: round -> the round of the oldest checkpoint before it.
+        forgets: whether personal models are kept only until the next round.
+
+    Attributes:
+        nodes, app: the arguments.
+    """
+
+    def __init__(
+        self,
+        resources: Resources,
+        nodes: Nodes,
+        app: str,
+        run: str,
+        oldest_checkpoint: Callable[[int], int],
+        forgets: bool,
+    ) -> None:
+        super().__init__(resources)
+        self.nodes, self.app, self._run = nodes, app, run
+        self._oldest_checkpoint, self._forgets = oldest_checkpoint, forgets
+
+    def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
+        """Yield the updates in the cohort's order; clients that are lost have none."""
+        draws = Counter(cohort)
+        purpose = f"round {message.round}"
+        self.nodes.gather(list(draws), purpose)
+        requests = {k: pack_request(self.request(k, message)) for k in draws}
+        for client, content in self.nodes.ask(requests, "train", purpose):
+            samples = int(self.resources.data.sizes[client])
+            try:
+                update = read_update(content, self.app, client, samples, draws[client], message)
+            except RefusedError as error:
+                self.nodes.warn(purpose, client, f"{error}; its update is left out")
+                continue
+            if lost_state(content):
+                self.nodes.warn(purpose, client, "lost its state and went on from an empty one")
+            if update.is_finite:  # otherwise the client goes on from its state before this round
+                with self.resources.store.open(client) as state:
+                    state.memory(_MEMORY)["round"] = torch.tensor(message.round)
+            yield update
+
+    def probe(self, clients: Sequence[int], message: Message) -> Iterator[tuple[int, Tensors]]:
+        """The sampler's ``answer`` at each client that has a node: (client, answer)."""
+        requests = {k: pack_request(self.request(k, message)) for k in clients}
+        purpose = f"the sampler's question in round {message.round}"
+        for client, content in self.nodes.ask(requests, "query.probe", purpose):
+            try:
+                yield client, read_tensors(content, self.app)
+            except RefusedError as error:
+                self.nodes.warn(purpose, client, f"{error}; its answer is left out")
+
+    def request(self, client: int, message: Message, addressed: bool = True) -> Request:
+        """The request to this client; ``addressed``: with the message to this client alone."""
+        return Request(
+            self.app,
+            self._run,
+            message.to_client(client) if addressed else message,
+            self._last_received(client),
+            self._oldest_checkpoint(message.round),
+            self.nodes.facts,
+        )
+
+    def clients_with_model(self, round: int) -> list[int]:
+        """The clients whose personal model is scored after this round, if they keep it."""
+        trained = self.resources.store.clients_with_state
+        if not self._forgets:
+            return trained
+        return [client for client in trained if self._last_received(client) == round]
+
+    def _last_received(self, client: int) -> int:
+        return int(self.resources.store.memory(client, _MEMORY).get("round", torch.tensor(0)))

@@ -1,0 +1,77 @@
+"""A population's data as one place knows it: the server, or the node of one client."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from fedexp.config.schema import Config
+from fedexp.data.dataset import Describer
+from fedexp.data.federated import ClientData, FederatedData
+from fedexp.data.load import load_data
+from fedexp.data.samples import Subset
+from fedexp.errors import InputError
+
+
+class KnownData(FederatedData):
+    """The sizes of all clients, the samples of some of them, and the test split of this place.
+
+    Args:
+        whole: the dataset of this place.
+        sizes: [N] int64, the number of training samples of each client.
+        clients: client -> its data, of the clients that are here.
+    """
+
+    def __init__(
+        self, whole: FederatedData, sizes: Tensor, clients: Mapping[int, ClientData]
+    ) -> None:
+        vars(self).update({n: v for n, v in vars(whole).items() if n != "class_counts"})
+        self._sizes, self._classes = sizes, whole.description.num_classes
+        nobody = torch.arange(0, device=whole.train.labels.device)
+        self.clients = cast(Sequence[ClientData], clients)
+        self.held_out_clients = {}
+        self.validation = Subset(whole.train, nobody)
+
+    @property
+    def sizes(self) -> Tensor:
+        """[N] int64: the number of training samples of each client."""
+        return self._sizes
+
+    @property
+    def class_counts(self) -> Tensor:  # type: ignore[override]
+        """Raises InputError: parts ask for class counts by ``Setting.all_class_counts``."""
+        raise InputError("the class counts of all clients are not known in a federation on Flower")
+
+    @property
+    def counted(self) -> Tensor:
+        """[0]: no client has class counts from the start."""
+        return torch.arange(0)
+
+    @property
+    def counted_classes(self) -> Tensor:
+        """[0, C] class counts of the clients in ``counted``."""
+        return torch.zeros(0, self._classes, dtype=torch.int64)
+
+    def classes_of(self, clients: Tensor) -> Tensor:
+        """[n, C] NaN: only figures use these class counts, so no client is asked for them."""
+        return torch.full((len(clients), self._classes), torch.nan)
+
+
+def load_place(
+    config: Config, own_data: bool, source: Describer, device: torch.device
+) -> FederatedData:
+    """The dataset of this place, divided among clients as configured.
+
+    With ``own_data`` all of it belongs to client 0. Raises InputError.
+    """
+    if own_data:
+        one = config.clients.model_copy(update={"count": 1, "per_round": 1})
+        config = config.model_copy(update={"clients": one})
+    return load_data(config, source, device)
+
+
+def data_of(client: int, whole: FederatedData, own_data: bool) -> ClientData:
+    """The data of this node's client."""
+    return replace(whole.clients[0 if own_data else client], client=client)

@@ -1,0 +1,111 @@
+"""The client half: what the node of one client does with a request.
+
+Flower makes the ClientApp anew for each message, so each request begins by reading the client's
+state from the node's disk and ends by writing it back.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+
+import torch
+from flwr.app import RecordDict
+
+from fedexp.data.federated import ClientData
+from fedexp.distributed.fabric import make_fabric
+from fedexp.distributed.ranks import Ranks
+from fedexp.engines.threads import restored_threads, set_threads
+from fedexp.errors import InputError
+from fedexp.federation import Federation
+from fedexp.flower.app import App
+from fedexp.flower.known_data import data_of, load_place
+from fedexp.flower.node_states import NodeStates
+from fedexp.flower.own_config import NodeConfig, dataset_digest, with_data
+from fedexp.flower.places import OnOneNode
+from fedexp.flower.reply import Introduction, pack_introduction, pack_tensors, pack_update
+from fedexp.flower.request import Request, read_request
+from fedexp.flower.scoring import pack_scores, scores_at_node
+from fedexp.measures.scoring.scoring import Scoring
+from fedexp.runtime.assembly import assemble
+from fedexp.runtime.plan import Plan, plan
+from fedexp.tracking.tracker import Tracker
+
+
+class Node:
+    """Answers requests for one client.
+
+    Args:
+        app: the app.
+        own: the node's own settings.
+    """
+
+    def __init__(self, app: App, own: NodeConfig) -> None:
+        self._app, self._own = app, own
+        self._config = with_data(app.config, own.data)
+
+    def introduce(self) -> RecordDict:
+        """The client's number and its number of training samples."""
+        about = dataset_digest(self._plan.description)
+        size = self._client_data.num_samples
+        return pack_introduction(self._app.version, Introduction(self._own.client, size, about))
+
+    def class_counts(self) -> RecordDict:
+        """[C] the client's training samples of each class."""
+        return pack_tensors(self._app.version, {"counts": self._client_data.class_counts})
+
+    def train(self, content: RecordDict) -> RecordDict:
+        """Take the client's turn in a round, and store its state."""
+        with self._opened(content) as (federation, request, found):
+            engine, store, client = federation.engine, federation.store, self._own.client
+            (update,) = engine.train([client], request.message)
+            state = store.take(client)
+            states = self._states(request)
+            states.save(request.message.round, state, request.base, request.saved)
+            return pack_update(self._app.version, update, lost_state=not found)
+
+    def probe(self, content: RecordDict) -> RecordDict:
+        """The client's answer to the sampler."""
+        with self._opened(content) as (federation, request, _):
+            ((_, answer),) = federation.engine.probe([self._own.client], request.message)
+            return pack_tensors(self._app.version, answer)
+
+    def evaluate(self, content: RecordDict) -> RecordDict:
+        """The scores of the client's personal model on the node's test split."""
+        with self._opened(content) as (federation, request, _):
+            scoring, client = Scoring(federation.engine), self._own.client
+            found = scores_at_node(scoring, client, request.message, content)
+            return pack_scores(self._app.version, found)
+
+    @contextmanager
+    def _opened(self, content: RecordDict) -> Iterator[tuple[Federation, Request, bool]]:
+        """The federation with the client's state, the request, and whether the state was found."""
+        with restored_threads():
+            fabric = make_fabric(self._config.engine)
+            request = read_request(content, fabric.device)
+            place = OnOneNode(self._app.own_data, self._own.client, request.facts)
+            data = place.load(self._config, self._plan.source, fabric.device)
+            shape = self._plan.description.input_shape
+            set_threads(self._config, self._plan.backbone, shape, fabric.device, Ranks())
+            federation = assemble(self._plan, fabric, data, Tracker(), population=place)
+            state = self._states(request).load(request.base, fabric.device)
+            if state is not None:
+                federation.store.put(self._own.client, state)
+            yield federation, request, state is not None
+
+    def _states(self, request: Request) -> NodeStates:
+        return NodeStates(self._own.states / request.run / f"client_{self._own.client}")
+
+    @cached_property
+    def _plan(self) -> Plan:
+        return plan(self._config)
+
+    @cached_property
+    def _client_data(self) -> ClientData:
+        cpu = torch.device("cpu")
+        whole = load_place(self._config, self._app.own_data, self._plan.source, cpu)
+        if not self._app.own_data and self._own.client >= len(whole.clients):
+            raise InputError(
+                f"partition-id={self._own.client}: should be below "
+                f"clients.count={len(whole.clients)}"
+            )
+        return data_of(self._own.client, whole, self._app.own_data)

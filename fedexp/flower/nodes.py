@@ -1,0 +1,204 @@
+"""The nodes of a federation: which node has which client, and what they answer."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from flwr.app import ConfigRecord, RecordDict
+from torch import Tensor
+
+from fedexp.errors import InputError
+from fedexp.flower.post import Post
+from fedexp.flower.refused import RefusedError
+from fedexp.flower.reply import Introduction, read_introduction, read_tensors
+from fedexp.flower.request import HEAD, Facts
+
+LOGGER = logging.getLogger(__name__)
+
+_INTRODUCTION_S = 120.0
+"""Longest wait for the introduction of a new node, in seconds; it is asked again later."""
+
+_LOOK_S = 2.0
+"""Pause between two looks for new nodes, in seconds."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long the server waits.
+
+    Attributes:
+        min_clients: a round starts when this many clients of its cohort have a node, or all of a
+            smaller cohort.
+        wait_minutes: longest wait for that.
+        reply_minutes: longest wait for the replies of a round; a client without a reply counts as
+            dropped out.
+    """
+
+    min_clients: int
+    wait_minutes: float
+    reply_minutes: float
+
+
+class Nodes:
+    """Finds the node of each client and asks clients by their numbers.
+
+    A node that is new introduces itself. If two nodes say that they have the same client, the later
+    one takes its place: a restarted node may get a new number.
+
+    Args:
+        post: sends messages to nodes.
+        app: ``App.version`` of the server.
+        dataset: the digest of the dataset's names and shapes that every node must have.
+        patience: how long to wait.
+        sizes: client -> number of its training samples, as known from before.
+    """
+
+    def __init__(
+        self, post: Post, app: str, dataset: str, patience: Patience, sizes: Mapping[int, int]
+    ) -> None:
+        self._post, self._app, self._dataset, self._patience = post, app, dataset, patience
+        self._sizes = dict(sizes)
+        self._node_of: dict[int, int] = {}
+        self._met: set[int] = set()
+        self._class_counts: Tensor | None = None
+
+    @property
+    def sizes(self) -> Tensor:
+        """[N] int64: the number of training samples of each client; call ``meet`` before."""
+        return torch.tensor([self._sizes[client] for client in sorted(self._sizes)])
+
+    @property
+    def facts(self) -> Facts:
+        """What is known of all clients."""
+        return Facts(self.sizes, self._class_counts)
+
+    def meet(self, count: int) -> None:
+        """Wait until each of the ``count`` clients has said how many samples it has."""
+        self._count = count
+        self._wait(lambda: [k for k in range(count) if k not in self._sizes], 0, "the first round")
+
+    def ask_class_counts(self) -> Tensor:
+        """[N, C] training samples of each class at each client; asks once. Raises InputError."""
+        if self._class_counts is None:
+            clients = range(self._count)
+            self._wait(lambda: self._without_node(clients), 0, "class counts")
+            found = {}
+            requests = dict.fromkeys(clients, self._plain())
+            for client, content in self.ask(requests, "query.classes", "class counts"):
+                counts = self._class_counts_in(client, content)
+                if counts is not None:
+                    found[client] = counts
+            if missing := [client for client in clients if client not in found]:
+                raise InputError(f"client {missing[0]}: did not say its class counts; start again")
+            self._class_counts = torch.stack([found[client] for client in clients])
+        return self._class_counts
+
+    def _class_counts_in(self, client: int, content: RecordDict) -> Tensor | None:
+        """The client's class counts [C], if they add up to its number of samples."""
+        try:
+            counts = read_tensors(content, self._app).get("counts", torch.zeros(0))
+        except RefusedError as error:
+            self.warn("class counts", client, str(error))
+            return None
+        whole = counts.dim() == 1 and not counts.is_floating_point() and bool((counts >= 0).all())
+        return counts if whole and int(counts.sum()) == self._sizes[client] else None
+
+    def gather(self, clients: Sequence[int], purpose: str) -> None:
+        """Wait until enough of the clients have a node. Raises InputError."""
+        needed = min(self._patience.min_clients, len(clients))
+        self._wait(lambda: self._without_node(clients), len(clients) - needed, purpose)
+
+    def ask(
+        self, requests: Mapping[int, RecordDict], kind: str, purpose: str
+    ) -> Iterator[tuple[int, RecordDict]]:
+        """Send each client its request, and yield (client, reply) in the order of ``requests``.
+
+        So results do not depend on which node is the fastest. A client without a node or without a
+        reply is left out, with a warning.
+
+        Args:
+            requests: client -> the content of the message to it.
+            kind: the type of the messages, see ``Post.exchange``.
+            purpose: names the exchange in warnings.
+        """
+        missing = set(self._without_node(list(requests)))
+        for client in sorted(missing):
+            LOGGER.warning("%s: client %d has no node; it counts as dropped out", purpose, client)
+        sent = {self._node_of[k]: each for k, each in requests.items() if k not in missing}
+        client_of = {node: k for k, node in self._node_of.items()}
+        awaited = [k for k in requests if k not in missing]
+        held: dict[int, RecordDict | None] = {}
+        for node, reply in self._post.exchange(sent, kind, 60 * self._patience.reply_minutes):
+            if isinstance(reply, str):
+                self.warn(purpose, client_of[node], f"{reply}; it counts as dropped out")
+            held[client_of[node]] = None if isinstance(reply, str) else reply
+            while awaited and awaited[0] in held:
+                client = awaited.pop(0)
+                if (content := held.pop(client)) is not None:
+                    yield client, content
+
+    def warn(self, purpose: str, client: int, what: str) -> None:
+        """Log a warning that names the client and its node."""
+        LOGGER.warning("%s: client %d (node %d) %s", purpose, client, self._node_of[client], what)
+
+    def _wait(self, missing: Callable[[], list[int]], may_miss: int, purpose: str) -> None:
+        """Wait until at most ``may_miss`` clients are missing. Raises InputError."""
+        end, said = time.monotonic() + 60 * self._patience.wait_minutes, list[int]()
+        self._meet_new()
+        while len(found := missing()) > may_miss:
+            who = f"client{'s' * (len(found) > 1)} {', '.join(map(str, found[:10]))}"
+            if time.monotonic() >= end:
+                raise InputError(
+                    f"wait-minutes={self._patience.wait_minutes:g}: {purpose} lacks {who}; start "
+                    "their nodes, then go on with resume=true"
+                )
+            if found != said:
+                LOGGER.info("%s waits for %s", purpose, who)
+                said = found
+            time.sleep(_LOOK_S)
+            self._meet_new()
+
+    def _plain(self) -> RecordDict:
+        return RecordDict({HEAD: ConfigRecord({"app": self._app})})
+
+    def _without_node(self, clients: Sequence[int]) -> list[int]:
+        here = self._meet_new()
+        return [k for k in dict.fromkeys(clients) if self._node_of.get(k) not in here]
+
+    def _meet_new(self) -> set[int]:
+        """Ask new nodes who they are; return the nodes that are connected."""
+        here = set(self._post.nodes())
+        asked = dict.fromkeys(sorted(here - self._met), self._plain())
+        for node, reply in self._post.exchange(asked, "query.introduce", _INTRODUCTION_S):
+            problem = reply
+            if not isinstance(reply, str):
+                self._met.add(node)
+                problem = self._admit(node, reply)
+            if problem:
+                LOGGER.warning("node %d %s", node, problem)
+        return here
+
+    def _admit(self, node: int, content: RecordDict) -> str:
+        """Note the node's client; the reason if the node is refused, else empty."""
+        try:
+            about = read_introduction(content, self._app)
+        except RefusedError as error:
+            return f"{error}; it takes no part"
+        if reason := self._misfit(about):
+            return f"{reason}; it takes no part"
+        self._sizes[about.client] = about.samples
+        self._node_of[about.client] = node
+        LOGGER.info("client %d is on node %d", about.client, node)
+        return ""
+
+    def _misfit(self, about: Introduction) -> str:
+        if not 0 <= about.client < self._count:
+            return f"has client {about.client}, but clients.count={self._count}"
+        if about.dataset != self._dataset:
+            return f"client {about.client} has a dataset of other classes or shapes"
+        known = self._sizes.get(about.client, about.samples)
+        if about.samples != known:
+            return f"client {about.client} has {about.samples} samples now, it had {known}"
+        return ""

@@ -1,0 +1,60 @@
+"""What a place sets for itself: a node by ``--node-config``, the server by ``--run-config``."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedexp.config.schema import Config
+from fedexp.core.description import Description
+from fedexp.errors import InputError
+
+_STATES = "~/.fedexp/clients"
+
+PLACES = ("root", "path", "test_path")
+"""Keys of ``data`` that name files or folders; a place may set them as ``data-root`` and so on."""
+
+
+@dataclass(frozen=True)
+class NodeConfig:
+    """The node's own settings, from ``flower-supernode --node-config``.
+
+    Attributes:
+        client: the number of its client.
+        data: replaces these keys of the config's ``data``.
+        states: the folder for its client's states.
+    """
+
+    client: int
+    data: dict[str, str]
+    states: Path
+
+
+def node_config(values: Mapping[str, Any], own_data: bool) -> NodeConfig:
+    """Check the node's settings. Raises InputError."""
+    key = "client" if own_data else "partition-id"
+    client = values.get(key)
+    if type(client) is not int:
+        what = "the number of its client" if own_data else "the client whose samples it takes"
+        raise InputError(f"--node-config: needs {key}=K, {what}")
+    states = Path(str(values.get("state", _STATES))).expanduser()
+    return NodeConfig(client, own_places(values), states)
+
+
+def own_places(values: Mapping[str, Any]) -> dict[str, str]:
+    """Key of the config's ``data`` -> where this place has its files, as far as it says so."""
+    found = {key: str(values.get(f"data-{key}", "")) for key in PLACES}
+    return {key: place for key, place in found.items() if place}
+
+
+def with_data(config: Config, places: Mapping[str, str]) -> Config:
+    """The config with other places of the data's files; an unknown key is found by the reader."""
+    node = config.data.node | dict(places)
+    shared = {name: getattr(config.data, name) for name in type(config.data).model_fields}
+    return config.model_copy(update={"data": type(config.data)(**shared, **node)})
+
+
+def dataset_digest(about: Description) -> str:
+    """A digest of the names and shapes that all places must share."""
+    return hashlib.sha256(repr(about).encode()).hexdigest()[:16]

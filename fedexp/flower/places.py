@@ -1,0 +1,113 @@
+"""Where the clients of a federation on Flower are, seen from the server and from a node."""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from fedexp.config.schema import Config
+from fedexp.core.part import Setting
+from fedexp.data.dataset import Describer
+from fedexp.data.federated import FederatedData
+from fedexp.engines.base import Engine
+from fedexp.engines.resources import Resources
+from fedexp.flower.app import App
+from fedexp.flower.engine import NodesEngine
+from fedexp.flower.known_data import KnownData, data_of, load_place
+from fedexp.flower.nodes import Nodes
+from fedexp.flower.record import Record, write_record
+from fedexp.flower.request import Facts
+from fedexp.flower.scoring import NodesScoring
+from fedexp.measures.scoring.scoring import Scoring
+from fedexp.runtime.population import Population
+from fedexp.state.run_folder import checkpoint_folders
+
+
+class OnNodes(Population):
+    """The clients of a federation, seen from the server: each is on a node of its own.
+
+    Args:
+        app: the app.
+        nodes: reaches the nodes.
+        run: the name of the run.
+        folder: the run's folder.
+        keep: ``checkpoint.keep``, the number of checkpoints there.
+    """
+
+    def __init__(self, app: App, nodes: Nodes, run: str, folder: Path, keep: int) -> None:
+        self._app, self._nodes, self._run = app, nodes, run
+        self._folder, self._keep = folder, keep
+
+    def load(self, config: Config, source: Describer, device: torch.device) -> FederatedData:
+        """The server's test split, and the sizes of all clients, which the nodes are asked for."""
+        whole = load_place(config, self._app.own_data, source, device)
+        self._nodes.meet(config.clients.count)
+        sizes = dict(enumerate(self._nodes.sizes.tolist()))
+        write_record(self._folder, Record(self._run, sizes))
+        nothing = torch.arange(0, device=device)
+        unknown = torch.full((whole.description.num_classes,), torch.nan, device=device)
+        template = replace(
+            whole.clients[0],
+            class_counts=unknown,
+            train_index=nothing,
+            test_index=nothing,
+            validation_index=nothing,
+        )
+        nobody = {k: replace(template, client=k) for k in range(config.clients.count)}
+        return KnownData(whole, self._nodes.sizes, nobody)
+
+    def known(self, setting: Setting) -> Setting:
+        """The setting with class counts that are asked for when a part needs them."""
+        return _known(setting, self._nodes.ask_class_counts)
+
+    def engine(self, resources: Resources, make: Callable[[Resources], Engine]) -> Engine:
+        """The engine that sends messages to the nodes."""
+        return NodesEngine(
+            resources,
+            self._nodes,
+            self._app.version,
+            self._run,
+            self._oldest_checkpoint,
+            forgets=resources.store.remember == "cohort",
+        )
+
+    def scoring(self, engine: Engine) -> Scoring:
+        """Scores the global model here, and asks the nodes for the scores of personal models."""
+        return NodesScoring(engine)
+
+    def _oldest_checkpoint(self, round: int) -> int:
+        """The round of the oldest checkpoint before this round; 0 if the run may start anew."""
+        if not self._keep:
+            return round - 1
+        found = checkpoint_folders(self._folder)
+        return int(found[-1].name.removeprefix("round_")) if found else 0
+
+
+class OnOneNode(Population):
+    """The population, seen from the node of one client.
+
+    Args:
+        own_data: whether the node reads its own dataset.
+        client: the number of the node's client.
+        facts: what the server said of all clients.
+    """
+
+    def __init__(self, own_data: bool, client: int, facts: Facts) -> None:
+        self._own_data, self._client, self._facts = own_data, client, facts
+
+    def load(self, config: Config, source: Describer, device: torch.device) -> FederatedData:
+        """The data of this node's client."""
+        whole = load_place(config, self._own_data, source, device)
+        own = {self._client: data_of(self._client, whole, self._own_data)}
+        return KnownData(whole, self._facts.sizes, own)
+
+    def known(self, setting: Setting) -> Setting:
+        """The setting with the class counts that the server sent, if a part needs them."""
+        counts = self._facts.class_counts
+        return _known(setting, None if counts is None else lambda: counts)
+
+
+def _known(setting: Setting, count_all: Callable[[], torch.Tensor] | None) -> Setting:
+    return replace(setting, count_all=count_all, noise_seed=secrets.randbits(63))

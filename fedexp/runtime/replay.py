@@ -1,0 +1,67 @@
+"""The simulated time of a finished run on other devices, without training again."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fedexp.compatibility.declaration import declared
+from fedexp.compatibility.traits import CHOOSES_BY_DEVICE, SIMULATED_TIME
+from fedexp.config.schema import validate
+from fedexp.errors import InputError
+from fedexp.measures.clock import Times
+from fedexp.models.shape import training_flops
+from fedexp.runtime.plan import Plan, plan
+from fedexp.system.replay import read_turns
+
+
+def replay(
+    folder: Path,
+    config: Mapping[str, Any],
+    system: Mapping[str, Any],
+    history: Sequence[Mapping[str, float]],
+    targets: Sequence[float],
+) -> list[dict[str, float]]:
+    """The metrics of a run's rounds with the simulated time of other devices.
+
+    The metrics ``clock/*`` equal the metrics of a run with these devices, to the digit.
+
+    Args:
+        folder: the run's folder, with its log of turns.
+        config: the run's config.
+        system: the new ``system`` of the config.
+        history: the metrics of each round.
+        targets: accuracies of the global model, for ``clock/time_to/<target>``.
+
+    Raises:
+        InputError: the log of turns is missing or damaged, or the devices decide how the run
+            trains, so that it has to be run again.
+    """
+    _check(plan(validate(dict(config))), folder)
+    planned = plan(validate({**config, "system": dict(system)}))
+    _check(planned, folder)
+    turns, times, clock = read_turns(folder), Times(targets), planned.system
+    about, clients = planned.description, planned.config.clients.count
+    flops = partial(training_flops, planned.backbone, about.input_shape, about.num_classes)
+    clock.setup(clients, planned.config.seed, flops)
+    found = []
+    for round, metrics in enumerate(history, start=1):
+        time = clock.advance(turns.get(round, ()))
+        if time is None:
+            raise InputError("system=none: has no devices; choose some, such as system=phones")
+        others = {name: v for name, v in metrics.items() if not name.startswith("clock/")}
+        found.append(others | times.after(time, metrics.get("global/accuracy")))
+    return found
+
+
+def _check(planned: Plan, folder: Path) -> None:
+    """Raise InputError if the devices decide how this run trains."""
+    parts = planned.sockets.by_name()
+    components = {"system": planned.system, "coordination": planned.coordination, **parts}
+    for name, component in components.items():
+        declaration = declared(name, component)
+        if CHOOSES_BY_DEVICE in declaration.traits or SIMULATED_TIME in declaration.needs:
+            raise InputError(
+                f"{folder}: its {name} lets the devices decide how it trains; run it again with "
+                "the new system instead of replaying it"
+            )

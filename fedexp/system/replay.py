@@ -1,0 +1,44 @@
+"""The simulated time of a finished run, from its log of turns."""
+
+import csv
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+from fedexp.errors import InputError
+from fedexp.system.turns import Outcome, TurnRecord
+
+FILE_NAME = "turns.csv"
+_NUMBERS = ("client", "samples", "steps", "download_bytes", "upload_bytes")
+
+
+def read_turns(folder: Path) -> dict[int, Sequence[TurnRecord]]:
+    """Round -> its turns, from ``turns.csv`` in the run's folder.
+
+    Raises InputError if the file is missing or damaged.
+    """
+    path = folder / FILE_NAME
+    found: dict[int, list[TurnRecord]] = defaultdict(list)
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                numbers = {name: int(row[name]) for name in _NUMBERS}
+                found[int(row["round"])].append(TurnRecord(**numbers, outcome=_outcome(row)))
+    except FileNotFoundError:
+        raise InputError(
+            f"{folder}: has no {FILE_NAME}; runs of older versions, and runs without "
+            "measure.turns, cannot be replayed"
+        ) from None
+    except (KeyError, ValueError, TypeError, OSError, csv.Error) as error:
+        raise InputError(f"{path}: cannot be read ({error})") from None
+    return dict(found)
+
+
+def _outcome(row: dict[str, str]) -> Outcome:
+    """The outcome in a row. Raises ValueError if there is no such outcome."""
+    for outcome in get_args(Outcome):
+        if row["outcome"] == outcome:
+            known: Outcome = outcome
+            return known
+    raise ValueError(f"{row['outcome']!r} is no outcome")

@@ -1,0 +1,103 @@
+"""``fedexp-replay``: the simulated time of finished runs on other devices."""
+
+import csv
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import fedexp
+from fedexp.cli.compose import composed
+from fedexp.cli.replay import main
+from fedexp.reporting.runs import read_run
+from fedexp.runtime.replay import replay
+
+SMALL = (
+    *("algorithm=fedavg", "rounds=3", "clients.count=5", "clients.per_round=3", "data.subset=200"),
+    *("local.epochs=1", "measure.personal=null", "measure.partition=null", "checkpoint.keep=0"),
+    *("measure.prototypes=null", "tracking.wandb.mode=disabled", "tracking.progress=false"),
+    "measure.global.targets=[0.2,0.4]",
+)
+
+
+def clocks(folder: Path) -> list[dict[str, float]]:
+    """The metrics of simulated time of each round of a run."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in each.items() if k.startswith("clock/")} for each in lines]
+
+
+@pytest.mark.parametrize("option", ["phones", "lognormal"])
+def test_a_replay_equals_a_run_with_the_clock_to_the_digit(option: str, tmp_path: Path) -> None:
+    fedexp.run([*SMALL, f"hydra.run.dir={tmp_path / 'plain'}"])
+    fedexp.run([*SMALL, f"system={option}", f"hydra.run.dir={tmp_path / 'timed'}"])
+    run = read_run(tmp_path / "plain")
+    assert clocks(tmp_path / "plain") == [{}, {}, {}]
+    system = composed([f"system={option}"])["system"]
+    replayed = replay(run.folder, run.config, system, run.history, [0.2, 0.4])
+    found = [{k: v for k, v in row.items() if k.startswith("clock/")} for row in replayed]
+    assert found == clocks(tmp_path / "timed")
+    others = [{k: v for k, v in row.items() if not k.startswith("clock/")} for row in replayed]
+    assert others == run.history
+
+
+def test_the_command_compares_networks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fedexp.run([*SMALL, f"hydra.run.dir={tmp_path / 'run'}"])
+    words = [str(tmp_path / "run"), "system=phones,hospitals", "--targets", "0.05,1.0"]
+    main([*words, "--to", str(tmp_path / "report")])
+    said = capsys.readouterr().out
+    assert "phones" in said
+    assert "hospitals" in said
+    curves = pd.read_csv(tmp_path / "report" / "curves.csv")
+    assert set(curves["system"]) == {"phones", "hospitals"}
+    assert len(curves) == 6
+    assert (curves.groupby("system")["clock/seconds"].diff().dropna() > 0).all()
+    assert "clock/time_to/0.05" in (tmp_path / "report" / "results.csv").read_text()
+    report = (tmp_path / "report" / "report.md").read_text()
+    assert "global/accuracy over simulated seconds" in report
+
+
+def test_what_the_devices_decide_is_run_again(tmp_path: Path) -> None:
+    fedexp.run([*SMALL, "system=phones", "system.invite=4", f"hydra.run.dir={tmp_path / 'a'}"])
+    with pytest.raises(SystemExit, match="its system lets the devices decide how it trains"):
+        main([str(tmp_path / "a"), "system=hospitals"])
+    fedexp.run([*SMALL, "system=phones", "sampler=oort", f"hydra.run.dir={tmp_path / 'b'}"])
+    with pytest.raises(SystemExit, match="its sampler lets the devices decide"):
+        main([str(tmp_path / "b"), "system=hospitals"])
+    fedexp.run([*SMALL, f"hydra.run.dir={tmp_path / 'c'}"])
+    with pytest.raises(SystemExit, match="its system lets the devices decide"):
+        main([str(tmp_path / "c"), "system=phones", "system.deadline=10"])
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["system=phones"], "needs folders of runs and one system="),
+        (["run"], "needs folders of runs and one system="),
+        (["run", "system=phones", "rounds=3"], "rounds=3: only system="),
+        (["run", "system=fones"], "fones"),
+        (["run", "system=none"], "has no devices"),
+    ],
+)
+def test_mistakes_are_one_line(
+    words: list[str], line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fedexp.run([*SMALL, "rounds=1", "hydra.run.dir=run"])
+    with pytest.raises(SystemExit, match=r"^fedexp-replay: ") as error:
+        main(words)
+    assert line in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_run_without_its_log_of_turns(tmp_path: Path) -> None:
+    fedexp.run([*SMALL, "rounds=1", f"hydra.run.dir={tmp_path / 'run'}"])
+    turns = tmp_path / "run" / "turns.csv"
+    with turns.open() as file:
+        assert len(list(csv.DictReader(file))) == 3
+    turns.write_text(turns.read_text().replace("sent", "lost"))
+    with pytest.raises(SystemExit, match="'lost' is no outcome"):
+        main([str(tmp_path / "run"), "system=phones"])
+    turns.unlink()
+    with pytest.raises(SystemExit, match=r"has no turns\.csv"):
+        main([str(tmp_path / "run"), "system=phones"])

@@ -1,0 +1,224 @@
+"""Federations with a buffer against FedAvg, against a plain loop, and between engines."""
+
+import numpy as np
+import pytest
+import torch
+from federations import compose, federate
+from plain_loop import EPOCHS, LR, SETTING, PlainLoop
+
+from fedexp.core.messages import Message, Tensors
+from fedexp.core.randomness import numpy_generator
+from fedexp.errors import InputError
+from fedexp.federation import Federation
+from fedexp.regularizers.control_variates import ControlVariates
+from fedexp.runtime.plan import plan
+from fedexp.samplers.request import Request, Selected
+from fedexp.system.devices import Devices
+from fedexp.testing.federations import resumed
+
+BUFFERED = ("coordination=buffered", "system=lognormal")
+PLAIN_SGD = ("optimizer.momentum=0", "optimizer.weight_decay=0")
+EQUAL = (*(each for each in SETTING if "beta" not in each), "partition=iid")
+"""Clients of the same size: with equal devices their turns take the same time."""
+
+UNEQUAL = [40.0, 70.0, 110.0, 230.0, 370.0]
+"""Samples per second of five clients."""
+
+
+def buffered(*overrides: str, speeds: list[float] = UNEQUAL) -> Federation:
+    federation = federate(*SETTING, *BUFFERED, *overrides)
+    give_devices(federation, speeds)
+    return federation
+
+
+def give_devices(federation: Federation, speeds: list[float]) -> None:
+    """Devices of these speeds on a network that takes no time."""
+    lines = np.full(len(speeds), np.inf)
+    federation.system.devices = Devices(np.array(speeds), lines, lines, np.zeros(len(speeds)))
+
+
+def trained(federation: Federation, rounds: int = 4) -> list[Tensors]:
+    """The global weights after each round."""
+    return [run_round(federation, round) for round in range(1, rounds + 1)]
+
+
+def run_round(federation: Federation, round: int) -> Tensors:
+    federation.run_round(round)
+    return federation.server.weights
+
+
+def same_bits(left: list[Tensors], right: list[Tensors]) -> bool:
+    return all(
+        torch.equal(a[name], b[name]) for a, b in zip(left, right, strict=True) for name in a
+    )
+
+
+@pytest.mark.parametrize("engine", ["serial", "vectorized"])
+@pytest.mark.parametrize("method", ["fedavg", "fednh", "scaffold"])
+def test_with_equal_turns_and_a_buffer_for_all_it_is_the_synchronous_run(
+    method: str, engine: str
+) -> None:
+    options = [*EQUAL, f"algorithm={method}", f"engine={engine}", *PLAIN_SGD]
+    plain = federate(*options)
+    other = federate(*options, *BUFFERED, "coordination.buffer=3")
+    give_devices(other, [100.0] * 5)
+    assert same_bits(trained(plain), trained(other))
+
+
+def test_fedasync_equals_a_plain_loop() -> None:
+    alpha, concurrency = 0.6, 3
+    options = ["coordination.buffer=1", "coordination.step_from=current", "aggregator=momentum"]
+    options += ["aggregator.beta1=0", f"aggregator.lr={alpha}"]
+    found = trained(buffered(*options), rounds=7)
+
+    loop = PlainLoop()
+    weights, now, flying = loop.start, 0.0, dict[int, tuple[float, int, Tensors]]()
+    stale = 0
+    for round, expected in enumerate(found, start=1):
+        free = [client for client in range(5) if client not in flying]
+        draw = numpy_generator(0, "sampler", round)
+        for client in draw.choice(free, concurrency - len(flying), replace=False).tolist():
+            local = dict(weights)
+            for batch in loop.batches(round, client):
+                gradient = loop.gradient(local, batch)
+                local = {name: local[name] - LR * gradient[name] for name in local}
+            seconds = EPOCHS * loop.samples[client] / UNEQUAL[client]
+            flying[client] = now + seconds, round, local
+        first = min(flying, key=lambda client: flying[client][0])
+        now, start, local = flying.pop(first)
+        stale += round > start
+        share = alpha * (1 + round - start) ** -0.5
+        weights = {name: (1 - share) * w + share * local[name] for name, w in weights.items()}
+        for name, value in weights.items():
+            torch.testing.assert_close(expected[name], value, rtol=0, atol=2e-6)
+    assert stale >= 3
+
+
+def test_engines_give_the_same_weights() -> None:
+    serial = trained(buffered("coordination.buffer=2"))
+    trainer = trained(buffered("coordination.buffer=2", "engine=trainer"))
+    vectorized = trained(buffered("coordination.buffer=2", "engine=vectorized"))
+    assert same_bits(serial, trainer)
+    for name, value in serial[-1].items():
+        torch.testing.assert_close(vectorized[-1][name], value, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "scaffold", "fednh", "hics"])
+def test_a_resumed_run_goes_on_with_the_clients_in_flight(method: str) -> None:
+    overrides = [*SETTING, *BUFFERED, *PLAIN_SGD, "coordination.buffer=2", f"algorithm={method}"]
+    whole = federate(*overrides)
+    whole.run_round(1)
+    with resumed(compose(*overrides), whole) as second:
+        for round in (2, 3, 4):
+            first, again = (each.run_round(round).metrics for each in (whole, second))
+            timeless = [
+                {name: value for name, value in metrics.items() if not name.startswith("time/")}
+                for metrics in (first, again)
+            ]
+            assert timeless[0] == timeless[1]
+        assert same_bits([whole.server.weights], [second.server.weights])
+
+
+def test_bytes_are_counted_when_they_are_sent() -> None:
+    federation, model = buffered("coordination.buffer=2"), 0
+    for round in range(1, 4):
+        record = federation.run_round(round)
+        turns = record.logs["turns"]
+        outcomes = list(turns["outcome"])
+        model = model or max(turns["download_bytes"])
+        assert outcomes.count("buffered") == 2
+        assert record.metrics["cost/download_bytes"] == outcomes.count("started") * model
+        assert record.metrics["cost/upload_bytes"] == 2 * model
+        assert sum(turns["download_bytes"]) == record.metrics["cost/download_bytes"]
+        assert record.metrics["time/server_s"] >= 0
+    assert record.metrics["coordination/in_flight"] == 2
+    assert "clock/idle_share" not in record.metrics
+
+
+def test_no_client_waits_for_the_slowest() -> None:
+    slow = [100.0, 100.0, 100.0, 100.0, 0.1]
+    clocks = []
+    for coordination in ([*BUFFERED, "coordination.buffer=2"], ["system=lognormal"]):
+        federation = federate(*EQUAL, *coordination, "clients.per_round=5")
+        give_devices(federation, slow)
+        trained(federation, rounds=3)
+        clocks.append(federation.system.now)
+    assert clocks[0] < clocks[1] / 100
+
+
+def test_clients_that_drop_out_and_updates_that_are_refused_keep_the_run_going() -> None:
+    faults = ["faults=unreliable", "faults.drop=0.4", "faults.nan=0.3", "faults.straggle=0"]
+    federation = buffered("coordination.buffer=2", *faults)
+    outcomes = [set(federation.run_round(round).logs["turns"]["outcome"]) for round in range(1, 7)]
+    assert set().union(*outcomes) == {"started", "dropped", "buffered", "refused"}
+    nobody = buffered("coordination.buffer=2", *faults, "faults.drop=1")
+    before = dict(nobody.server.weights)
+    assert nobody.run_round(1).metrics["coordination/in_flight"] == 0
+    assert same_bits([before], [nobody.server.weights])
+
+
+def test_clients_start_only_while_they_are_available() -> None:
+    options = ["availability=bernoulli", "availability.p=0.4", "availability.every=1"]
+    federation = buffered("coordination.buffer=1", *options)
+    select, system, starts = federation.select, federation.system, list[int]()
+
+    def noted(message: Message, request: Request) -> Selected:
+        flying = federation.coordination.metrics()["coordination/in_flight"]
+        chosen = select(message, request)
+        assert system._availability.present(system.now)[list(chosen.clients)].all()
+        assert not set(chosen.clients) & set(request.busy)
+        assert request.waits == (flying == 0)
+        starts.extend(chosen.clients)
+        return chosen
+
+    federation.select = noted  # type: ignore[method-assign]
+    trained(federation, rounds=8)
+    assert len(starts) >= 8
+
+
+@pytest.mark.parametrize(
+    ("overrides", "line"),
+    [
+        (["system=none"], "coordination=buffered: needs simulated time"),
+        (
+            ["system=phones", "engine.devices=2"],
+            "engine.devices=2 .*coordination=buffered trains in one process",
+        ),
+        (
+            ["system=phones", "coordination.buffer=4"],
+            "coordination.buffer=4: must be at most clients.per_round=3",
+        ),
+        (["system=phones", "system.deadline=5"], "coordination=buffered: .*system.deadline"),
+        (["system=phones", "system.invite=4"], "coordination=buffered: .*system.invite"),
+        (
+            ["system=phones", "algorithm=feddyn"],
+            "coordination=buffered: the server half of this regularizer",
+        ),
+        (
+            ["system=phones", "head=calibrated"],
+            "coordination=buffered: the server half of this head",
+        ),
+        (
+            ["system=phones", "sampler=power_of_choice"],
+            "coordination=buffered: the server half of this sampler",
+        ),
+        (["system=phones", "sampler=clustered"], "coordination=buffered: "),
+        (
+            ["system=phones", "personalization=fedamp"],
+            "coordination=buffered: the server half of this personal",
+        ),
+        (["system=phones", "aggregator=private"], ".*"),
+    ],
+)
+def test_a_combination_that_cannot_work_is_refused(overrides: list[str], line: str) -> None:
+    with pytest.raises(InputError, match=line) as refused:
+        plan(compose(*SETTING, "coordination=buffered", "coordination.buffer=2", *overrides))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_server_half_that_does_not_declare_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    overrides = [*SETTING, *BUFFERED, "coordination.buffer=2", "algorithm=scaffold", *PLAIN_SGD]
+    plan(compose(*overrides))
+    monkeypatch.setattr(ControlVariates, "traits", frozenset())
+    with pytest.raises(InputError, match="the server half of this regularizer"):
+        plan(compose(*overrides))
