@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from fedexp.state.run_folder import FILE_NAME
 from fedexp.tracking.tracker import Record, RunInfo, Tracker
 
 LOGGER = logging.getLogger(__name__)
@@ -15,21 +16,31 @@ class TableFiles(Tracker):
     """Appends each table and log to ``<name>.csv`` in the run's folder, after a column ``round``.
 
     NaN is an empty cell. When a run is resumed, rows of the rounds that are trained again are
-    deleted.
+    deleted. Nothing is written if another run has taken the place of the folder.
     """
 
     def __init__(self, run: RunInfo) -> None:
-        self._folder = run.folder
+        self._folder, self._identity = run.folder, _content(run.folder)
         for path in run.folder.glob("*.csv") if run.resumed else ():
             _delete_rounds_after(run.rounds_done, path)
 
     def log(self, record: Record) -> None:
         """Save this round's tables and logs."""
+        if _content(self._folder) not in (self._identity, b""):
+            return
         for name, table in {**record.tables, **record.logs}.items():
             path = self._folder / f"{name}.csv"
             heading = [] if path.exists() else [["round", *table]]
             rows = zip(*table.values(), strict=True)
             _write(path, "a", [*heading, *([record.round, *row] for row in rows)])
+
+
+def _content(folder: Path) -> bytes:
+    """The content of the folder's ``run.json``; empty if there is none."""
+    try:
+        return (folder / FILE_NAME).read_bytes()
+    except OSError:
+        return b""
 
 
 def _write(path: Path, mode: str, rows: Iterable[Iterable[Any]]) -> None:

@@ -19,7 +19,7 @@ from fedexp.models.cnn import conv2cifar
 from fedexp.models.mlp import mlp
 
 IMAGES = (3, 32, 32)
-SMALL = partial(mlp, hidden=[50], feature_dim=64, rectify=True)
+SMALL = partial(mlp, hidden=[50], feature_dim=64, rectify=True, batch_norm=False)
 LARGE = partial(conv2cifar, feature_dim=192)
 
 

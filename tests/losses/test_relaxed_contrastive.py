@@ -187,7 +187,7 @@ def two_stages(input_shape: tuple[int, ...]) -> nn.Module:
 
 STAGES = [
     f"model._target_={__name__}.two_stages",
-    *(f"~model.{key}" for key in ("hidden", "feature_dim", "rectify")),
+    *(f"~model.{key}" for key in ("hidden", "feature_dim", "rectify", "batch_norm")),
 ]
 
 

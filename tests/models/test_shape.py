@@ -89,7 +89,7 @@ def test_features_must_be_vectors(input_shape: tuple[int, ...], shape: str) -> N
 @pytest.mark.parametrize(
     "build",
     [
-        partial(mlp, hidden=[4], feature_dim=2, rectify=True),
+        partial(mlp, hidden=[4], feature_dim=2, rectify=True, batch_norm=False),
         RESNET,
         partial(TORCHVISION, name="regnet_x_400mf"),
     ],
@@ -102,11 +102,16 @@ def test_it_draws_no_random_numbers(build: partial[nn.Module]) -> None:
 
 def test_it_allocates_nothing() -> None:
     """Four terabytes of weights would not fit."""
-    assert feature_dim(partial(mlp, hidden=[10**6, 10**6], feature_dim=3, rectify=True), (2,)) == 3
+    assert (
+        feature_dim(
+            partial(mlp, hidden=[10**6, 10**6], feature_dim=3, rectify=True, batch_norm=False), (2,)
+        )
+        == 3
+    )
 
 
 def test_operations_of_a_forward_pass_by_hand() -> None:
-    build = partial(mlp, hidden=[7], feature_dim=2, rectify=True)
+    build = partial(mlp, hidden=[7], feature_dim=2, rectify=True, batch_norm=False)
     assert forward_flops(build, (1, 3, 5), batch=4) == 2 * 4 * (15 * 7 + 7 * 2)
 
 

@@ -51,7 +51,7 @@ def dropping(input_shape: tuple[int, ...]) -> nn.Module:
 
 DROPPING = [
     f"model._target_={__name__}.dropping",
-    *(f"~model.{key}" for key in ("hidden", "feature_dim", "rectify")),
+    *(f"~model.{key}" for key in ("hidden", "feature_dim", "rectify", "batch_norm")),
 ]
 
 
