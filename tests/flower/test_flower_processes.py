@@ -14,12 +14,17 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from fake_grid import DIGITS, FakeGrid, bundle, run
+from fake_grid import DIGITS, FAST, FakeGrid, bundle, run
 
 import fedexp
 from fedexp.state.run_folder import read_summary
 
 BIN = Path(sys.executable).parent
+METHODS = {
+    **{name: [f"algorithm={name}"] for name in ("fedavg", "fednh", "fedgela", "fedsc", "scaffold")},
+    "fedptr": ["algorithm=fedptr", *FAST["fedptr"]],
+    "hics": ["algorithm=hics"],
+}
 WORDS = ["algorithm=scaffold", "measure.personal=null", "clients.per_round=4"]
 _S = 600
 """Longest wait for anything, in seconds."""
@@ -115,10 +120,12 @@ def summary(runs: Path) -> dict:
 
 @pytest.mark.slow
 def test_four_processes_equal_the_simulator(federation: Federation, tmp_path: Path) -> None:
-    module = bundle(tmp_path, *WORDS)
-    federation.run(module.parent, tmp_path / "runs").wait(_S)
-    simulated = fedexp.run([*DIGITS, *WORDS, f"hydra.run.dir={tmp_path}/simulated"])
-    assert summary(tmp_path / "runs")["weights_digest"] == simulated.summary["weights_digest"]
+    for name, method in METHODS.items():
+        words, folder = [*method, "measure.personal=null", "rounds=2"], tmp_path / name
+        module = bundle(folder, *words)
+        federation.run(module.parent, folder / "runs").wait(_S)
+        simulated = fedexp.run([*DIGITS, *words, f"hydra.run.dir={folder}/simulated"])
+        assert summary(folder / "runs")["weights_digest"] == simulated.summary["weights_digest"]
 
 
 @pytest.mark.slow
