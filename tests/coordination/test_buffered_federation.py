@@ -103,9 +103,15 @@ def test_engines_give_the_same_weights() -> None:
         torch.testing.assert_close(vectorized[-1][name], value, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("method", ["fedavg", "scaffold", "fednh", "hics"])
-def test_a_resumed_run_goes_on_with_the_clients_in_flight(method: str) -> None:
-    overrides = [*SETTING, *BUFFERED, *PLAIN_SGD, "coordination.buffer=2", f"algorithm={method}"]
+@pytest.mark.parametrize(
+    "method",
+    [
+        *(["algorithm=scaffold"], ["algorithm=fednh"], ["algorithm=hics"]),
+        ["compression=topk", "compression@download=qsgd"],
+    ],
+)
+def test_a_resumed_run_goes_on_with_the_clients_in_flight(method: list[str]) -> None:
+    overrides = [*SETTING, *BUFFERED, *PLAIN_SGD, "coordination.buffer=2", *method]
     whole = federate(*overrides)
     whole.run_round(1)
     with resumed(compose(*overrides), whole) as second:
