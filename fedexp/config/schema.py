@@ -103,7 +103,7 @@ class Common(BaseModel):
 
     @property
     def node(self) -> Node:
-        """The option's other keys: ``_target_`` and its arguments."""
+        """The keys that only this option has: ``_target_`` and its arguments."""
         return dict(self.model_extra or {})
 
 

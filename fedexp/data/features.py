@@ -78,7 +78,7 @@ def standardisation(
         name: names a column in errors.
 
     Raises:
-        InputError: numbers are too large for their mean or std.
+        InputError: the mean or std overflows.
     """
     lowest, highest = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
     with np.errstate(over="ignore", invalid="ignore"):

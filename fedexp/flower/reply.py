@@ -21,7 +21,7 @@ def refusal(app: str, reason: str) -> RecordDict:
 
 
 def check_reply(content: RecordDict, app: str) -> None:
-    """Raise RefusedError if the node refused the request, or is of another app."""
+    """Raise RefusedError if the node refused the request, or runs another app."""
     head = content.config_records.get(HEAD, {})
     if reason := head.get("refused"):
         raise RefusedError(f"refused the request: {reason}")

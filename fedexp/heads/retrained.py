@@ -26,7 +26,7 @@ def class_gradients(features: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
 
     Args:
         features: z [A, n, d], n features of each of A classes.
-        labels: [A] the numbers of the A classes.
+        labels: [A] the index of each of the A classes.
         weight: V [C, d], or [C, d + 1] with a bias in the last column.
 
     Returns:

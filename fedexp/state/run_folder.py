@@ -88,7 +88,7 @@ def read(folder: Path) -> Identity | None:
 
 
 def read_identity(folder: Path) -> Identity | None:
-    """Like ``read``, without the copies in checkpoints."""
+    """Read the identity from the folder's own file alone, not from a copy in a checkpoint."""
     return parse_identity(_json(folder / FILE_NAME))
 
 
