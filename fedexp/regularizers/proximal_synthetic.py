@@ -41,15 +41,14 @@ class ProximalSynthetic(Proximal):
     D~ is learned by trajectory matching as in FedPTR with ``side=client`` (Chen et al., arXiv
     2312.14380, Table 12): gradient steps on D~ lead from w^(t-m) to w^t, two models that the client
     has received. FedPTR predicts the next model with D~; here D~ is only further training data. The
-    images of D~ are appended to the client's batches, in a new random order in each epoch and spread as evenly as
-    possible. The number of steps in an epoch does not change. Each image is in one batch of an
-    epoch and counts like a sample in every term of the loss. The images are not augmented in
-    training. n_k, the class counts and other computations on the client's data ignore D~. No
-    additional tensors are sent.
+    images of D~ are appended to the client's batches, in a new random order in each epoch and
+    spread as evenly as possible. The number of steps in an epoch does not change. Each image is in
+    one batch of an epoch and counts like a sample in every term of the loss. The images are not
+    augmented in training. n_k, the class counts and other computations on the client's data ignore
+    D~. No additional tensors are sent.
 
-    Personal models do not use D~. Until the client has received a
-    w^(t-m), the method is FedProx. The metric ``synthetic/images`` is the number of images that a
-    client appended.
+    Personal models do not use D~. Until the client has received a w^(t-m), the method is FedProx.
+    The metric ``synthetic/images`` is the number of images that a client appended.
 
     Args:
         mu: strength of the pull to w^t.
