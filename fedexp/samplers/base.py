@@ -29,10 +29,10 @@ MOST_SHOWN = 500
 class Sampler(Part):
     """Chooses the cohort of a round. It may learn from the updates in ``aggregate``.
 
-    Clients without data are never chosen, and in a round only clients that are available when it
-    starts. If fewer than K clients can be chosen, K is their number. A
-    sampler may probe clients before it chooses: a probed client receives the global model, computes
-    an answer and sends it. Messages and answers of probes count as traffic.
+    It chooses among the clients that have data and are available when the round starts. If these
+    are fewer than K, it chooses all of them. A sampler may probe clients before it chooses: a
+    probed client receives the global model, computes an answer and sends it. Messages and answers
+    of probes count as traffic.
 
     Attributes:
         times_chosen: [N] int64, number of draws of each client; a draw counts when its update
@@ -63,13 +63,13 @@ class Sampler(Part):
     def limit_to(
         self, available: np.ndarray | None, places: int | None = None, selection: int = 0
     ) -> None:
-        """Server: allow only some of the clients with data; called before every selection.
+        """Server: allow only some of the clients with data. It is called before every selection.
 
-        Sets ``available``, ``eligible``, ``sizes`` and ``cohort_size``.
+        It sets ``available``, ``eligible``, ``sizes`` and ``cohort_size``.
 
         Args:
             available: [m] bool; None allows all clients with data.
-            places: the largest number of clients to choose; None: K.
+            places: the largest number of clients to choose; None for K.
             selection: number of the selection in its round, from 0.
         """
         if available is None:
@@ -81,8 +81,8 @@ class Sampler(Part):
         self.cohort_size = min(most, len(self.eligible))
         self._selection = selection
 
-    def draws(self, purpose: str, round: int) -> np.random.Generator:
-        """The generator of a selection's random draws."""
+    def generator(self, purpose: str, round: int) -> np.random.Generator:
+        """The random generator for one purpose in the current selection."""
         later = [self._selection] if self._selection else []
         return numpy_generator(self.seed, purpose, round, *later)
 
@@ -105,9 +105,9 @@ class Sampler(Part):
         """
 
     def observe_seconds(self, seconds: Mapping[int, float]) -> None:
-        """Server: gets client -> simulated seconds of its turn, for each update that arrived.
+        """Server: receive client -> simulated seconds of its turn, for each update that arrived.
 
-        Called after a round's training, before ``aggregate``; never without simulated time.
+        It is called after a round's training and before ``aggregate``, if time is simulated.
         """
 
     def select(self, round: int) -> list[int]:

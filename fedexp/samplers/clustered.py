@@ -155,12 +155,15 @@ class Clustered(LastUpdates):
         return torch.where(trained, angles, 0.0)
 
     def select(self, round: int) -> list[int]:
-        """One draw from each distribution; the draws depend on the seed and the round."""
-        generator = self.draws("sampler", round)
+        """Draw one client from each distribution. The draws depend on the seed and the round."""
+        generator = self.generator("sampler", round)
         return sorted(self.eligible[draw(self.distributions(round), generator)].tolist())
 
     def distributions(self, round: int) -> np.ndarray:
-        """r [K, n] int64 over the n available clients, as in ``sampling_distributions``."""
+        """The K distributions over the n available clients: r [K, n] int64.
+
+        r is explained in ``sampling_distributions``.
+        """
         if round <= self.rounds_by_size:
             return np.tile(self.sizes, (self.cohort_size, 1))
         distances = self.distances_now.numpy()

@@ -45,5 +45,5 @@ class ClusteredBySize(Sampler):
     def select(self, round: int) -> list[int]:
         """Draw one client from each distribution. The draws depend on the seed and the round."""
         distributions = distributions_by_size(self.sizes, self.cohort_size)
-        generator = self.draws("sampler", round)
+        generator = self.generator("sampler", round)
         return sorted(self.eligible[draw(distributions, generator)].tolist())

@@ -164,12 +164,12 @@ class DivFL(LastUpdates):
                 self.updates = {}
 
     def select(self, round: int) -> list[int]:
-        """The K clients of ``facility_location``, among the available clients.
+        """Choose K of the available clients by ``facility_location``.
 
         Random draws depend on the seed and the round.
         """
         stochastic = self.greedy == "stochastic"
-        generator = self.draws("sampler", round) if stochastic else None
+        generator = self.generator("sampler", round) if stochastic else None
         chosen = facility_location(self.distances_now, self.cohort_size, generator)
         return sorted(self.eligible[chosen].tolist())
 

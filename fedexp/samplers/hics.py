@@ -182,7 +182,7 @@ class HiCS(Sampler):
             return self._warm_up(round)
         if self.cohort_size == len(self.eligible) < len(self.with_data):
             return sorted(self.eligible.tolist())
-        entropies, clusters = self._clustered(self.draws("landmarks", round))
+        entropies, clusters = self._clustered(self.generator("landmarks", round))
         self._record_clusters(round, clusters)
         cohort = draw_cohort(
             entropies,
@@ -190,7 +190,7 @@ class HiCS(Sampler):
             torch.from_numpy(self.sizes),
             self.gamma(round),
             self.cohort_size,
-            self.draws("sampler", round),
+            self.generator("sampler", round),
         )
         return sorted(self.eligible[cohort].tolist())
 

@@ -88,8 +88,8 @@ class Oort(Sampler):
     pacer raises this quantile after every ``window`` rounds whose utilities have a smaller sum than
     the ``window`` rounds before.
 
-    The algorithm is the paper's Alg. 1 as we remember it; it was not compared with the paper. The
-    scaled utilities and the quantile in place of seconds are the released code's.
+    The algorithm is the paper's Alg. 1, written from memory and not compared with the paper. The
+    scaled utilities, the bonus and the quantile in place of seconds follow the released code.
 
     Args:
         exploration: epsilon in the first round.
@@ -133,7 +133,7 @@ class Oort(Sampler):
         self.cut, self.clip, self.most_rounds = cut, clip, most_rounds
 
     def setup(self, setting: Setting) -> None:
-        """At first the seconds are the expected ones, and no utility is known."""
+        """Start from the expected seconds of every client, without any utility."""
         super().setup(setting)
         everyone = np.arange(setting.num_clients)
         expected = setting.turn_seconds  # None in an exported model, which never selects
@@ -148,9 +148,12 @@ class Oort(Sampler):
     # The server's half.
 
     def select(self, round: int) -> list[int]:
-        """Draws that depend on the seed and the round."""
+        """Draw clients that have not trained, and others by their scores.
+
+        The draws depend on the seed and the round.
+        """
         self._round = round
-        generator = self.draws("sampler", round)
+        generator = self.generator("sampler", round)
         known = ~np.isnan(self.utilities[self.eligible])
         new, trained = self.eligible[~known], self._within_limit(self.eligible[known])
         wanted = math.floor((1 - self.epsilon(round)) * self.cohort_size + 0.5)
@@ -214,7 +217,7 @@ class Oort(Sampler):
         return found if preferred == math.inf else found | {"sampler/preferred_s": preferred}
 
     def server_state(self) -> dict[str, Any]:
-        """Also what is known of the clients, and the pacer."""
+        """Also the clients' seconds, utilities and last rounds, and the pacer."""
         return super().server_state() | {
             "seconds": torch.from_numpy(self.seconds.copy()),
             "utilities": torch.from_numpy(self.utilities.copy()),
@@ -247,7 +250,7 @@ class Oort(Sampler):
         return {"utility": client.data.num_samples * mean.sqrt()}
 
     def _within_limit(self, clients: np.ndarray) -> np.ndarray:
-        """``clients`` that trained less than ``most_rounds`` times; all if too few remain."""
+        """The clients that trained less than ``most_rounds`` times; all, if too few remain."""
         if self.most_rounds is None:
             return clients
         left = clients[self.times_chosen.numpy()[clients] < self.most_rounds]

@@ -52,7 +52,7 @@ class PowerOfChoice(Sampler):
     def candidates(self, round: int) -> list[int]:
         """Draw d clients without replacement. The draw depends on the seed and the round."""
         odds = self.sizes / self.sizes.sum()
-        generator = self.draws("sampler", round)
+        generator = self.generator("sampler", round)
         asked = min(self.most_asked, len(self.eligible))
         drawn = generator.choice(self.eligible, asked, replace=False, p=odds)
         return sorted(drawn.tolist())

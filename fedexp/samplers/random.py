@@ -24,6 +24,6 @@ class Random(Sampler):
     def select(self, round: int) -> list[int]:
         """Draw the cohort without replacement. The draw depends on the seed and the round."""
         odds = None if self.weighting == "uniform" else self.sizes / self.sizes.sum()
-        draw = self.draws("sampler", round)
+        draw = self.generator("sampler", round)
         cohort = draw.choice(self.eligible, self.cohort_size, replace=False, p=odds)
         return sorted(cohort.tolist())

@@ -10,7 +10,7 @@ class Request:
     """The clients that are wanted from a sampler; by default a whole cohort.
 
     Attributes:
-        places: the largest number of clients; None: K.
+        places: the largest number of clients; None for K.
         busy: clients that cannot be chosen.
         selection: number of the selection in its round, from 0. Random draws depend on it.
         waits: whether the clock advances to the next arrival of a client if nobody is available.
