@@ -7,7 +7,7 @@ from functools import partial
 
 from fedexp.coordination.base import Coordination
 from fedexp.core.client import ClientModule
-from fedexp.core.messages import Message, Update, count_bytes
+from fedexp.core.messages import Message, Update
 from fedexp.core.server import Server
 from fedexp.data.federated import FederatedData
 from fedexp.distributed.placement import Placement
@@ -139,10 +139,12 @@ class Federation:
         cohort = exchange.count_cohort(self.sampler.select(message.round))
         self.server.sent_to(exchange.receivers)
         starting = [c for c in cohort if not faults.drops_out(message.round, c)]
-        downloads, upload = exchange.downloads_left, count_bytes(message.weights)
-        training, left_out = self.engine.schedule.plan(starting, message.round, downloads, upload)
-        exchange.leave_out(left_out)
-        return Selected(cohort, self.placement.bring(training))
+        if self.system.limits_turns:
+            starting, left_out = self.engine.schedule.plan(
+                starting, message, exchange.downloads_left
+            )
+            exchange.leave_out(left_out)
+        return Selected(cohort, self.placement.bring(starting))
 
     def accepted(self, updates: Iterable[Update]) -> Iterator[Update]:
         """Yield each update that the quarantine accepts; attackers may change updates before."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from fedexp.core.messages import Message, count_bytes
 from fedexp.data.federated import ClientData
 from fedexp.engines.local_epochs import local_epochs
 from fedexp.engines.resources import Resources
@@ -55,27 +56,24 @@ class Schedule:
         return self._work(data, round).samples
 
     def plan(
-        self, clients: Sequence[int], round: int, downloads: Mapping[int, int], upload_bytes: int
-    ) -> tuple[Sequence[int], list[TurnRecord]]:
-        """Divide the clients of a cohort into those that train and the turns of the others.
+        self, clients: Sequence[int], message: Message, downloads: Mapping[int, int]
+    ) -> tuple[list[int], list[TurnRecord]]:
+        """Decide which clients of a cohort train, if a deadline or over-selection limits the round.
 
         Every process makes the same plan.
 
         Args:
             clients: the cohort without clients that drop out.
-            round: the number of the round.
+            message: the message of the round.
             downloads: client -> bytes that it downloads before its training.
-            upload_bytes: bytes of an update, if there was none before.
 
         Returns:
             The clients that train, in the given order, and the turns that are late or surplus.
         """
-        system = self._resources.system
-        if not system.limits_turns:
-            return clients, []
+        system, round = self._resources.system, message.round
         system.begin_turns(downloads)
         self._round, self._shares = round, {}
-        upload = system.upload_bytes or upload_bytes
+        upload = system.upload_bytes or count_bytes(message.weights)
         works = {client: self._work_in_time(client, round, upload) for client in clients}
         seconds = {c: system.planned_seconds(c, work.samples, upload) for c, work in works.items()}
         by_finish = sorted(works, key=lambda client: (seconds[client], client))

@@ -54,10 +54,8 @@ def end_turns(turns: Sequence[Trained], resources: Resources) -> list[Update]:
         torch.stack([*turn.fitted.values(), _sums_are_finite(turn, update, module.device).float()])
         for turn, update in zip(turns, arrived, strict=True)
     ]
-    is_late = resources.system.is_late
-    arrived = [replace(u, is_late=is_late(u.client, u.samples, u.nbytes)) for u in arrived]
     return [
-        _ended(turn, update, values, module.stored_parameters)
+        _ended(turn, update, values, resources)
         for turn, update, values in zip(turns, arrived, on_host(scalars), strict=True)
     ]
 
@@ -87,19 +85,20 @@ def on_host(rows: Sequence[Tensor]) -> list[list[float]]:
     return numbers
 
 
-def _ended(turn: Trained, arrived: Update, values: Sequence[float], stored: int) -> Update:
+def _ended(turn: Trained, arrived: Update, values: Sequence[float], resources: Resources) -> Update:
     """Complete the update that arrived.
 
     ``values`` are the numbers of ``turn.fitted`` and, last, whether the update's sums are finite.
     """
     *fitted, sums_are_finite = values
     finite = bool(sums_are_finite) or is_finite(arrived, _kept(turn, arrived))
-    if not finite or arrived.is_late:
+    is_late = resources.system.is_late(arrived.client, arrived.samples, arrived.nbytes)
+    if not finite or is_late:
         vars(turn.state).update(vars(turn.before))
     metrics = {
         **dict(zip(turn.fitted, fitted, strict=True)),
         **arrived.metrics,
         "cost/client_memory_bytes": float(turn.state.method_nbytes),
-        "cost/stored_parameters": float(stored),
+        "cost/stored_parameters": float(resources.module.stored_parameters),
     }
-    return replace(arrived, metrics=metrics, is_finite=finite)
+    return replace(arrived, metrics=metrics, is_finite=finite, is_late=is_late)
