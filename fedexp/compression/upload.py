@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from fedexp.compression.compressor import Compressor
-from fedexp.compression.differences import Differences, Encoded
+from fedexp.compression.differences import Differences
 from fedexp.core.messages import Message, Update
 from fedexp.core.part import Memory
 
@@ -33,14 +33,7 @@ class CompressedUpload:
             message: the message to this client, with the weights that it started from.
             memory: the client's memory; lost differences are added to it.
         """
-        return self.decode(update, self.encode(update, message, memory), message)
-
-    def encode(self, update: Update, message: Message, memory: Memory) -> Encoded:
-        """Client: the weights as they travel; the arguments are as for ``send``."""
-        key = message.round, update.client
-        return self._differences.encode(update.weights, message.weights, memory, *key)
-
-    def decode(self, update: Update, encoded: Encoded, message: Message) -> Update:
-        """Server: ``update`` with the weights that arrived; its own weights are not used."""
-        weights = self._differences.decode(encoded, message.weights, message.round, update.client)
+        base, key = message.weights, (message.round, update.client)
+        encoded = self._differences.encode(update.weights, base, memory, *key)
+        weights = self._differences.decode(encoded, base, *key)
         return replace(update, weights=weights, weights_nbytes=encoded.nbytes)

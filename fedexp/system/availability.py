@@ -1,4 +1,4 @@
-"""Which clients are available at a time: all of them, or a random half, or by day and night."""
+"""Which clients are available at a time: all of them, a random part, or by day and night."""
 
 from typing import Annotated, ClassVar
 
