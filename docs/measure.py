@@ -23,11 +23,9 @@ from typing import Any
 from generate.measured import FOLDER, path
 from generate.options import Option, all_options
 from generate.run_plan import overrides, reason_for_none
-from omegaconf import open_dict
 
 import fedexp
-from fedexp.cli.compose import compose
-from fedexp.config.composed import to_dict
+from fedexp.cli.compose import composed
 from fedexp.errors import InputError
 from fedexp.runtime.result import RunResult
 from fedexp.tracking.summary import config_hash
@@ -119,10 +117,7 @@ def _run(overrides: Sequence[str]) -> dict[str, Any]:
 @cache
 def config_digest(own: tuple[str, ...]) -> str:
     """The same for all command lines that compose to the same config."""
-    config = compose(own)
-    with open_dict(config):
-        del config["hydra"]
-    return config_hash(to_dict(config, own))[:16]
+    return config_hash(composed(own).config)[:16]
 
 
 def _twin(digest: str, seed: int) -> dict[str, Any] | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import hydra
 from omegaconf import DictConfig, open_dict
@@ -23,9 +23,23 @@ def compose(overrides: Sequence[str], config_dir: str | Path | None = None) -> D
         return hydra.compose("config", [*found, *overrides], return_hydra_config=True)
 
 
-def composed(overrides: Sequence[str]) -> dict[str, Any]:
-    """The unchecked config of a run as a dictionary, without Hydra's own keys; see ``compose``."""
+class Composed(NamedTuple):
+    """The unchecked config of a run, without Hydra's own keys.
+
+    Attributes:
+        config: the config as nested dictionaries.
+        choices: config group -> chosen option.
+    """
+
+    config: dict[str, Any]
+    choices: dict[str, str | None]
+
+
+def composed(overrides: Sequence[str]) -> Composed:
+    """Compose the config of a run; see ``compose``. Raises InputError."""
     config = compose(overrides)
+    choices = config.hydra.runtime.choices
+    own = {group: option for group, option in choices.items() if not group.startswith("hydra/")}
     with open_dict(config):
         del config["hydra"]
-    return to_dict(config, overrides)
+    return Composed(to_dict(config, overrides), own)

@@ -12,10 +12,7 @@ from fedexp.errors import InputError
 def main(arguments: Sequence[str] | None = None) -> None:
     """The ``fedexp-flower`` command; exit code 1 if the config cannot run on Flower."""
     options = _parse(arguments)
-    from omegaconf import open_dict
-
-    from fedexp.cli.compose import compose  # slow to import
-    from fedexp.config.composed import to_dict
+    from fedexp.cli.compose import composed  # slow to import
     from fedexp.config.schema import validate
     from fedexp.flower.app import App
     from fedexp.flower.bundle import write_bundle
@@ -25,11 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.own_data:
         overrides.append("partition=iid")  # of one client: it gets all samples
     try:
-        cfg = compose(overrides)
-        choices = {k: v for k, v in cfg.hydra.runtime.choices.items() if not k.startswith("hydra/")}
-        with open_dict(cfg):
-            del cfg["hydra"]
-        config, left_out = without_simulated_measures(validate(to_dict(cfg, overrides)))
+        unchecked, choices = composed(overrides)
+        config, left_out = without_simulated_measures(validate(unchecked))
         write_bundle(options.to, App(config, options.own_data, choices, overrides), left_out)
     except InputError as error:
         raise SystemExit(f"fedexp-flower: {error}") from None
