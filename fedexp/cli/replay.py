@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedexp.cli.compose import composed
-from fedexp.cli.report import print_report, read_accuracies
+from fedexp.cli.report import add_comparison, print_report
 from fedexp.errors import InputError
 from fedexp.papers.report import PaperReport
 from fedexp.reporting.files import write
@@ -60,7 +60,7 @@ def _systems(words: Sequence[str]) -> tuple[list[Path], dict[str, dict[str, Any]
     keys = [each for each in overrides if each not in chosen]
     found = {}
     for option in chosen[0].removeprefix("system=").split(","):
-        found[option] = composed([f"system={option}", *keys])["system"]
+        found[option] = composed([f"system={option}", *keys]).config["system"]
     return paths, found
 
 
@@ -71,15 +71,15 @@ def _replayed(
 
     Raises InputError if no run can be replayed.
     """
-    from fedexp.runtime.replay import replay  # Lightning is slow to import
+    from fedexp.runtime.replay import Replay  # Lightning is slow to import
 
     runs, problems = read_runs(paths)
     found = []
     for run in runs:
         try:
+            replay = Replay(run.folder, run.config, run.history)
             for option, system in systems.items():
-                history = replay(run.folder, run.config, system, run.history, targets)
-                found.append(_on(run, option, system, history, targets))
+                found.append(_on(run, option, system, replay.on(system, targets), targets))
         except InputError as error:
             problems.append(str(error))
     if not found:
@@ -120,15 +120,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="PATH... system=OPTION,...",
         help="runs, sweeps or folders of them; the devices; keys such as system.file=my.csv",
     )
-    add("--to", type=Path, metavar="DIR", help="write a report and its figures to this folder")
-    add(
-        "--targets",
-        type=read_accuracies,
-        default=(),
-        metavar="0.8,0.9",
-        help="count the simulated seconds to these global accuracies",
-    )
-    add("--baseline", metavar="KEY=VALUE", help="compare with these runs: algorithm=fedavg")
+    add_comparison(parser)
     return parser.parse_args(arguments)
 
 

@@ -73,12 +73,38 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("paths", nargs="+", type=Path, metavar="PATH", help="a run, a sweep, or a folder of them")
+    add_comparison(parser)
+    _add_contents(parser)
+    add(
+        "--wandb",
+        type=_project,
+        metavar="ENTITY/PROJECT",
+        help="also write a report in W&B; with --to its files become an artifact",
+    )
+    return parser.parse_args(arguments)
+
+
+def add_comparison(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what is compared, and where the report is written."""
+    add = parser.add_argument
     add("--to", type=Path, metavar="DIR", help="write the report and its figures to this folder")
     add(
         "--baseline",
         metavar="KEY=VALUE",
         help="compare with these runs and count the rounds to their best: algorithm=fedavg",
     )
+    add(
+        "--targets",
+        type=_accuracies,
+        default=(),
+        metavar="0.5,0.6",
+        help="count the rounds, or in a replay the simulated seconds, to these accuracies",
+    )
+
+
+def _add_contents(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what the report shows."""
+    add = parser.add_argument
     add(
         "--format",
         type=_formats,
@@ -94,24 +120,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add("--statistic", choices=STATISTICS, default="final", help="the statistic in the tables")
     add(
-        "--targets",
-        type=read_accuracies,
-        default=(),
-        metavar="0.5,0.6",
-        help="count the rounds to these accuracies",
-    )
-    add(
         "--metrics",
         type=_names,
         default=(),
         metavar="NAME,...",
         help="metrics to compare instead of the headlines",
-    )
-    add(
-        "--wandb",
-        type=_project,
-        metavar="ENTITY/PROJECT",
-        help="also write a report in W&B; with --to its files become an artifact",
     )
     add(
         "--against",
@@ -124,15 +137,13 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         action="store_true",
         help="smooth the curves (Savitzky-Golay 13, 3), also for counting rounds",
     )
-    return parser.parse_args(arguments)
 
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(each for each in text.split(",") if each)
 
 
-def read_accuracies(text: str) -> tuple[float, ...]:
-    """The accuracies in ``text``, joined by commas. Raises argparse.ArgumentTypeError."""
+def _accuracies(text: str) -> tuple[float, ...]:
     try:
         found = tuple(float(each) for each in _names(text))
     except ValueError:

@@ -15,43 +15,52 @@ from fedexp.runtime.plan import Plan, plan
 from fedexp.system.replay import read_turns
 
 
-def replay(
-    folder: Path,
-    config: Mapping[str, Any],
-    system: Mapping[str, Any],
-    history: Sequence[Mapping[str, float]],
-    targets: Sequence[float],
-) -> list[dict[str, float]]:
-    """The metrics of a run's rounds with the simulated time of other devices.
-
-    The metrics ``clock/*`` equal the metrics of a run with these devices, to the digit.
+class Replay:
+    """A finished run whose turns can be timed on other devices.
 
     Args:
         folder: the run's folder, with its log of turns.
         config: the run's config.
-        system: the new ``system`` of the config.
         history: the metrics of each round.
-        targets: accuracies of the global model, for ``clock/time_to/<target>``.
 
     Raises:
         InputError: the log of turns is missing or damaged, or the devices decide how the run
             trains, so that it has to be run again.
     """
-    _check(plan(validate(dict(config))), folder)
-    planned = plan(validate({**config, "system": dict(system)}))
-    _check(planned, folder)
-    turns, times, clock = read_turns(folder), Times(targets), planned.system
-    about, clients = planned.description, planned.config.clients.count
-    flops = partial(training_flops, planned.backbone, about.input_shape, about.num_classes)
-    clock.setup(clients, planned.config.seed, flops)
-    found = []
-    for round, metrics in enumerate(history, start=1):
-        time = clock.advance(turns.get(round, ()))
-        if time is None:
-            raise InputError("system=none: has no devices; choose some, such as system=phones")
-        others = {name: v for name, v in metrics.items() if not name.startswith("clock/")}
-        found.append(others | times.after(time, metrics.get("global/accuracy")))
-    return found
+
+    def __init__(
+        self, folder: Path, config: Mapping[str, Any], history: Sequence[Mapping[str, float]]
+    ) -> None:
+        self._folder, self._config, self._history = folder, config, history
+        _check(plan(validate(dict(config))), folder)
+        self._turns = read_turns(folder)
+
+    def on(self, system: Mapping[str, Any], targets: Sequence[float]) -> list[dict[str, float]]:
+        """The metrics of the rounds with the simulated time of these devices.
+
+        The metrics ``clock/*`` equal the metrics of a run with these devices, to the digit.
+
+        Args:
+            system: the new ``system`` of the config.
+            targets: accuracies of the global model, for ``clock/time_to/<target>``.
+
+        Raises:
+            InputError: there are no devices, or they decide how the run trains.
+        """
+        planned = plan(validate({**self._config, "system": dict(system)}))
+        _check(planned, self._folder)
+        times, clock = Times(targets), planned.system
+        about, clients = planned.description, planned.config.clients.count
+        flops = partial(training_flops, planned.backbone, about.input_shape, about.num_classes)
+        clock.setup(clients, planned.config.seed, flops)
+        found = []
+        for round, metrics in enumerate(self._history, start=1):
+            time = clock.advance(self._turns.get(round, ()))
+            if time is None:
+                raise InputError("system=none: has no devices; choose some, such as system=phones")
+            others = {name: v for name, v in metrics.items() if not name.startswith("clock/")}
+            found.append(others | times.after(time, metrics.get("global/accuracy")))
+        return found
 
 
 def _check(planned: Plan, folder: Path) -> None:

@@ -11,7 +11,7 @@ import fedexp
 from fedexp.cli.compose import composed
 from fedexp.cli.replay import main
 from fedexp.reporting.runs import read_run
-from fedexp.runtime.replay import replay
+from fedexp.runtime.replay import Replay
 
 SMALL = (
     *("algorithm=fedavg", "rounds=3", "clients.count=5", "clients.per_round=3", "data.subset=200"),
@@ -33,8 +33,8 @@ def test_a_replay_equals_a_run_with_the_clock_to_the_digit(option: str, tmp_path
     fedexp.run([*SMALL, f"system={option}", f"hydra.run.dir={tmp_path / 'timed'}"])
     run = read_run(tmp_path / "plain")
     assert clocks(tmp_path / "plain") == [{}, {}, {}]
-    system = composed([f"system={option}"])["system"]
-    replayed = replay(run.folder, run.config, system, run.history, [0.2, 0.4])
+    system = composed([f"system={option}"]).config["system"]
+    replayed = Replay(run.folder, run.config, run.history).on(system, [0.2, 0.4])
     found = [{k: v for k, v in row.items() if k.startswith("clock/")} for row in replayed]
     assert found == clocks(tmp_path / "timed")
     others = [{k: v for k, v in row.items() if not k.startswith("clock/")} for row in replayed]
