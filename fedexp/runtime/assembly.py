@@ -13,9 +13,7 @@ from torch import Tensor
 from fedexp.compatibility.traits import SIMULATED_TIME
 from fedexp.compression.download import CompressingServer
 from fedexp.compression.upload import CompressedUpload
-from fedexp.config.build import build
 from fedexp.config.schema import Config
-from fedexp.config.schema import Engine as EngineConfig
 from fedexp.core.client import ClientModule
 from fedexp.core.client_protocol import Functional
 from fedexp.core.functional import functional, functional_head
@@ -39,7 +37,7 @@ from fedexp.federation import Federation
 from fedexp.measures.measures import Measures, remembers
 from fedexp.measures.scoring.overlap import Overlap
 from fedexp.models.shape import training_flops, trains_on_one
-from fedexp.runtime.plan import ENGINE_SUPPLIED, Plan
+from fedexp.runtime.plan import Plan
 from fedexp.runtime.plan import plan as make_plan
 from fedexp.runtime.population import SIMULATED, Population
 from fedexp.state.client_store import ClientStore
@@ -75,7 +73,7 @@ def assemble(
     setting = population.known(setting)
     _set_up(plan, module, setting, fabric.device)
     resources = _resources(plan, fabric, data, module, client_folder)
-    engine = population.engine(resources, partial(_engine, config.engine))
+    engine = population.engine(resources, partial(_engine, plan))
     for measure in plan.measures.values():
         measure.setup(setting, resources)
     overlap = _overlap(config, fabric, data) if config.evaluation.overlap else None
@@ -236,13 +234,12 @@ def _trained(module: ClientModule) -> frozenset[str]:
     return frozenset(name for name, _ in module.tensor_index.parameters())
 
 
-def _engine(config: EngineConfig, resources: Resources) -> Engine:
-    """Build the engine; with ``engine.compile`` it compiles the training step."""
-    make = build("engine", config.node, Engine, supplied=ENGINE_SUPPLIED)
-    engine: Engine = make(resources=resources)
-    if config.compile:
+def _engine(plan: Plan, resources: Resources) -> Engine:
+    """Make the engine; with ``engine.compile`` it compiles the training step."""
+    engine, compiles = plan.engine(resources=resources), plan.config.engine.compile
+    if compiles:
         check_compiler(resources.fabric.device)
-        engine.compile("default" if config.compile is True else config.compile)
+        engine.compile("default" if compiles is True else compiles)
     return engine
 
 
@@ -252,7 +249,7 @@ def _overlap(config: Config, fabric: Fabric, data: FederatedData) -> Overlap:
     module = resident_module(copy)
     setting = _setting(copy, data, module, partial(_store, config, None))
     _set_up(copy, module, setting, fabric.device)
-    engine = _engine(config.engine, _resources(copy, fabric, data, module, None))
+    engine = _engine(copy, _resources(copy, fabric, data, module, None))
     return Overlap(engine, config.clients.ram_gib * 2**30)
 
 

@@ -4,8 +4,10 @@ Errors in the config are found before data is decoded.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from torch import nn
 
@@ -55,7 +57,6 @@ from fedexp.system.system import System
 from fedexp.tracking.follow import check_trackers
 
 LOGGER = logging.getLogger(__name__)
-ENGINE_SUPPLIED = ("resources",)
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,8 @@ class Plan:
         upload: compresses what clients send.
         download: compresses what the server sends.
         coordination: decides when clients start and which updates a server step takes.
+        engine: makes the engine from its resources.
+        partition: divides the samples among the clients.
         measures: name -> measure.
     """
 
@@ -113,6 +116,8 @@ class Plan:
     upload: Compressor
     download: Compressor
     coordination: Coordination
+    engine: partial[Engine]
+    partition: partial[Any]
     measures: dict[str, Measure]
 
 
@@ -124,6 +129,16 @@ def plan(config: Config, source: Describer | None = None) -> Plan:
     check_trackers(config.tracking.trackers)
     settings = list(declared_settings(config))
     check(settings, LOGGER)  # before a model looks for its weights
+    planned = _build(config, source)
+    backbone = outline(planned.backbone, planned.description.input_shape)
+    found = list(_declarations(planned, settings, backbone))
+    check(found, LOGGER)
+    _finish(planned, backbone, frozenset().union(*(each.traits for each in found)))
+    return planned
+
+
+def _build(config: Config, source: Describer | None) -> Plan:
+    """Build the objects. Raises InputError for a wrong value."""
     parts = build_parts(config)
     optimizer = build_optimizer(config)
     faults: Faults = build("faults", config.faults, Faults)
@@ -132,7 +147,7 @@ def plan(config: Config, source: Describer | None = None) -> Plan:
     coordination = build("coordination", config.coordination, Coordination)
     coordination.check(config.clients.per_round, system)
     measures = build_measures(config.measure)
-    engine = build("engine", config.engine.node, Engine, supplied=ENGINE_SUPPLIED)
+    engine = build("engine", config.engine.node, Engine, supplied=("resources",))
     partition = build("partition", config.partition.node, list, supplied=PARTITION_SUPPLIED)
     head = build("head", config.head, Head, supplied=("feature_dim", "num_classes"))
     shapes = ("input_shape", "vocabulary", "per_token")
@@ -149,46 +164,52 @@ def plan(config: Config, source: Describer | None = None) -> Plan:
 
     with seeded(config.seed, "head"):
         parts["head"] = new_head()
-    sockets = Sockets(**parts)
-    model = several(model, sockets.head.backbones)
-    features = width * sockets.head.backbones
-    planned = Plan(
-        config,
-        source,
-        about,
-        model,
-        new_head,
-        features,
-        sockets,
-        optimizer,
-        faults,
-        system,
-        upload,
-        download,
-        coordination,
-        measures,
+    return Plan(
+        config=config,
+        source=source,
+        description=about,
+        backbone=several(model, parts["head"].backbones),
+        head=new_head,
+        feature_dim=width * parts["head"].backbones,
+        sockets=Sockets(**parts),
+        optimizer=optimizer,
+        faults=faults,
+        system=system,
+        upload=upload,
+        download=download,
+        coordination=coordination,
+        engine=engine,
+        partition=partition,
+        measures=measures,
     )
-    backbone = outline(model, about.input_shape)
-    found = [
-        *_of_parts(planned.sockets, about.name),
-        declared_partition(partition.func, about.name),
-        *settings,
-        *declared_data_settings(config, about.name),
-        declared("data", source),
-        declared("data", about),
-        declared("faults", faults),
-        declared("system", system),
-        *_of_download(download),
-        declared("coordination", coordination),
-        declared("model", backbone),
-        *declared_layers(backbone, planned.sockets.by_name()),
-        declared("optimizer", optimizer),
-        declared("engine", engine.func),
-        *declared_measures(measures, about.name),
-    ]
-    check(found, LOGGER)
-    _finish(planned, backbone, frozenset().union(*(each.traits for each in found)))
-    return planned
+
+
+def _declarations(
+    plan: Plan, settings: Sequence[Declaration], backbone: nn.Module
+) -> Iterator[Declaration]:
+    """The declarations of all components, in the order in which conflicts are reported.
+
+    Args:
+        plan: the components.
+        settings: the declarations of the config's settings.
+        backbone: the model without memory for its weights.
+    """
+    dataset = plan.description.name
+    yield from _of_parts(plan.sockets, dataset)
+    yield declared_partition(plan.partition.func, dataset)
+    yield from settings
+    yield from declared_data_settings(plan.config, dataset)
+    yield declared("data", plan.source)
+    yield declared("data", plan.description)
+    yield declared("faults", plan.faults)
+    yield declared("system", plan.system)
+    yield from _of_download(plan.download)
+    yield declared("coordination", plan.coordination)
+    yield declared("model", backbone)
+    yield from declared_layers(backbone, plan.sockets.by_name())
+    yield declared("optimizer", plan.optimizer)
+    yield declared("engine", plan.engine.func)
+    yield from declared_measures(plan.measures, dataset)
 
 
 def _system(config: Config) -> System:
