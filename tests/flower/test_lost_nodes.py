@@ -43,25 +43,25 @@ def is_lost(kind: str, round: int, client: int) -> bool:
     return kind == "train" and (round, client) == LOST
 
 
-def test_a_lost_reply_counts_as_dropped_out(
-    grid: FakeGrid, dropped: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("fault", "line"),
+    [
+        ("lose", "sent no reply in time; it counts as dropped out"),
+        ("absent", "failed with code 5 (the node is not available)"),
+    ],
+)
+def test_a_client_without_a_reply_drops_out_and_takes_part_in_the_next_round(
+    fault: str,
+    line: str,
+    grid: FakeGrid,
+    dropped: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The node trained, but goes on from its state before that round."""
-    grid.lose = is_lost
+    """If only the reply was lost, the node trained, but goes on from its state before."""
+    setattr(grid, fault, is_lost)
     assert run(grid, tmp_path / "runs").summary["weights_digest"] == dropped
-    assert "round 2: client 1 (node 101) sent no reply in time; it counts as dropped out" in (
-        caplog.text
-    )
-
-
-def test_a_node_that_is_gone_in_a_round_takes_part_in_the_next(
-    grid: FakeGrid, dropped: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    grid.absent = is_lost
-    assert run(grid, tmp_path / "runs").summary["weights_digest"] == dropped
-    assert "round 2: client 1 (node 101) failed with code 5 (the node is not available)" in (
-        caplog.text
-    )
+    assert f"round 2: client 1 (node 101) {line}" in caplog.text
 
 
 def test_a_restarted_node_has_another_number(
